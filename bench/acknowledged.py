@@ -60,7 +60,7 @@ def waiting(spools: Path) -> dict[BatchKey, int]:
 
 
 def acknowledged(spools: Path) -> dict[str, int]:
-    """Host to the number up to which it was told that batches are safe."""
+    """Host to the number up to which it was informed that batches are safe."""
     found = {}
     for path in spools.glob("*/state"):
         state = read_state(path.read_bytes()[: 2 * SLOT_BYTES])
@@ -91,7 +91,7 @@ def account(
 
     Args:
         sizes: rows of batches, as far as they are known.
-        safe: host to the number up to which it was told that batches are safe.
+        safe: host to the number up to which it was informed that batches are safe.
         found: batches of the store, one that is in several parts several times.
     """
     batches: dict[BatchKey, InStore] = {}
@@ -101,16 +101,16 @@ def account(
         before = batches.get(key, InStore(0, 0))
         # The same number in another stream or table is the same batch again.
         batches[key] = InStore(before.rows + part.rows, before.least + part.least)
-    told = [(host, seq) for host, last in safe.items() for seq in range(1, last + 1)]
+    reported = [(host, seq) for host, last in safe.items() for seq in range(1, last + 1)]
     return Account(
         batches=len(batches),
         rows=sum(each.rows for each in batches.values()),
-        acknowledged=len(told),
-        sized=sum(key in sizes for key in told),
-        lost_batches=sum(key not in batches for key in told),
+        acknowledged=len(reported),
+        sized=sum(key in sizes for key in reported),
+        lost_batches=sum(key not in batches for key in reported),
         lost_rows=sum(
             max(0, sizes[key] - batches[key].rows)
-            for key in told
+            for key in reported
             if key in sizes and key in batches
         ),
         doubled_rows=sum(

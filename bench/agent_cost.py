@@ -10,7 +10,7 @@ user mode (``stat``, sampled), voluntary waits. Shown are medians over the agent
 A lab's packets cross the whole fabric within the sender's system call, so much of what the probe
 engine's thread costs is the lab. To tell it apart, two bare processes then exchange as many packets
 over the same NICs, one pair of requests at a time, without stamps, authentication or records: their
-system time is what such packets cost here whoever sends them. (They are Python: their user time
+system time is what such packets cost here anyone who sends them. (They are Python: their user time
 says nothing, and is not shown.)
 """
 
@@ -200,8 +200,8 @@ def bare(lab: LiveLab, rails: int, pps: int, seconds: float) -> float:
         words = ["--exchange", local, remote, str(pps / 2), str(seconds)]
         argv = lab.enter_argv(host, [sys.executable, "-m", "bench.agent_cost", *words])
         running.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
-    told = [json.loads(each.communicate(timeout=seconds + PATIENCE_S)[0]) for each in running]
-    return round(float(statistics.median(told)), 2)
+    reported = [json.loads(each.communicate(timeout=seconds + PATIENCE_S)[0]) for each in running]
+    return round(float(statistics.median(reported)), 2)
 
 
 def run(rails: int, interval: str, seconds: float, settle_s: float) -> dict[str, Any]:
@@ -234,13 +234,13 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="seconds before")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--exchange", nargs=4, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.exchange:
-        local, remote, per_s, seconds = asked.exchange
+    requested = parser.parse_args()
+    if requested.exchange:
+        local, remote, per_s, seconds = requested.exchange
         exchange(local.split(","), remote.split(","), float(per_s), float(seconds))
         return 0
-    found = run(asked.rails, asked.interval, asked.seconds, asked.settle)
-    if asked.json:
+    found = run(requested.rails, requested.interval, requested.seconds, requested.settle)
+    if requested.json:
         print(json.dumps(found, indent=1))
         return 0
     rows = found.pop("threads")

@@ -106,10 +106,10 @@ def _one_host() -> None:
             )  # fmt: skip
             seconds.append((time.monotonic_ns() - started_ns) / S)
             results = json.loads(done.stdout)
-    told = Counter(each["status"] for each in results)
+    reported = Counter(each["status"] for each in results)
     checks = len({each["check"] for each in results})
     print(f"one host, passive, unprivileged: {statistics.median(seconds):.2f} s (median of 3), "
-          f"{checks} checks, {sum(told.values())} verdicts: {dict(told)}")  # fmt: skip
+          f"{checks} checks, {sum(reported.values())} verdicts: {dict(reported)}")  # fmt: skip
 
 
 def _fleet(hosts: int) -> None:
@@ -127,8 +127,8 @@ def _fleet(hosts: int) -> None:
                 writer.add(_named(report, f"gpu{number:05d}", dark=number % ONE_IN == 7))
         size = path.stat().st_size
         started_ns = time.monotonic_ns()
-        told = Path(folder) / "verdicts.json"
-        with told.open("wb") as out:
+        reported = Path(folder) / "verdicts.json"
+        with reported.open("wb") as out:
             subprocess.run(
                 [sys.executable, "-m", "syntony", "audit", "show", str(path), "--json"],
                 stdout=out, check=False,
@@ -141,7 +141,7 @@ def _fleet(hosts: int) -> None:
             stdout=subprocess.DEVNULL, check=False,
         )  # fmt: skip
         tree_s = (time.monotonic_ns() - started_ns) / S
-        verdicts, failing = _failing(told)
+        verdicts, failing = _failing(reported)
     false = sum(
         int(host[3:]) % ONE_IN != 7 or checks != {"be.act.rate"} for host, checks in failing.items()
     )
@@ -153,11 +153,11 @@ def _fleet(hosts: int) -> None:
           f"of which {false} are false")  # fmt: skip
 
 
-def _failing(told: Path) -> tuple[int, dict[str, set[str]]]:
+def _failing(reported: Path) -> tuple[int, dict[str, set[str]]]:
     """How many verdicts, and host → checks that fail. Line by line: the list fills the memory."""
     count, last = 0, {"check": "", "status": ""}
     failing: dict[str, set[str]] = {}
-    with told.open(encoding="utf-8") as lines:
+    with reported.open(encoding="utf-8") as lines:
         for line in lines:
             name, _, value = line.strip().rstrip(",").partition(": ")
             if name in {'"check"', '"status"'}:

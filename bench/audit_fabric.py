@@ -47,8 +47,8 @@ def timed(work: Callable[[], object]) -> tuple[float, object]:
 
 def audit(text: str) -> dict[str, int]:
     """Number of findings by check."""
-    told = parse_subnet(text)
-    results = audit_fabric(Cabling(told.topology, told.rates, told.says))
+    reported = parse_subnet(text)
+    results = audit_fabric(Cabling(reported.topology, reported.rates, reported.says))
     bad = [result.check for result in results if result.status in {Status.FAIL, Status.WARN}]
     return {check: bad.count(check) for check in sorted(set(bad))}
 
@@ -84,9 +84,9 @@ def main() -> None:
     parser.add_argument("--captures", type=Path, default=Path(default))
     parser.add_argument("--quick", action="store_true", help="fewer draws")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     found: dict[str, Any] = {}
-    captured = asked.captures / "topograph/example.out"
+    captured = requested.captures / "topograph/example.out"
     if captured.is_file():
         text = captured.read_text()
         found["captured_s"], found["captured_findings"] = timed(lambda: audit(text))
@@ -94,10 +94,10 @@ def main() -> None:
     found["superpod_s"], found["superpod_findings"] = timed(lambda: audit(pod))
     found["matchings_s"], plan = timed(lambda: matchings(HOSTS))
     found["matchings_rounds"] = rounds_of(HOSTS)
-    found["hunt_rounds"] = hunt_rounds(HOSTS, 4 if asked.quick else DRAWS)
+    found["hunt_rounds"] = hunt_rounds(HOSTS, 4 if requested.quick else DRAWS)
     found["hunt_limit"] = math.ceil(math.log2(HOSTS)) + 2
     del plan
-    if asked.json:
+    if requested.json:
         print(json.dumps(found, indent=2))
         return
     for name, value in found.items():

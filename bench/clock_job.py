@@ -114,8 +114,8 @@ def row(host: str, readings: list[tuple[float, float]], lapses: int) -> dict[str
 def show(rows: list[dict[str, Any]], steps_per_s: float, wrong: int, *, as_json: bool) -> None:
     """The table, or the same as JSON."""
     if as_json:
-        told = {"all_reduces_per_s": round(steps_per_s, 2), "wrong": wrong, "rows": rows}
-        print(json.dumps(told, indent=1))
+        reported = {"all_reduces_per_s": round(steps_per_s, 2), "wrong": wrong, "rows": rows}
+        print(json.dumps(reported, indent=1))
         return
     load = os.getloadavg()[1]
     print(f"{steps_per_s:.2f} all-reduces/s, {wrong} wrong elements; load average {load:.1f}")

@@ -51,7 +51,7 @@ class Phase(NamedTuple):
     load: str
     errors: dict[str, list[float]]
     beyond: int
-    """Of ours, errors beyond the bound that was told with the reading."""
+    """Of ours, errors beyond the bound that was reported with the reading."""
     modes: dict[str, int]
 
 

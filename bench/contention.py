@@ -37,16 +37,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no figures."""
 
 
-def run(asked: argparse.Namespace, seed: int) -> Run:
-    framework, kind = programs.by_name(asked.job)
+def run(requested: argparse.Namespace, seed: int) -> Run:
+    framework, kind = programs.by_name(requested.job)
     wish = contention.Wish(
         framework=framework,
         kind=kind,
         python=sys.executable if framework == "builtin" else find_torch(),
         spec=msgspec.structs.replace(
-            contention.SPEC, hosts=asked.hosts, spines=asked.spines, seed=seed
+            contention.SPEC, hosts=requested.hosts, spines=requested.spines, seed=seed
         ),
-        times=QUICK_TIMES if asked.quick else contention.Times(),
+        times=QUICK_TIMES if requested.quick else contention.Times(),
     )
     try:
         return Run(seed=seed, figures=figures(contention.drill(wish, _say)))
@@ -130,13 +130,13 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=contention.SPEC.hosts)
     parser.add_argument("--spines", type=int, default=contention.SPEC.spines)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    print(HEAD, file=sys.stderr if asked.json else sys.stdout)
+    requested = parser.parse_args()
+    print(HEAD, file=sys.stderr if requested.json else sys.stdout)
     runs = []
-    for seed in range(asked.first, asked.first + asked.seeds):
-        runs.append(run(asked, seed))
-        print(line(runs[-1]), file=sys.stderr if asked.json else sys.stdout, flush=True)
-    if asked.json:
+    for seed in range(requested.first, requested.first + requested.seeds):
+        runs.append(run(requested, seed))
+        print(line(runs[-1]), file=sys.stderr if requested.json else sys.stdout, flush=True)
+    if requested.json:
         print(json.dumps(msgspec.to_builtins(runs)))
     else:
         print("\n".join(summary(runs)))

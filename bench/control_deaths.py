@@ -93,12 +93,12 @@ class Result(NamedTuple):
 
     def broken(self) -> list[str]:
         """Parts of the promise that did not hold."""
-        rows, told = self.rows, [(each.paged, each.cleared) for each in self.rounds]
+        rows, reported = self.rows, [(each.paged, each.cleared) for each in self.rounds]
         parts = {
             "acknowledged rows lost": rows.lost_batches + rows.lost_rows,
             "rows doubled": rows.doubled_rows,
             "pages doubled": self.pages.under_new_keys,
-            "faults not paged and cleared once": sum(each != (1, 1) for each in told),
+            "faults not paged and cleared once": sum(each != (1, 1) for each in reported),
             "orders not kept": sum(not each.held for each in self.rounds),
             "paths torn": len(self.torn) + 2 - self.rails,
         }
@@ -160,14 +160,14 @@ class Deaths:
         down_s = PAUSE_S if kind == "controller-pause" else self._rng.uniform(0.5, 3)
         back_s = self.restart(kind, down_s)
         held = self.orders() == wanted
-        self._told(subject, "page", before[0])
+        self._reported(subject, "page", before[0])
         self._lab.clear(port.id)
-        self._told(subject, "clear", before[1])
+        self._reported(subject, "clear", before[1])
         after = [self._pages.count(RULE, subject, event) for event in ("page", "clear")]
-        told = [b - a for a, b in zip(before, after, strict=True)]
-        return Round(kind, round(down_s, 1), round(back_s, 1), held, *told)
+        reported = [b - a for a, b in zip(before, after, strict=True)]
+        return Round(kind, round(down_s, 1), round(back_s, 1), held, *reported)
 
-    def _told(self, subject: str, event: str, before: int) -> None:
+    def _reported(self, subject: str, event: str, before: int) -> None:
         """Waits for it; that it never came shows in the account."""
         try:
             eventually(
@@ -189,8 +189,8 @@ def patient(true: Callable[[], bool]) -> Callable[[], bool]:
     return look
 
 
-def run(lab: LiveLab, pages: Pages, asked: argparse.Namespace) -> Result:
-    deaths = Deaths(lab, pages, random.Random(asked.seed))
+def run(lab: LiveLab, pages: Pages, requested: argparse.Namespace) -> Result:
+    deaths = Deaths(lab, pages, random.Random(requested.seed))
     fleet = deaths.fleet
     eventually(
         patient(lambda: len(status(fleet).hosts) == HOSTS), "all agents", within_s=PATIENCE_S
@@ -199,10 +199,10 @@ def run(lab: LiveLab, pages: Pages, asked: argparse.Namespace) -> Result:
     rounds = []
     with fleet.job(JOB) as job:
         eventually(patient(lambda: fleet.both(JOB)), "both rails joined", within_s=PATIENCE_S)
-        for number in range(asked.kills):
-            pause = asked.pauses and number % 3 == 2
+        for number in range(requested.kills):
+            pause = requested.pauses and number % 3 == 2
             rounds.append(deaths.round(number, "controller-pause" if pause else "controller-kill"))
-            progress(f"{number + 1}/{asked.kills} {rounds[-1]}")
+            progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
         rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
         figures = job.account()
     time.sleep(5)  # what agents saw last is on its way
@@ -217,7 +217,7 @@ def run(lab: LiveLab, pages: Pages, asked: argparse.Namespace) -> Result:
     rows = account(
         deaths.sizes | waiting(spools), acknowledged(spools), stored(lab.directory / "store")
     )
-    return Result(rounds, rows, doubled(pages.told), torn, rails, figures, deaths.rotations)
+    return Result(rounds, rows, doubled(pages.reported), torn, rails, figures, deaths.rotations)
 
 
 def progress(text: str) -> None:
@@ -265,17 +265,17 @@ def main() -> int:
     parser.add_argument("--pauses", action="store_true", help="every third is a pause of 20 s")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.kills < 1:
+    requested = parser.parse_args()
+    if requested.kills < 1:
         parser.error("--kills: at least 1")
-    progress(f"seed {asked.seed}")
+    progress(f"seed {requested.seed}")
     with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:
         rules = Path(directory) / "rules.toml"
         rules.write_text(RULES)
         options = ("--hosts", str(HOSTS), "--mesh-peers", "3", "--rules", str(rules))
         with live(NAME, *options, agents=True) as lab, receiver(lab) as pages:
-            found = run(lab, pages, asked)
-    if asked.json:
+            found = run(lab, pages, requested)
+    if requested.json:
         rounds = [each._asdict() for each in found.rounds]
         parts = {"rounds": rounds, "rows": found.rows._asdict(), "pages": found.pages._asdict()}
         print(json.dumps(found._asdict() | parts | {"broken": found.broken()}, indent=1))

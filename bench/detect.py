@@ -228,8 +228,8 @@ class Ears:
         return not self.bad
 
     def first_bad(self, source: str) -> dict[str, Any] | None:
-        told = [e for e in self.heard if e["source"] == source and not e["good"]]
-        return min(told, key=lambda event: int(event["at_ns"]), default=None)
+        reported = [e for e in self.heard if e["source"] == source and not e["good"]]
+        return min(reported, key=lambda event: int(event["at_ns"]), default=None)
 
 
 @contextmanager

@@ -169,16 +169,16 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--reflect", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.reflect:
+    requested = parser.parse_args()
+    if requested.reflect:
         with engine(2, "127.0.0.2"):
             sys.stdin.read()
         return 0
-    if not asked.inside:
+    if not requested.inside:
         own = [sys.executable, "-m", "bench.detect_cost", "--inside", *sys.argv[1:]]
         return subprocess.run([*WORLD, "sh", *own], check=False).returncode
-    result = carriers(asked.seconds) | flows(asked.seconds) | paths(asked.seconds)
-    if asked.json:
+    result = carriers(requested.seconds) | flows(requested.seconds) | paths(requested.seconds)
+    if requested.json:
         print(json.dumps(result, indent=1))
         return 0
     for name, value in result.items():

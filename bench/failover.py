@@ -59,7 +59,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no run."""
 
 
-def wish_for(asked: argparse.Namespace, job: str, scenario: str, times: Times) -> nic_flap.Wish:
+def wish_for(requested: argparse.Namespace, job: str, scenario: str, times: Times) -> nic_flap.Wish:
     framework, kind = programs.by_name(job)
     python = sys.executable if framework == "builtin" else find_torch()
     return nic_flap.Wish(
@@ -67,8 +67,8 @@ def wish_for(asked: argparse.Namespace, job: str, scenario: str, times: Times) -
         kind=kind,
         python=python,
         fault=scenario,
-        outage_ns=round(asked.outage * S),
-        spec=msgspec.structs.replace(place.SPEC, rate_bps=asked.rate),
+        outage_ns=round(requested.outage * S),
+        spec=msgspec.structs.replace(place.SPEC, rate_bps=requested.rate),
         times=times,
     )
 
@@ -80,30 +80,32 @@ def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
         return figures(nic_flap.one(lab, wish, act, lambda _text: None))
 
 
-def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> tuple[list[Cell], bool]:
+def matrix(
+    requested: argparse.Namespace, pairs: Sequence[tuple[str, str]]
+) -> tuple[list[Cell], bool]:
     """All cells, and whether all trials were made: if interrupted, the cells are of those that
     were. Modes take turns within each repetition, so that a busy hour hits all of them."""
-    times = QUICK_TIMES if asked.quick else FULL_TIMES
+    times = QUICK_TIMES if requested.quick else FULL_TIMES
     found: dict[tuple[str, str, str], list[RunFigures]] = {
         (scenario, job, name): []
         for job, scenario in pairs
-        for name in asked.modes
-        if not left_out(asked, name, (job, scenario))
+        for name in requested.modes
+        if not left_out(requested, name, (job, scenario))
     }
     refused: dict[tuple[str, str, str], str] = {}
     whole = True
     turns = [
         (turn, modes.MODES[name], job, scenario)
-        for turn in range(asked.repeat)
-        for name in asked.modes
+        for turn in range(requested.repeat)
+        for name in requested.modes
         for job, scenario in pairs
         if (scenario, job, name) in found
     ]
     for turn, mode, job, scenario in turns:
         key = (scenario, job, mode.name)
-        progress(f"{turn + 1}/{asked.repeat} {mode.name}: {job}, {scenario}")
+        progress(f"{turn + 1}/{requested.repeat} {mode.name}: {job}, {scenario}")
         try:
-            wish = wish_for(asked, job, scenario, times)
+            wish = wish_for(requested, job, scenario, times)
             place.check_mode(mode, wish.framework)
             found[key].append(trial(wish, mode, faulty=True))
         except SyntonyError as error:
@@ -120,20 +122,20 @@ def matrix(asked: argparse.Namespace, pairs: Sequence[tuple[str, str]]) -> tuple
     return cells, whole
 
 
-def left_out(asked: argparse.Namespace, mode: str, pair: tuple[str, str]) -> bool:
+def left_out(requested: argparse.Namespace, mode: str, pair: tuple[str, str]) -> bool:
     """Whether a quick run has no time for it."""
-    chosen = not asked.quick or asked.faults
+    chosen = not requested.quick or requested.faults
     return not chosen and mode != modes.SYNTONY.name and pair not in QUICK_OTHERS
 
 
-def overhead(asked: argparse.Namespace, rounds: int) -> list[Cell]:
+def overhead(requested: argparse.Namespace, rounds: int) -> list[Cell]:
     """No fault: the same job in turns with each mode."""
     times = Times(before_ns=4 * S, after_ns=S)
-    found: dict[str, list[RunFigures]] = {name: [] for name in asked.modes}
+    found: dict[str, list[RunFigures]] = {name: [] for name in requested.modes}
     for turn in range(rounds):
-        for mode in (modes.MODES[name] for name in asked.modes):
+        for mode in (modes.MODES[name] for name in requested.modes):
             progress(f"overhead {turn + 1}/{rounds} {mode.name}")
-            wish = wish_for(asked, "builtin", "link-down", times)
+            wish = wish_for(requested, "builtin", "link-down", times)
             found[mode.name].append(trial(wish, mode, faulty=False))
     return [
         Cell(scenario="none", job="builtin", mode=name, runs=tuple(runs))
@@ -223,27 +225,27 @@ def main() -> int:
     parser.add_argument(
         "--rate", type=rate, default=RATE_BPS, metavar="RATE", help="of every link; 50mbit"
     )
-    asked = parser.parse_args()
-    asked.repeat = asked.repeat or (1 if asked.quick else 3)
-    asked.outage = asked.outage or (2.0 if asked.quick else 5.0)
-    asked.modes = available(asked.modes)
-    chosen = asked.faults or scenarios.NAMES
+    requested = parser.parse_args()
+    requested.repeat = requested.repeat or (1 if requested.quick else 3)
+    requested.outage = requested.outage or (2.0 if requested.quick else 5.0)
+    requested.modes = available(requested.modes)
+    chosen = requested.faults or scenarios.NAMES
     pairs = [
         (job, fault)
-        for job in asked.jobs
+        for job in requested.jobs
         for fault in chosen
-        if not asked.quick or asked.faults or fault in QUICK_PAIRS.get(job, ())
+        if not requested.quick or requested.faults or fault in QUICK_PAIRS.get(job, ())
     ]
-    cells, whole = ([], True) if asked.overhead_only else matrix(asked, pairs)
-    rounds = QUICK_ROUNDS if asked.quick and not asked.overhead_only else OVERHEAD_ROUNDS
-    steady = overhead(asked, rounds) if whole and not asked.faults else []
-    if asked.json:
-        said = {"rate_bps": asked.rate, "matrix": cells, "overhead": steady}
+    cells, whole = ([], True) if requested.overhead_only else matrix(requested, pairs)
+    rounds = QUICK_ROUNDS if requested.quick and not requested.overhead_only else OVERHEAD_ROUNDS
+    steady = overhead(requested, rounds) if whole and not requested.faults else []
+    if requested.json:
+        said = {"rate_bps": requested.rate, "matrix": cells, "overhead": steady}
         print(json.dumps(msgspec.to_builtins(said), indent=1))
         return 0
     print(
-        f"Links of {format_rate(asked.rate)}, outages of {asked.outage:g} s (the flaps have their "
-        f"own rhythm), load average {os.getloadavg()[0]:.0f} at the end.\n"
+        f"Links of {format_rate(requested.rate)}, outages of {requested.outage:g} s "
+        f"(the flaps have their own rhythm), load average {os.getloadavg()[0]:.0f} at the end.\n"
     )
     for part in filter(None, (cells, steady)):
         table(part)

@@ -83,10 +83,10 @@ class Tally:
 
     def line(self) -> str:
         minutes = (time.monotonic() - self.began_s) / 60
-        told = ", ".join(f"{n} {cause}" for cause, n in self.causes.most_common()) or "none"
+        reported = ", ".join(f"{n} {cause}" for cause, n in self.causes.most_common()) or "none"
         return (
-            f"{minutes:.1f} min: left without a failure: {told}; {self.steps} steps, the longest "
-            f"{self.longest_s:.2f} s; load {os.getloadavg()[0]:.0f}"
+            f"{minutes:.1f} min: left without a failure: {reported}; {self.steps} steps, "
+            f"the longest {self.longest_s:.2f} s; load {os.getloadavg()[0]:.0f}"
         )
 
     def as_json(self) -> dict[str, object]:
@@ -140,23 +140,25 @@ def main() -> int:
                         default="builtin-all-to-all")  # fmt: skip
     parser.add_argument("--mode", choices=("syntony", "syntony-tcp"), default="syntony")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     spec = FabricSpec(
-        hosts=asked.hosts, rate_bps=asked.rate * 1_000_000, latency_ns=asked.latency * MS
+        hosts=requested.hosts,
+        rate_bps=requested.rate * 1_000_000,
+        latency_ns=requested.latency * MS,
     )
     with World(new_lab(f"false-{os.getpid()}", spec), detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
         wait_ready(lab)
         tally = Tally()
-        end_s = tally.began_s + (90 if asked.quick else asked.minutes * 60)
+        end_s = tally.began_s + (90 if requested.quick else requested.minutes * 60)
         try:
             while time.monotonic() < end_s:
-                cycle(lab, modes.MODES[asked.mode], asked.job, tally, end_s)
+                cycle(lab, modes.MODES[requested.mode], requested.job, tally, end_s)
                 print(tally.line(), file=sys.stderr, flush=True)
         except (KeyboardInterrupt, RemoteError) as error:
             print(f"ended early: {error!r}", file=sys.stderr)
-    if asked.json:
+    if requested.json:
         print(json.dumps(tally.as_json(), indent=1))
     else:
         print(tally.line())

@@ -60,16 +60,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--who", nargs="+", choices=HUNG, default=list(HUNG), help="who hangs")
     parser.add_argument("--hung-for", type=float, default=3.0, help="s before the path dies")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     port = 5600
     options = ("--hosts", str(HOSTS), "--leaves", "1", "--spines", "1", "--rate", RATE)
-    found: dict[str, list[float]] = {hung: [] for hung in asked.who}
+    found: dict[str, list[float]] = {hung: [] for hung in requested.who}
     with live(NAME, *options, agents=True) as lab:
         eventually(lambda: acting(lab) == HOSTS, "all agents manage paths", within_s=60)
-        for _ in range(asked.rounds):
-            for hung in asked.who:
+        for _ in range(requested.rounds):
+            for hung in requested.who:
                 port += 1
-                found[hung].append(measure(lab, port, hung, asked.hung_for))
+                found[hung].append(measure(lab, port, hung, requested.hung_for))
                 print(f"hangs: {hung}: {found[hung][-1]:.2f} s", flush=True)
     print("\n| Hangs | Longest message, s: median | All |\n| --- | --- | --- |")
     for hung, each in found.items():

@@ -57,8 +57,8 @@ def row(kind: Kind, found: list[Report | None]) -> str:
         return f"{kind.name:<24} failed {len(found)} times"
 
     def middle(values: list[float | None]) -> str:
-        told = [value for value in values if value is not None]
-        return f"{statistics.median(told):.1f}" if told else "–"
+        reported = [value for value in values if value is not None]
+        return f"{statistics.median(reported):.1f}" if reported else "–"
 
     kept = [each.kept for each in good]
     delay = " → ".join(
@@ -80,16 +80,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="every drill's report, a line each")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     found: dict[Kind, list[Report | None]] = {kind: [] for kind in KINDS}
-    for number in range(asked.rounds):
+    for number in range(requested.rounds):
         for kind in KINDS:
             print(f"round {number + 1}: {kind.name}", file=sys.stderr)
             report = run(kind)
             found[kind].append(report)
-            if asked.json:
-                told = msgspec.to_builtins(report)
-                print(json.dumps({"kind": kind.name, "report": told}), flush=True)
+            if requested.json:
+                reported = msgspec.to_builtins(report)
+                print(json.dumps({"kind": kind.name, "report": reported}), flush=True)
     print(f"{'':<24}{'kept':>7} {'worst':>7}{'delay p99, ms':>18}{'retransmits/s':>16}"
           f"{'ran':>7}{'wrong':>7}")  # fmt: skip
     for kind in KINDS:

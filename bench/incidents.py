@@ -9,7 +9,7 @@ nothing but the part itself may be named as lossy; the part may be while it lose
 `OVER_S` later.
 
 Pairs: two faults that are there together. Of each: *alone* (a page names it and nothing else),
-*among* (a page names it and others that it says cannot be told apart, or a group that holds it),
+*among* (a page names it and others that it says cannot be distinguished, or a group that holds it),
 *missed*. *Wrong* are pages of healthy parts; *twice* are further pages of the same fault.
 """
 
@@ -308,7 +308,7 @@ def graded(
     paused: Collection[str] = (),
 ) -> Pair:
     """Which fault each page is about, the first page of each deciding."""
-    told: dict[str, tuple[str, float]] = {}
+    reported: dict[str, tuple[str, float]] = {}
     wrong, twice = [], []
     for rule, subject, at_ns in pages:
         if rule in HOSTS:
@@ -317,19 +317,19 @@ def graded(
             continue
         names = subject.split(OR)
         fits = [each for each in faults if rule in each.rules and _is_about(each, names)]
-        fresh = [each for each in fits if each.part not in told]
+        fresh = [each for each in fits if each.part not in reported]
         if not fits:
             wrong.append(f"{rule} {subject}")
         elif not fresh:
             twice.append(f"{rule} {subject}")
         for each in fresh[:1] if len(names) == 1 else fresh:
             how = "alone" if names == [each.part] or {*names} <= each.also else "among"
-            told[each.part] = how, (at_ns - began_ns) / 1e9
-    kinds = Counter(how for how, _ in told.values())
+            reported[each.part] = how, (at_ns - began_ns) / 1e9
+    kinds = Counter(how for how, _ in reported.values())
     return Pair(
         kinds["alone"], kinds["among"],
-        tuple(each.part for each in faults if each.part not in told),
-        tuple(wrong), tuple(twice), tuple(seconds for _, seconds in told.values()), words,
+        tuple(each.part for each in faults if each.part not in reported),
+        tuple(wrong), tuple(twice), tuple(seconds for _, seconds in reported.values()), words,
     )  # fmt: skip
 
 

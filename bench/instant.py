@@ -76,15 +76,15 @@ class Instants:
     """What the process has told. All CLOCK_MONOTONIC, which all namespaces share."""
 
     def __init__(self, stream: IO[str]) -> None:
-        self._told: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._reported: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self._thread.start()
-        self._told.get(timeout=PATIENCE_S * 10)  # it listens
+        self._reported.get(timeout=PATIENCE_S * 10)  # it listens
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
-            told: dict[str, Any] = json.loads(line)
-            self._told.put(int(told["at_ns"]))
+            reported: dict[str, Any] = json.loads(line)
+            self._reported.put(int(reported["at_ns"]))
 
     def since(self, from_ns: int) -> int:
         """The first instant from then on. Raises `TimeoutError`: nothing was committed."""
@@ -92,7 +92,7 @@ class Instants:
         while True:
             left_s = max(0, end_ns - time.monotonic_ns()) / S
             try:
-                at_ns = self._told.get(timeout=left_s)
+                at_ns = self._reported.get(timeout=left_s)
             except queue.Empty:
                 raise TimeoutError("the fault did not show in its namespace") from None
             if at_ns >= from_ns:

@@ -38,10 +38,10 @@ def one(compute: float, send: float, way: str, start: float) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=50)
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     print(f"{'compute:send':<14}" + "".join(f"{way:>16}" for way in WAYS) + f"{'alone':>8}")
     for compute, send in CASES:
-        starts = np.random.default_rng(1).uniform(0, 1, asked.seeds)
+        starts = np.random.default_rng(1).uniform(0, 1, requested.seeds)
         cells = []
         for way in WAYS:
             runs = np.array([one(compute, send, way, float(start)) for start in starts])

@@ -118,7 +118,7 @@ class Beside:
             eventually(both, "both rails joined", within_s=PATIENCE_S)
         stack.enter_context(hogs(count))
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         """The job's account, and how many of its paths were torn; empty without one."""
         if self._job is None:
             return {}
@@ -138,43 +138,45 @@ def main() -> int:
     parser.add_argument("--job", action="store_true", help="a checked job over two rails")
     parser.add_argument("--hogs", type=int, default=0, help="busy loops beside the lab")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.rotations < 1:
+    requested = parser.parse_args()
+    if requested.rotations < 1:
         parser.error("--rotations: at least 1")
     keys: list[float] = []
     certificates: list[float] = []
     seconds: Seconds = defaultdict(dict)
-    with live(NAME, "--hosts", str(asked.hosts), agents=True) as lab, ExitStack() as stack:
-        rotations = Rotations(lab, asked.hosts)
+    with live(NAME, "--hosts", str(requested.hosts), agents=True) as lab, ExitStack() as stack:
+        rotations = Rotations(lab, requested.hosts)
         eventually(rotations.healthy, "a fleet without loss", within_s=PATIENCE_S)
-        beside = Beside(lab, stack, asked.hogs, job=asked.job)
-        for number in range(asked.rotations):
+        beside = Beside(lab, stack, requested.hogs, job=requested.job)
+        for number in range(requested.rotations):
 
-            def within(host: str = f"h{number % asked.hosts}") -> None:
-                if asked.certificates:
+            def within(host: str = f"h{number % requested.hosts}") -> None:
+                if requested.certificates:
                     certificates.append(rotations.certificate(host))
 
             began_ns = time.monotonic_ns()
             keys.append(rotations.keys(within))
             rotations.collect(seconds, began_ns)
-            progress(f"{number + 1}/{asked.rotations} {keys[-1]:.1f} s")
+            progress(f"{number + 1}/{requested.rotations} {keys[-1]:.1f} s")
         time.sleep(SETTLE_S)
         rotations.collect(seconds, began_ns)
-        job = beside.told()
-    told = [each for known in seconds.values() for each in known.values()]
-    lost, sent = sum(each.lost for each in told), sum(each.sent for each in told)
+        job = beside.reported()
+    reported = [each for known in seconds.values() for each in known.values()]
+    lost, sent = sum(each.lost for each in reported), sum(each.sent for each in reported)
     gaps = missing(seconds)
     found = {
-        "rotations": asked.rotations, "hosts": asked.hosts, "probes": sent, "probes_lost": lost,
-        "seconds": len(told), "seconds_missing": gaps, "keys_s": keys,
+        "rotations": requested.rotations, "hosts": requested.hosts,
+        "probes": sent, "probes_lost": lost,
+        "seconds": len(reported), "seconds_missing": gaps, "keys_s": keys,
         "certificates_s": certificates, "job": job,
     }  # fmt: skip
-    if asked.json:
+    if requested.json:
         print(json.dumps(found))
     else:
         print(
-            f"{asked.rotations} rotations, {asked.hosts} hosts: {lost} of {sent} probes lost, "
-            f"{gaps} of {len(told) + gaps} seconds of pairs missing"
+            f"{requested.rotations} rotations, {requested.hosts} hosts: "
+            f"{lost} of {sent} probes lost, "
+            f"{gaps} of {len(reported) + gaps} seconds of pairs missing"
         )
         for what, taken in (("keys", keys), ("certificates", certificates)):
             if taken:

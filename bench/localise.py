@@ -3,7 +3,7 @@
 512 NICs on 32 leaves and 16 spines (2,048 directional links), or three tiers; 1 to 5 faulty links
 per seed, loss 0.1 to 5 % log-uniform on top of 1e-5 everywhere; 2 % of the hosts stall so that
 replies are late. The same counts go to every method. A finding is right if it is the faulty
-directional link; of round trips, where a NIC's two directions cannot be told apart, its cable.
+directional link; of round trips, where a NIC's two directions cannot be distinguished, its cable.
 
 Methods: ours; 007's voting (Arzani et al. 2018); a vote normalised by exposure; greedy set cover
 (deTector's PLL, Peng et al. 2017); a NetBouncer-like regularised fit (Tan et al. 2019). They are
@@ -75,16 +75,16 @@ class Case(NamedTuple):
 def ours(case: Case) -> list[int]:
     """As `syntony.fabric.candidates` numbers them: of round trips, what a NIC answers with is a
     candidate too, and told of only if it is bad (`locate.MIN_REPLIES_LOSS`)."""
-    crossings, price, size = case.counts.crossings, prices(case.fabric), case.fabric.candidates
+    crossings, penalty, size = case.counts.crossings, prices(case.fabric), case.fabric.candidates
     if case.answering is not None:
         replies = (size + case.answering).astype(np.int32)
         crossings = np.concatenate((crossings, replies[:, None]), axis=1)
-        price = np.append(price, np.full(case.fabric.nics, price[0] - REPLIES_REBATE))
+        penalty = np.append(penalty, np.full(case.fabric.nics, penalty[0] - REPLIES_REBATE))
         size += case.fabric.nics
     tally = tally_losses(crossings, case.counts.sent, case.counts.lost, size)
     return [
         found.candidate
-        for found in find_losses(tally, price)
+        for found in find_losses(tally, penalty)
         if found.candidate < case.fabric.candidates or found.loss >= MIN_REPLIES_LOSS
     ]
 
@@ -291,7 +291,7 @@ def false_alarms(windows: int) -> None:
             case.counts.crossings, case.counts.sent, case.counts.lost, fabric.candidates
         )
         # As online: six windows are looked at together.
-        found += bool(find_losses(tally, prices(fabric), strictness=STRICTNESS + np.log(6)))
+        found += bool(find_losses(tally, prices(fabric), threshold=STRICTNESS + np.log(6)))
     print(f"false findings: {found} in {windows} fault-free windows of 1 s to 300 s")
 
 

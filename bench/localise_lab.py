@@ -190,7 +190,7 @@ class Bench:
         self._lab.clear()
         if not self.until(self.quiet, QUIET_S):
             print(f"not quiet before {case.row}: {sorted(self.open())}", file=sys.stderr)
-        before, told = self.open(), self._pages()
+        before, reported = self.open(), self._pages()
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
         began = time.monotonic()
@@ -204,7 +204,7 @@ class Bench:
         right = " ".join(case.right or ("nothing",))
         self._lab.clear()
         self.until(self.quiet, QUIET_S)
-        pages = self._pages() - told
+        pages = self._pages() - reported
         return Result(turn, case.row, right, seconds, also, blamed, beside, pages)
 
     def _pages(self) -> int:
@@ -258,21 +258,21 @@ def column(result: Result) -> str:
 
 
 def table(results: Iterable[Result]) -> None:
-    """What was broken, what was told, how long it took."""
+    """What was broken, what was reported, how long it took."""
     results = list(results)
-    told: dict[str, Counter[str]] = defaultdict(Counter)
+    reported: dict[str, Counter[str]] = defaultdict(Counter)
     took: dict[str, list[float]] = defaultdict(list)
     for each in results:
-        told[each.row][column(each)] += 1
+        reported[each.row][column(each)] += 1
         took[each.row] += [] if each.seconds is None else [each.seconds]
-    for row in sorted(told):
+    for row in sorted(reported):
         times = took[row]
         spread = f"p50 {np.median(times):5.1f} s, largest {max(times):5.1f} s" if times else ""
-        counts = "; ".join(f"{number} {name}" for name, number in told[row].most_common())
+        counts = "; ".join(f"{number} {name}" for name, number in reported[row].most_common())
         pages = sum(each.pages for each in results if each.row == row)
         print(f"{row:20} {spread:33} {pages:3} pages  {counts}")
-    total = sum(map(Counter.total, told.values()))
-    well = sum(counts["right"] + counts["nothing, rightly"] for counts in told.values())
+    total = sum(map(Counter.total, reported.values()))
+    well = sum(counts["right"] + counts["nothing, rightly"] for counts in reported.values())
     print(f"{total} injections, {well} exactly right")
     blurred = sum(bool(each.beside) for each in results)
     print(f"blamed beside, if only for a moment: in {blurred} of {total}")

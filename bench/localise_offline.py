@@ -1,7 +1,7 @@
 """Names of faults on fabrics that Syntony's simulators did not draw, by path knowledge and shape.
 
 Every case is drawn by its seed (`tests.fabric.foreign`); seeds that went wrong are printed. Twins
-are right where they are told as twins.
+are right where they are reported as twins.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def graded(case: Case, *, delays: bool = False) -> Grade:
     change = case.change_ns if delays else np.full(len(case.paths), np.nan)
     window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
     found = locate(candidates, [window])
-    told = [(each.component, each.confidence, each.alternatives) for each in found]
-    return grade(case, told)
+    reported = [(each.component, each.confidence, each.alternatives) for each in found]
+    return grade(case, reported)
 
 
 def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bool = False) -> None:
@@ -41,8 +41,8 @@ def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bo
         if got.wrong:
             wrong.append(f"{seed}({case.truth}: {' '.join(got.wrong)})")
     kinds = ("right", "twin", "vague", "missed", "wrong")
-    told = "  ".join(f"{kind} {verdicts[kind]:3d}" for kind in kinds)
-    print(f"{name:34} {told}  doubled {doubled:3d}  of {len(seeds)}")
+    reported = "  ".join(f"{kind} {verdicts[kind]:3d}" for kind in kinds)
+    print(f"{name:34} {reported}  doubled {doubled:3d}  of {len(seeds)}")
     if wrong:
         print(f"    wrong at seeds {'; '.join(wrong[:8])}")
     sys.stdout.flush()

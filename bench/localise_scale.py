@@ -55,10 +55,10 @@ def main() -> int:
     bad = rng.choice(fabric.links, FAULTS, replace=False)
     risk[bad] += np.exp(rng.uniform(np.log(2e-3), np.log(5e-2), FAULTS))
     tally, paths = count(fabric, risk, rng)
-    price = prices(fabric)
+    penalty = prices(fabric)
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     began, cpu = time.perf_counter(), time.process_time()
-    found = find_losses(tally, price)
+    found = find_losses(tally, penalty)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     after_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     named = {each.candidate for each in found}

@@ -75,8 +75,8 @@ def serve() -> None:
         if len(bad):
             first = int(bad[0])
             off = int(got[first]) - int(want[first])
-            told = {"step": step, "words": len(bad), "first": first, "words_off": off}
-            print(json.dumps(told), flush=True)
+            reported = {"step": step, "words": len(bad), "first": first, "words_off": off}
+            print(json.dumps(reported), flush=True)
         peer.sendall(step.to_bytes(8, "little"))
         step += 1
     print(json.dumps({"steps": step}), flush=True)
@@ -233,8 +233,8 @@ class Pair:
         time.sleep(0.02)
 
     def account(self) -> dict[str, Any]:
-        told, _ = self._server.communicate(timeout=30)
-        lines = [json.loads(line) for line in told.splitlines()]
+        reported, _ = self._server.communicate(timeout=30)
+        lines = [json.loads(line) for line in reported.splitlines()]
         for name in self._names:
             run("ip", "netns", "del", name)
         wrong = [line for line in lines if "words" in line]

@@ -102,17 +102,17 @@ def speed(driver: Driver, rounds: int, seed: int) -> list[dict[str, Any]]:
     """Throughput and cost of both, in turns."""
     rows = []
     for size in SIZES:
-        told: dict[str, list[Any]] = {"ours": [], "nccl": []}
+        reported: dict[str, list[Any]] = {"ours": [], "nccl": []}
         for i in range(rounds):
-            for transport, found in told.items():
+            for transport, found in reported.items():
                 found.append(driver.run(transport, size, 4_000, seed + i, "cost"))
         row: dict[str, Any] = {"size": size}
-        for transport, found in told.items():
+        for transport, found in reported.items():
             for key in ("mb_per_s", "own_ns", "posts", "polls"):
                 row[f"{transport} {key}"] = statistics.median(one[key] for one in found)
         row["throughput ratio"] = statistics.median(
             one["mb_per_s"] / other["mb_per_s"]
-            for one, other in zip(told["ours"], told["nccl"], strict=True)
+            for one, other in zip(reported["ours"], reported["nccl"], strict=True)
         )
         rows.append(row)
     return rows
@@ -168,16 +168,16 @@ def main() -> int:
     if options.json:
         print(json.dumps(result))
     else:
-        for part, told in result.items():
+        for part, reported in result.items():
             print(part)
-            for row in told if isinstance(told, list) else told.items():
+            for row in reported if isinstance(reported, list) else reported.items():
                 print("  ", row)
-    told = result["mixed"]
+    reported = result["mixed"]
     clean = all(
         run and run["messages"] >= 10_000 and not run["corrupt"] and not run["fatal"]
-        for run in told["ours"]
+        for run in reported["ours"]
     )
-    return 0 if clean and told["without fence corrupts"] else 1
+    return 0 if clean and reported["without fence corrupts"] else 1
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Cause(NamedTuple):
     parts: dict[str, frozenset[str]]
     """Part to the rules that may page for it; each part is one page. Empty: nothing may page."""
     stands_for: Mapping[str, str] = {}
-    """NIC whose dead port cannot be told from a dead leaf → that leaf."""
+    """NIC whose dead port cannot be reported from a dead leaf → that leaf."""
     paused: bool = False
     """The controller is, from before until the end of `LASTS_S`."""
 

@@ -48,7 +48,7 @@ ROWS = (
 )
 
 
-def told(outcome: Outcome) -> tuple[float, float, float, float]:
+def reported(outcome: Outcome) -> tuple[float, float, float, float]:
     """Queue p50 and p99 in ms, part of the link used, Jain's index; of the second half."""
     half = len(outcome.queue_ns) // 2
     queue, sent = outcome.queue_ns[half:] / MS, outcome.sent[half:]
@@ -60,7 +60,7 @@ def told(outcome: Outcome) -> tuple[float, float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=5)
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     print(f"{'':<32}{'queue p50/p99 ms':>36}{'used':>18}{'fair':>16}{'changes':>9}")
     for row in ROWS:
         found = []
@@ -73,9 +73,9 @@ def main() -> None:
                     ),
                     Pacer(POLICY),
                 )
-                for seed in range(asked.seeds)
+                for seed in range(requested.seeds)
             ]  # fmt: skip
-            found.append(np.median([told(each) for each in runs], axis=0))
+            found.append(np.median([reported(each) for each in runs], axis=0))
             changes = np.median([len(each.changes) for each in runs])
         free, paced = found
         print(

@@ -1,4 +1,4 @@
-"""What a lab's controller tells whoever is on call: a webhook in the controller's namespace.
+"""What a lab's controller tells anyone who is on call: a webhook in the controller's namespace.
 
 with receiver(lab) as pages:
     restart(lab)      # the controller reads its receivers when it starts
@@ -44,7 +44,7 @@ class Doubled(NamedTuple):
 
 
 def doubled(messages: Sequence[Message]) -> Doubled:
-    """Of what was told, in order. An incident is told open and over in turns. Pure."""
+    """Of what was reported, in order. An incident is told open and over in turns. Pure."""
     seen: set[str] = set()
     newest: dict[tuple[str, str], str] = {}
     news = again = 0
@@ -62,23 +62,23 @@ class Pages:
     """What was told so far."""
 
     def __init__(self, stream: IO[str]) -> None:
-        self._told: list[Message] = []
+        self._reported: list[Message] = []
         stream.readline()  # it listens
         self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self._thread.start()
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
-            self._told.append(Message(*json.loads(line)))
+            self._reported.append(Message(*json.loads(line)))
 
     @property
-    def told(self) -> tuple[Message, ...]:
-        return tuple(self._told)
+    def reported(self) -> tuple[Message, ...]:
+        return tuple(self._reported)
 
     def count(self, rule: str, subject: str, event: str) -> int:
         """How often, the same message counted once."""
         wanted = (event, rule, subject)
-        return len({each.key for each in self.told if each[1:] == wanted})
+        return len({each.key for each in self.reported if each[1:] == wanted})
 
 
 @contextmanager

@@ -131,31 +131,31 @@ def connected(lab: LiveLab, host: str) -> bool:
 
 def one(lab: LiveLab, host: str, *, kill: bool) -> Round:
     """One revocation, and a new certificate."""
-    with requests(lab, host) as asked:
-        wait(lambda: len(asked.first(refused=False)) == 2, "answers")
+    with requests(lab, host) as requested:
+        wait(lambda: len(requested.first(refused=False)) == 2, "answers")
         fault = lab.inject("cert-revoke", host)
         wait(lambda: not connected(lab, host), "the stream cut")
         cut_ns = time.monotonic_ns()
-        wait(lambda: len(asked.first(refused=True)) == 2, "refusals")
-        took = asked.first(refused=True)
+        wait(lambda: len(requested.first(refused=True)) == 2, "refusals")
+        took = requested.first(refused=True)
         refused_ns = max(cut_ns, *took.values())
         if kill:
             lab.inject("controller-kill", "", for_ns=S)
             again_ns = time.monotonic_ns() + S
             wait(
-                lambda: len(asked.first(refused=True, since_ns=again_ns)) == 2,
+                lambda: len(requested.first(refused=True, since_ns=again_ns)) == 2,
                 "refusals by the next controller",
             )
         out, end_s = True, time.monotonic() + OUT_S
         while time.monotonic() < end_s:
             out &= not connected(lab, host)
             time.sleep(EVERY_S)
-        out &= not asked.first(refused=False, since_ns=refused_ns)
+        out &= not requested.first(refused=False, since_ns=refused_ns)
     lab.clear(fault.id)
     issued_s = time.monotonic()
     wait(lambda: connected(lab, host), "its return")
     stream_s, open_s, new_s = (
-        round((at - fault.asked_ns) / S, 2) for at in (cut_ns, took["open"], took["new"])
+        round((at - fault.requested_ns) / S, 2) for at in (cut_ns, took["open"], took["new"])
     )
     return Round(stream_s, open_s, new_s, out, kill, round(time.monotonic() - issued_s, 2))
 
@@ -164,17 +164,17 @@ def wait(true: Callable[[], bool], what: str) -> None:
     eventually(patient(true), what, within_s=PATIENCE_S)
 
 
-def run(asked: argparse.Namespace) -> list[Round]:
-    rng = random.Random(asked.seed)
+def run(requested: argparse.Namespace) -> list[Round]:
+    rng = random.Random(requested.seed)
     hosts = [f"h{number}" for number in range(HOSTS)]
     rounds = []
     with live(NAME, "--hosts", str(HOSTS), agents=True) as lab:
         wait(lambda: all(connected(lab, host) for host in hosts), "all agents")
-        if asked.hogs:
-            lab.inject("cpu-hog", hosts[0], {"procs": str(asked.hogs)})
-        for number in range(asked.rounds):
+        if requested.hogs:
+            lab.inject("cpu-hog", hosts[0], {"procs": str(requested.hogs)})
+        for number in range(requested.rounds):
             rounds.append(one(lab, rng.choice(hosts), kill=number % 2 == 1))
-            progress(f"{number + 1}/{asked.rounds} {rounds[-1]}")
+            progress(f"{number + 1}/{requested.rounds} {rounds[-1]}")
     return rounds
 
 
@@ -209,12 +209,12 @@ def main() -> int:
     parser.add_argument("--hogs", type=int, default=2, help="busy loops beside the agents")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    if asked.rounds < 1:
+    requested = parser.parse_args()
+    if requested.rounds < 1:
         parser.error("--rounds: at least 1")
-    progress(f"seed {asked.seed}")
-    rounds = run(asked)
-    if asked.json:
+    progress(f"seed {requested.seed}")
+    rounds = run(requested)
+    if requested.json:
         print(json.dumps([each._asdict() for each in rounds], indent=1))
     else:
         show(rounds)

@@ -166,16 +166,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--delays", type=int, nargs="+", default=DELAYS_MS, help="ms")
     parser.add_argument("--messages", type=int, nargs="+", default=MESSAGES, help="bytes")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     print("| Message | Delay added | Without, Mb/s | With standby, Mb/s |\n" + "| --- " * 4 + "|")
     port = 5200
     options = ("--hosts", str(HOSTS), "--leaves", "1", "--spines", "1", "--rate", RATE)
     with live(NAME, *options, agents=True) as lab:
         eventually(lambda: acting(lab) == HOSTS, "all agents manage paths", within_s=60)
-        for size in asked.messages:
-            for delay_ms in asked.delays:
+        for size in requested.messages:
+            for delay_ms in requested.delays:
                 found: dict[bool, list[float]] = {False: [], True: []}
-                for _ in range(asked.rounds):
+                for _ in range(requested.rounds):
                     for act in (False, True):
                         port += 1
                         found[act].append(measure(lab, port, size, delay_ms, act=act))

@@ -148,10 +148,10 @@ def costs(program: Path, place: Path, rounds: int) -> dict[str, tuple[float, flo
         [str(program), str(rounds)], env=environment(place), capture_output=True, text=True,
         check=True,
     ).stdout  # fmt: skip
-    told = [line.split() for line in out.splitlines()]
+    reported = [line.split() for line in out.splitlines()]
     found = {}
     for number, verb in enumerate(VERBS):
-        mine = [float(words[2]) for words in told if int(words[0]) == number]
+        mine = [float(words[2]) for words in reported if int(words[0]) == number]
         rows = [
             mine[at : at + 2][:: 1 if at // 2 % 2 == 0 else -1] for at in range(0, len(mine), 2)
         ]

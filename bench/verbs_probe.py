@@ -124,13 +124,13 @@ def main() -> None:
     options.add_argument("--rate", type=int, default=20_000, help="probes a second")
     options.add_argument("--seconds", type=float, default=3.0)
     options.add_argument("--json", action="store_true")
-    asked = options.parse_args()
+    requested = options.parse_args()
     threading.stack_size(256 << 10)
     with tempfile.TemporaryDirectory() as directory:
         # Named before anything loads another.
         os.environ["SYNTONY_IBVERBS"] = str(provider.build(Path(directory)))
-        found = {str(plane): measure(plane, asked.rate, asked.seconds) for plane in Plane}
-    if asked.json:
+        found = {str(plane): measure(plane, requested.rate, requested.seconds) for plane in Plane}
+    if requested.json:
         json.dump(found, sys.stdout)
         return
     for plane, row in found.items():

@@ -68,7 +68,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rows_of(lab: Lab, ahead_ns: int) -> list[tuple[int, PathEventRow]]:
-    """Every path left of late: when the agent knew (CLOCK_MONOTONIC), and its row."""
+    """Every path left recently: when the agent knew (CLOCK_MONOTONIC), and its row."""
     query = FailoverLogQuery(window_ns=60 * S, limit=10_000)
     rows = ask(f"unix:{lab.controller_socket}", query).events
     known = [(row.ts_ns - row.act_ns - ahead_ns, row) for row in rows if takes_for_dead(row)]
@@ -136,26 +136,28 @@ def trial(
     return found, cleared_ns
 
 
-def trials(asked: argparse.Namespace) -> Iterator[Trial]:
-    spec = FabricSpec(hosts=4, rate_bps=asked.rate * 1_000_000, latency_ns=asked.latency * MS)
-    switch = switch_of(make_plan(spec).link(asked.target))
+def trials(requested: argparse.Namespace) -> Iterator[Trial]:
+    spec = FabricSpec(
+        hosts=4, rate_bps=requested.rate * 1_000_000, latency_ns=requested.latency * MS
+    )
+    switch = switch_of(make_plan(spec).link(requested.target))
     with World(new_lab(f"verdicts-{os.getpid()}", spec), detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
         wait_ready(lab)
-        framework, kind = programs.by_name(asked.job)
+        framework, kind = programs.by_name(requested.job)
         wish = place.job_spec(lab, framework=framework, kind=kind, python=sys.executable)
         with (
             watching(lab, switch) as instants,
             Job(lab, wish, wrap=modes.MODES["syntony"].wrap) as job,
         ):
             job.wait_steps(5, START_S)
-            with hogs(asked.hogs):
+            with hogs(requested.hogs):
                 since_ns = time.monotonic_ns()
-                for _ in range(asked.times):
-                    wait_used(lab, asked.target)
+                for _ in range(requested.times):
+                    wait_used(lab, requested.target)
                     time.sleep(CALM_S)
-                    fault = (asked.fault, asked.target)
+                    fault = (requested.fault, requested.target)
                     found, since_ns = trial(lab, job, instants, fault, since_ns)
                     yield found
             job.wish_end()
@@ -185,11 +187,11 @@ def main() -> int:
     parser.add_argument("--job", choices=("builtin", "builtin-all-to-all"), default="builtin")
     parser.add_argument("--hogs", type=int, default=0, help="busy loops beside the lab")
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    asked.times = 4 if asked.quick else asked.times
+    requested = parser.parse_args()
+    requested.times = 4 if requested.quick else requested.times
     allow_realtime()
     done = []
-    for each in trials(asked):
+    for each in trials(requested):
         done.append(each)
         print(f"{len(done)}: {each}  load {os.getloadavg()[0]:.0f}", file=sys.stderr, flush=True)
     found = {
@@ -200,7 +202,7 @@ def main() -> int:
         name: quantiles([getattr(each, name) for each in done if getattr(each, name) is not None])
         for name in ("verdict_ms", "silence_ms", "all_ms", "longest_step_ms", "injecting_ms")
     }
-    if asked.json:
+    if requested.json:
         print(json.dumps(found))
     else:
         print("\n".join(f"{name:>16}  {value}" for name, value in found.items()))

@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console, RenderableType
+from syntony.demo.report import play
 
 from syntony.demo.acts import ACTS
 from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
-from syntony.demo.story import play
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention, contention_report, nic_flap, scenarios
 from syntony.lab.drill.chart import picture
@@ -37,7 +37,7 @@ from syntony.lab.world import World, new_lab
 from syntony.model import S
 from syntony.view import contention_chart, throughput_chart
 from syntony.view.clock_plots import pictures
-from syntony.view.clock_story import Story
+from syntony.view.clock_summary import ClockReport
 
 IMAGES = Path(__file__).parent / "images"
 CLOCK_DATA = Path(__file__).parent / "data" / "clock-report.json"
@@ -54,8 +54,8 @@ def save(name: str, title: str, picture: RenderableType) -> None:
 
 
 def draw_clocks() -> None:
-    story = msgspec.json.decode(CLOCK_DATA.read_bytes(), type=Story)
-    for name, svg in pictures(story).items():
+    report = msgspec.json.decode(CLOCK_DATA.read_bytes(), type=ClockReport)
+    for name, svg in pictures(report).items():
         (IMAGES / f"clock-{name}.svg").write_bytes(svg)
 
 

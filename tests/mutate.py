@@ -227,17 +227,17 @@ def survivors(
                 process = begin(changed, tests, limit_s)
                 running[process.sentinel] = process, changed
             else:
-                found.append(_told(changed))
+                found.append(_reported(changed))
         # Without a process to wait for, `wait` does not return.
         for sentinel in wait(list(running)) if running else ():
             process, changed = running.pop(cast(int, sentinel))
             process.join()
             if process.exitcode == 0:
-                found.append(_told(changed))
+                found.append(_reported(changed))
     return sorted(found, key=lambda each: (each.file, each.lines))
 
 
-def _told(changed: Mutant) -> Mutant:
+def _reported(changed: Mutant) -> Mutant:
     """Printed at once: a room takes many minutes."""
     print(f"{changed.where}\n{changed.diff}\n", flush=True)
     return changed
@@ -279,9 +279,9 @@ def main() -> int:
         score = 100 * (1 - len(unnoticed) / len(mutants)) if mutants else 100.0
         noticed = f"{len(mutants) - len(unnoticed)} of {len(mutants)}"
         print(f"{room}: {noticed} noticed ({score:.0f} %), seed {options.seed}", flush=True)
-        told = [{"where": each.where, "diff": each.diff} for each in unnoticed]
+        reported = [{"where": each.where, "diff": each.diff} for each in unnoticed]
         results.append({"room": room, "seed": options.seed, "sample": len(mutants),
-                        "score": round(score, 1), "survivors": told})  # fmt: skip
+                        "score": round(score, 1), "survivors": reported})  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return int(any(result["score"] < options.at_least for result in results))

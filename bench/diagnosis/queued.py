@@ -141,9 +141,9 @@ def make_case(fault: str, seed: int, second: bool | None = None) -> Case:
         variant = (f"{world.job.schedule} {world.job.size} ranks {world.fabric.kind}"
                    f" {'lossless' if world.engine.lossless else 'lossy'}"
                    f" {truths[0][1]}")  # fmt: skip
-        told = [Truth(name, subject, onset_ns, variant) for name, subject in
+        reported = [Truth(name, subject, onset_ns, variant) for name, subject in
                 (truths if fault else [("", "")])]  # fmt: skip
-        return Case(tables, manifest, told[0], tuple(told[1:]))
+        return Case(tables, manifest, reported[0], tuple(reported[1:]))
     raise AssertionError(f"no job fits {fault} seed {seed}")
 
 

@@ -208,19 +208,19 @@ class Engine:
         self.pump(flow)
         self.delivered(flow, chunk, now)
 
-    def probe(self, path: list[Server], index: int, sent: float, told: list[float],
+    def probe(self, path: list[Server], index: int, sent: float, reported: list[float],
               host: str) -> None:  # fmt: skip
         """A packet of no size that waits where others wait; `host` sends it in the job's class, if
         it is named."""
         server = path[index]
         if server.loss and self.rng.random() < server.loss:
-            told.append(-1.0)
+            reported.append(-1.0)
             return
         wait = max(0.0, self.serve(server, 0.0) - self.now)
         arrive = self.now + wait + server.latency
         if host:
             arrive += self.class_delay(host, server.name, self.now)
         if index + 1 < len(path):
-            self.at(arrive, self.probe, path, index + 1, sent, told, host)
+            self.at(arrive, self.probe, path, index + 1, sent, reported, host)
         else:
-            told.append(arrive - sent)
+            reported.append(arrive - sent)

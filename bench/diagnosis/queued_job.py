@@ -271,12 +271,12 @@ class Job:
         operation.enqueued[rank] = now
         mine = self.by_rank[rank]
         late = row.pop("late", 0.0)
-        told = {"comm": comm.name, "seq": seq, "op": stop or op, "rank": rank, "enqueue": now,
+        reported = {"comm": comm.name, "seq": seq, "op": stop or op, "rank": rank, "enqueue": now,
                 "step": row["step"], "late": late, "done": None,
                 "before": [sum(stat[name] for flow in mine for stat in flow.stats.values())
                            for name in ("credit", "net")]}  # fmt: skip
-        operation.rows[rank] = told
-        self.rows.append(told)
+        operation.rows[rank] = reported
+        self.rows.append(reported)
         if stop:
             return True  # another operation than its peers': nobody ends
         node = self._host(rank)

@@ -182,11 +182,11 @@ def prices(fabric: Fabric) -> NDArray[np.float64]:
     """What `find_losses` asks of each candidate: the logarithm of how many of its kind there are,
     all links being one kind.
     """
-    price = np.full(fabric.candidates, np.log(fabric.links))
+    penalty = np.full(fabric.candidates, np.log(fabric.links))
     for kind in fabric.kinds.values():
         if kind.first >= fabric.links:
-            price[kind.first : kind.first + kind.size] = np.log(fabric.links)
-    return price
+            penalty[kind.first : kind.first + kind.size] = np.log(fabric.links)
+    return penalty
 
 
 class Flows(NamedTuple):

@@ -227,9 +227,9 @@ class SimulatedFleet:
             return None
         span = (start_ns, start_ns + self._window_ns)
         samples = probe_pairs(self.clocks, ends, span, self._pairs, ways, self._noise)
-        return self._estimators[ends].estimate(self._told(samples, ends))
+        return self._estimators[ends].estimate(self._reported(samples, ends))
 
-    def _told(self, samples: PairSamples, ends: tuple[int, int]) -> PairSamples:
+    def _reported(self, samples: PairSamples, ends: tuple[int, int]) -> PairSamples:
         a, b = ends
         if a in self.lies:
             lie = self.lies[a](b)

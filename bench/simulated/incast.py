@@ -66,7 +66,7 @@ class Case:
     """From when on rates are set; before, the pacer is not asked."""
     end_ns: int = 40 * S
     late_ns: int = 400 * MS
-    """Age of what the pacer is told."""
+    """Age of what the pacer is reported."""
     order_ns: int = 100 * MS
     """From a decision until it is in force."""
     noise: float = 0.02
@@ -91,17 +91,17 @@ class Outcome:
 def run(case: Case, pacer: Pacer) -> Outcome:
     """The whole run."""
     link = _Link(case)
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     coming: list[tuple[int, dict[str, int]]] = []
     changes: list[tuple[int, float]] = []
     for tick in range(case.end_ns // TICK_NS):
         now_ns = tick * TICK_NS
         if now_ns >= case.act_ns and now_ns % LOOK_NS == 0:
-            fresh = dict(pacer.step(*link.told(now_ns), now_ns))
-            if fresh != told:
-                changes.append((now_ns, _largest(told, fresh)))
+            fresh = dict(pacer.step(*link.reported(now_ns), now_ns))
+            if fresh != reported:
+                changes.append((now_ns, _largest(reported, fresh)))
                 coming.append((now_ns + case.order_ns, fresh))
-                told = fresh
+                reported = fresh
         while coming and coming[0][0] <= now_ns:
             link.paced(coming.pop(0)[1])
         link.tick(now_ns)
@@ -150,10 +150,10 @@ class _Link:
             self._rate = np.where(hit, np.minimum(self._rate, offered) / 2, self._rate)
         self.queue_ns[tick] = max(0.0, queue)
 
-    def told(
+    def reported(
         self, now_ns: int
     ) -> tuple[list[Sending], dict[str, int], dict[str, LinkQueue]]:  # fmt: skip
-        """As a controller is told."""
+        """As a controller is reported."""
         case = self._case
         seen_ns = max(0, now_ns - case.late_ns) // REPORT_NS * REPORT_NS
         last = seen_ns // TICK_NS

@@ -20,7 +20,7 @@ class Periodic:
     weight: float = 1.0
     """Share of the link against others that send at the same time."""
     limit: float = 1.0
-    """Part of the link that it may use at most, whoever else sends."""
+    """Part of the link that it may use at most, anyone who else sends."""
     start_s: float = 0.0
     """When its first communication begins."""
 

@@ -44,7 +44,7 @@ struct syn_clock_pace {
     int64_t never;       /* INT64_MAX, where a piece has from_ns */
     int64_t raw_ns;      /* CLOCK_MONOTONIC_RAW at local_ns and mono_ns */
     int64_t width_ns;    /* those three were read within this */
-    double rate_ppb;     /* how much faster than CLOCK_MONOTONIC_RAW the clock has run of late */
+    double rate_ppb;     /* how much faster than CLOCK_MONOTONIC_RAW the clock has run recently */
     double rate_tolerance_ppb; /* give or take */
     int64_t epoch;       /* names the clock's last disruption */
     int64_t reserved[4];
@@ -58,7 +58,7 @@ struct syn_clock_page {
     uint32_t generation;  /* odd while being written, 0 before the first time */
     uint32_t reserved;
     uint64_t written;     /* pieces ever; the newest is pieces[(written - 1) % SYN_CLOCK_PIECES] */
-    /* One instant in two clocks; whoever reads them further apart has seen a step. */
+    /* One instant in two clocks; anyone who reads them further apart has seen a step. */
     int64_t local_ns;
     int64_t mono_ns;
     int64_t void_after_ns; /* CLOCK_MONOTONIC: the writer is dead */

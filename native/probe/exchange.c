@@ -4,7 +4,7 @@
 #include "engine.h"
 
 enum {
-    /* Replies stay prompt for so long after the last request of whoever watches a path. */
+    /* Replies stay prompt for so long after the last request of anyone who watches a path. */
     HASTE_NS = 1000000000,
 };
 

@@ -24,7 +24,7 @@ struct syn_liveness {
     int64_t interval_ns;
     int64_t heard_ns;     /* the newest reply, or the beginning */
     int64_t rtt_ns;       /* smoothed; 0 before the first reply */
-    int64_t peak_ns;      /* the worst excess over it of late, as of peak_at_ns; it decays */
+    int64_t peak_ns;      /* the worst excess over it recently, as of peak_at_ns; it decays */
     int64_t peak_at_ns;
     uint32_t next_seq;
     uint32_t answered;    /* one beyond the newest probe answered */

@@ -1,4 +1,4 @@
-/* How promptly the engine's thread is scheduled: what it is told of dead paths depends on it, here
+/* How promptly the engine's thread is scheduled: what it is reported dead paths depends on it, here
  * and at the peers that it answers. */
 #ifndef SYN_PRIORITY_H
 #define SYN_PRIORITY_H

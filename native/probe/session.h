@@ -33,7 +33,7 @@ struct syn_session *syn_sessions_accept(struct syn_sessions *sessions,
                                         const struct syn_packet *request, uint32_t current_key,
                                         int64_t now_ns, uint64_t *evicted);
 
-/* Whether requests come as often as only those that watch a path for life: whoever sends them
+/* Whether requests come as often as only those that watch a path for life: anyone who sends them
  * waits for the reply. */
 int syn_session_is_hasty(const struct syn_session *session);
 

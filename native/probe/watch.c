@@ -94,7 +94,7 @@ static void burst(struct syn_watches *watches, uint32_t pair)
     }
 }
 
-/* What a silent pair needs now; when it next needs something, on the awake clock. Whoever asks is
+/* What a silent pair needs now; when it next needs something, on the awake clock. Anyone who asks is
  * told at the first doubt as well: what his data do from then on, he can see himself. */
 static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
 {

@@ -86,7 +86,7 @@ static void a_closed_window_is_no_timeout(void)
     CHECK_EQUAL(sample.window_probes, 2);
 }
 
-/* What follows in memory is poisoned by the sanitizer: a copy of exactly the length that is told. */
+/* What follows in memory is poisoned by the sanitizer: a copy of exactly the length that is reported. */
 static int parse_copy(const uint8_t *data, size_t length)
 {
     uint8_t *copy = malloc(length ? length : 1);

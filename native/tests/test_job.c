@@ -34,7 +34,7 @@ static int make_page(size_t size, int seals)
     return fd;
 }
 
-/* --- an agent that does as it is told, for one connection --- */
+/* --- an agent that does as it is reported, for one connection --- */
 
 struct agent {
     char path[64];

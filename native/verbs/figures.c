@@ -95,7 +95,7 @@ static void stamp(struct figures *figures, enum syn_qp_ring ring, int64_t at_ns,
 {
     uint64_t stamped = GET(figures->slot->stamped[ring]);
     struct syn_qp_stamp *to = &figures->rings[ring][stamped % SYN_QP_STAMPS];
-    /* Whoever reads these words sees the count that allows for them. */
+    /* Anyone who reads these words sees the count that allows for them. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
     SET(to->at_ns, at_ns);
     SET(to->number, (uint32_t)number);

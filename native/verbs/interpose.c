@@ -7,7 +7,7 @@
  * SYNTONY_AGENT             the agent's socket; without it nothing is watched
  * SYNTONY_VERBS_LIBRARY     the library underneath, libibverbs.so.1
  *
- * What is not exported here comes from libibverbs, which this library needs: whoever looks a function
+ * What is not exported here comes from libibverbs, which this library needs: anyone who looks a function
  * up in this one finds it there.
  */
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * keeps in tables of each device, queue pair and completion queue: every call goes on to what was
  * there before, with the same arguments, and returns what that returned.
  *
- * Used by the interposer and by the NCCL plug-in. Opening, changing and ending are told by whoever
+ * Used by the interposer and by the NCCL plug-in. Opening, changing and ending are reported by anyone who
  * does them; they may be done by any thread, and take a lock. Posting and polling take none. */
 #ifndef VERBS_WATCH_H
 #define VERBS_WATCH_H

@@ -49,9 +49,9 @@ def reduces() -> None:
     optimizer = Optimizer()
     model, other = DistributedDataParallel("cpu"), DistributedDataParallel("cuda")
     optimizer.step()
-    for told in (1, 2, 4):
-        model.passes(told, timed=told != 2)
-        other.passes(told, timed=True)
+    for reported in (1, 2, 4):
+        model.passes(reported, timed=reported != 2)
+        other.passes(reported, timed=True)
         optimizer.step()
         optimizer.step()
     print(model.rate, other.rate, flush=True)

@@ -131,8 +131,8 @@ def a_nic_is_missing_at_the_start_and_comes() -> None:
         assert "vb" in host.down()["nic:vb"]
         host.send_plan()
         eventually(lambda: host.flows == 4, "the other NIC is probed from")
-        told = {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
-        assert told == {"va": ("10.0.0.1",), "vb": ()}
+        reported = {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
+        assert reported == {"va": ("10.0.0.1",), "vb": ()}
         make_nic("vb", 1)
         host.lacks()
         eventually(lambda: host.flows == 8, "both are")
@@ -169,7 +169,7 @@ def a_nic_goes_and_comes_back_as_another_device() -> None:
 
 
 def a_reactor_is_made_anew_under_a_telemetry_process() -> None:
-    """And finds nothing that its predecessor has kept: it is told what stands."""
+    """And finds nothing that its predecessor has kept: it is informed what stands."""
     make_nic("va", 0)
     make_nic("vb", 1)
     with _place() as place:

@@ -30,8 +30,8 @@ def columns() -> Columns:
 
 def test_what_we_send_to_known_peers() -> None:
     found = recent_delays(columns(), "h0", {"h2/rail0", "h2/rail1"}, 3 * S)
-    told = [(each.nic, each.dst, each.sport, each.at_ns // S) for each in found]
-    assert told == [("rail0", "h2/rail0", 61_000, 3), ("rail1", "h2/rail1", 61_000, 3)]
+    reported = [(each.nic, each.dst, each.sport, each.at_ns // S) for each in found]
+    assert reported == [("rail0", "h2/rail0", 61_000, 3), ("rail1", "h2/rail1", 61_000, 3)]
     assert (found[0].least_ns, found[0].p50_ns, found[0].p99_ns) == (10, 20, 30)
     assert not recent_delays(columns(), "h2", {"h0/rail0"}, 3 * S)
     assert not recent_delays(columns(), "h0", (), 3 * S)

@@ -71,15 +71,15 @@ def expect(number: int) -> Expect:
 
 def redirect(number: int) -> Redirect:
     wire = flow(number)._replace(local="10.1.0.1", remote="10.1.0.2")
-    reason = Reason(cause=Cause.MY_CARRIER, evidence="", at_ns=0, since_ns=0)
+    reason = Reason(cause=Cause.LOCAL_CARRIER, evidence="", at_ns=0, since_ns=0)
     return Redirect(
         token=number, job="j", flow=flow(number), old=flow(number), wire=wire, reason=reason
     )
 
 
-def make(posted: deque[Callable[[], None]], told: list[object]) -> Detours:
+def make(posted: deque[Callable[[], None]], reported: list[object]) -> Detours:
     names = {"10.0.0.1": "nic0", "10.1.0.1": "nic1"}
-    return Detours(lambda: ["nic0", "nic1"], names.get, told.append, posted.append)
+    return Detours(lambda: ["nic0", "nic1"], names.get, reported.append, posted.append)
 
 
 def test_connections_are_known_at_once_and_entered_when_the_table_is_there(
@@ -88,8 +88,8 @@ def test_connections_are_known_at_once_and_entered_when_the_table_is_there(
     seed = random.randrange(1 << 32)
     rng, made = random.Random(seed), Made(monkeypatch)
     posted: deque[Callable[[], None]] = deque()
-    told: list[object] = []
-    its = make(posted, told)
+    reported: list[object] = []
+    its = make(posted, reported)
     known = 0
     for _ in range(rng.randrange(1, 20)):  # none of these waits: nobody may open yet
         more = rng.randrange(1, 5)
@@ -103,7 +103,7 @@ def test_connections_are_known_at_once_and_entered_when_the_table_is_there(
     take()
     assert made.expected.keys() == {flow(number) for number in range(known)}, f"seed {seed}"
     assert made.offers == {("10.0.0.2", "nic1")}
-    assert len(told) == 1
+    assert len(reported) == 1
     assert its.do([expect(known), redirect(0)]) == ""
     assert made.sent.keys() == {flow(0)}
     assert flow(known) in made.expected
@@ -114,8 +114,8 @@ def test_connections_are_known_at_once_and_entered_when_the_table_is_there(
 
 
 def test_a_detour_that_cannot_wait_has_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = Made(monkeypatch), list[object]()
-    its = make(deque(), told)
+    made, reported = Made(monkeypatch), list[object]()
+    its = make(deque(), reported)
     assert its.do([expect(1)]) == ""
     threading.Timer(0.05, made.may_open.set).start()
     assert its.do([expect(2), redirect(1)]) == ""
@@ -127,22 +127,22 @@ def test_a_detour_that_cannot_wait_has_its_table(monkeypatch: pytest.MonkeyPatch
 def test_what_cannot_be_made_is_said_to_whoever_wants_a_detour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, told = Made(monkeypatch, missing="no nft"), list[object]()
+    made, reported = Made(monkeypatch, missing="no nft"), list[object]()
     posted: deque[Callable[[], None]] = deque()
-    its = make(posted, told)
+    its = make(posted, reported)
     made.may_open.set()
     assert its.do([expect(1)]) == ""
     assert its.do([redirect(1)]) == "no nft"
     assert its.do([expect(2)]) == "no nft"
     for take in posted:
         take()
-    assert told == []
+    assert reported == []
     its.close()
 
 
 def test_a_table_that_comes_when_all_is_over_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, told = Made(monkeypatch), list[object]()
-    its = make(deque(), told)
+    made, reported = Made(monkeypatch), list[object]()
+    its = make(deque(), reported)
     assert its.do([expect(1)]) == ""
     threading.Timer(0.05, made.may_open.set).start()
     its.close()

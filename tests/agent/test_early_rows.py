@@ -47,9 +47,11 @@ def test_rows_keep_their_second_and_their_order(seed: int) -> None:
         rows.keep(HEARD, columns if count else None)
         kept["heard_1s"] += [((at_ns + offset_ns) // S * S, number)] * count
     for table, found in rows.release(offset_ns):
-        told = decode_columns(table, encode_columns(table, found))
+        reported = decode_columns(table, encode_columns(table, found))
         value = "tx" if table is AGENT else "received"
-        pairs = zip(told.column("ts_ns").to_pylist(), told.column(value).to_pylist(), strict=True)
+        pairs = zip(
+            reported.column("ts_ns").to_pylist(), reported.column(value).to_pylist(), strict=True
+        )
         assert list(pairs) == kept.pop(table.name), f"seed {seed}"
     assert kept == {}
     assert list(rows.release(offset_ns)) == []
@@ -94,7 +96,7 @@ class Bench:
         clock = SimpleNamespace(now_ns=lambda: self.fleet_ns + self.ahead_ns)
         patch.setattr(self.agent, "_clock", clock)
         patch.setattr(self.agent, "_estimate", lambda *_: None)
-        self.told: list[tuple[str, list[int]]] = []
+        self.reported: list[tuple[str, list[int]]] = []
         self.uplink = cast(
             Uplink,
             SimpleNamespace(
@@ -105,7 +107,7 @@ class Bench:
     def _submit(self, table: str, rows: int, data: bytes) -> None:
         columns = decode_columns(TABLES[table], data)
         assert columns.num_rows == rows
-        self.told.append((table, columns.column("ts_ns").to_pylist()))
+        self.reported.append((table, columns.column("ts_ns").to_pylist()))
 
     def live(self, seconds: int) -> None:
         """Turns as long as they come, none longer than half a second."""
@@ -126,7 +128,7 @@ class Bench:
 
     def seconds(self) -> list[int]:
         """Of the agent's own rows."""
-        return [ts_ns // S for table, instants in self.told if table == AGENT.name
+        return [ts_ns // S for table, instants in self.reported if table == AGENT.name
                 for ts_ns in instants]  # fmt: skip
 
 
@@ -144,7 +146,7 @@ def test_seconds_before_fleet_time_are_told_in_it_once_each(
         if bench.rng.random() < 0.5:
             bench.ahead_ns += bench.rng.randrange(-2 * S, 2 * S)  # somebody sets the host's clock
         bench.live(5)
-        assert bench.told == []
+        assert bench.reported == []
         bench.learn_time()
         bench.live(30)
         found = bench.seconds()

@@ -1,4 +1,4 @@
-"""What is told of the connections that leave by our NICs: real ones, over loopback."""
+"""What is reported the connections that leave by our NICs: real ones, over loopback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inode(sock: socket.socket) -> int:
     return os.fstat(sock.fileno()).st_ino
 
 
-def told(watch: FlowWatch, now_ns: int) -> set[int]:
+def reported(watch: FlowWatch, now_ns: int) -> set[int]:
     return {each.inode for each in watch.poll(now_ns) if isinstance(each, FlowSample)}
 
 
@@ -44,7 +44,7 @@ def test_plain_connections_are_listed_and_only_the_managed_ones_looked_at(pair: 
     near, far = pair
     watch = FlowWatch(lambda: [HERE], lambda: [inode(near)])
     now_ns = time.monotonic_ns()
-    assert {inode(near), inode(far)} <= told(watch, now_ns)
+    assert {inode(near), inode(far)} <= reported(watch, now_ns)
     (progress,) = watch.progress([HERE], now_ns)
     assert (progress.acked_ns, progress.waits_ns) == (0, 0), "nothing was sent yet"
     near.sendall(b"x")
@@ -62,7 +62,7 @@ def test_plain_connections_are_listed_and_only_the_managed_ones_looked_at(pair: 
 def test_plain_ones_are_left_out_where_nobody_manages_them(pair: Pair) -> None:
     near, _ = pair
     watch = FlowWatch(lambda: [HERE])
-    assert inode(near) not in told(watch, time.monotonic_ns() + ALL_NS)
+    assert inode(near) not in reported(watch, time.monotonic_ns() + ALL_NS)
     watch.close()
 
 
@@ -71,7 +71,7 @@ def test_with_nothing_to_look_at_often_it_waits_for_the_next_account(pair: Pair)
     managed: list[int] = []
     watch = FlowWatch(lambda: [HERE], lambda: managed)
     now_ns = time.monotonic_ns()
-    assert inode(near) in told(watch, now_ns)
+    assert inode(near) in reported(watch, now_ns)
     assert watch.deadline_ns == now_ns + NONE_NS
     assert not watch.poll(now_ns + NONE_NS - 1)
     managed.append(inode(near))

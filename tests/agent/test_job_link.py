@@ -104,10 +104,15 @@ def unharmed(link: _Counted) -> Iterator[None]:
 
 def test_a_process_tells_how_its_flows_do(link: _Counted) -> None:
     with peer(link, "tell") as process:
-        told = of(link, process)
-        assert (told.job, told.uid, told.malformed, told.left_out) == ("night", os.getuid(), 0, 0)
-        assert told.program.startswith("python")
-        (flow,) = told.flows
+        reported = of(link, process)
+        assert (reported.job, reported.uid, reported.malformed, reported.left_out) == (
+            "night",
+            os.getuid(),
+            0,
+            0,
+        )
+        assert reported.program.startswith("python")
+        (flow,) = reported.flows
         assert (flow.mechanism, flow.number, flow.nic) == ("rdma", 17, "mlx5_0")
         assert (flow.local, flow.remote) == ("10.0.0.1:49152", "10.0.0.2:4791")
         assert (flow.bytes_done, flow.bytes_outstanding, flow.outstanding) == (1 << 20, 4096, 3)
@@ -232,16 +237,16 @@ def test_one_that_scribbles_is_read_within_bounds(link: _Counted, seed: int) -> 
     with unharmed(link), peer(link, "scribble", PEER_SEED=str(seed)) as process:
         of(link, process)
         for _ in range(300):
-            told = of(link, process)
-            assert len(told.flows) + told.malformed <= 512
+            reported = of(link, process)
+            assert len(reported.flows) + reported.malformed <= 512
         assert sum(link.malformed.values()) + link.torn > 0
 
 
 def test_one_that_dies_in_the_middle_of_a_record(link: _Counted) -> None:
     with unharmed(link):
         with peer(link, "half") as process:
-            told = of(link, process)
-            assert (told.flows, told.malformed) == ((), 1)
+            reported = of(link, process)
+            assert (reported.flows, reported.malformed) == ((), 1)
         wait_for(lambda: len(link.report()) == 1, "gone")
 
 

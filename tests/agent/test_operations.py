@@ -253,7 +253,7 @@ def test_processes_of_jobs_are_found_whatever_they_are_written_in(
 
 
 @pytest.mark.parametrize(
-    ("told", "place"),
+    ("reported", "place"),
     [
         ({}, (-1, 0)),
         ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
@@ -265,10 +265,10 @@ def test_processes_of_jobs_are_found_whatever_they_are_written_in(
         ({"RANK": "99999999999999999999"}, (-1, 0)),
     ],
 )
-def test_ranks_as_launchers_tell_them(told: dict[str, str], place: tuple[int, int]) -> None:
+def test_ranks_as_launchers_tell_them(reported: dict[str, str], place: tuple[int, int]) -> None:
     from syntony.io.job_table import _place
 
-    assert _place(told) == place
+    assert _place(reported) == place
 
 
 def test_what_nccl_did_is_of_the_jobs_rank(jobs: JobTelemetry, tmp_path: Path) -> None:
@@ -346,8 +346,8 @@ sys.stdin.readline()
         rows = sorted(gathered.of(COLLECTIVE, 4), key=lambda row: row["seq"])
         steps = gathered.of(STEP, 2)
         process.communicate("\n")
-    told = [(row["op"], row["bytes"]) for row in rows]
-    assert told == [("all_reduce", 32), ("all_gather", 32), ("all_reduce", 32), ("barrier", 0)]
+    reported = [(row["op"], row["bytes"]) for row in rows]
+    assert reported == [("all_reduce", 32), ("all_gather", 32), ("all_reduce", 32), ("barrier", 0)]
     assert all(row["done_ns"] > row["ts_ns"] for row in rows)
     assert [step["step"] for step in steps] == [1, 2]
 

@@ -22,11 +22,11 @@ FLEET_NS = 1_000 * S
 class Kernel:
     def __init__(self, *, refuses: bool = False) -> None:
         self.refuses = refuses
-        self.asked: list[dict[Paced, int]] = []
+        self.requested: list[dict[Paced, int]] = []
         self.closed: list[bool] = []
 
     def set(self, rates: Mapping[Paced, int]) -> None:
-        self.asked.append(dict(rates))
+        self.requested.append(dict(rates))
         if self.refuses and rates:
             raise MissingError("no tc")
 
@@ -55,9 +55,9 @@ def test_what_was_told_is_done_once_and_ends_with_the_order() -> None:
     it.take(paces(), FLEET_NS, 0)
     for at_ns in (0, S, 2 * S):
         it.tick([flow()], at_ns, stopped=False)
-    assert kernel.asked == [{("rail0", FOUR): 5_000_000}]
+    assert kernel.requested == [{("rail0", FOUR): 5_000_000}]
     it.tick([flow()], 3 * S, stopped=False)
-    assert kernel.asked[1:] == [{}], "nobody has told it again"
+    assert kernel.requested[1:] == [{}], "nobody has told it again"
     assert not it.in_force
     it.tick([], 3 * S + LINGER_NS - MS, stopped=False)
     assert not kernel.closed, "its queues may still have to drain"
@@ -79,7 +79,7 @@ def test_orders_that_are_not_obeyed(what: str, message: Paces, fleet_ns: int | N
     it = keeper(kernel)
     it.take(message, fleet_ns, 0)
     it.tick([flow()], 0, stopped=False)
-    assert not kernel.asked, what
+    assert not kernel.requested, what
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_flows_that_are_not_held_back(what: str, mode: Mode, job: str, stopped: 
     it = keeper(kernel, mode)
     it.take(paces(), FLEET_NS, 0)
     it.tick([flow(job)], 0, stopped=stopped)
-    assert not kernel.asked, what
+    assert not kernel.requested, what
     assert not it.may(flow(job), stopped=stopped)
 
 
@@ -105,7 +105,7 @@ def test_the_stop_switch_lets_go() -> None:
     it.take(paces(), FLEET_NS, 0)
     it.tick([flow()], 0, stopped=False)
     it.tick([flow()], MS, stopped=True)
-    assert kernel.asked[-1] == {}
+    assert kernel.requested[-1] == {}
 
 
 def test_a_flow_that_has_moved_or_ended_is_forgotten() -> None:
@@ -114,7 +114,7 @@ def test_a_flow_that_has_moved_or_ended_is_forgotten() -> None:
     it.take(paces(), FLEET_NS, 0)
     it.tick([flow()], 0, stopped=False)
     it.tick([flow(four=FOUR._replace(local_port=61_001))], MS, stopped=False)
-    assert kernel.asked[-1] == {}
+    assert kernel.requested[-1] == {}
 
 
 def test_an_order_for_ever_is_good_for_seconds() -> None:
@@ -123,7 +123,7 @@ def test_an_order_for_ever_is_good_for_seconds() -> None:
     it.take(paces(good_ns=10**6 * S), FLEET_NS, 0)
     it.tick([flow()], 0, stopped=False)
     it.tick([flow()], LONGEST_NS, stopped=False)
-    assert kernel.asked[-1] == {}
+    assert kernel.requested[-1] == {}
 
 
 def test_a_kernel_that_refuses_is_left_alone_for_a_while() -> None:
@@ -132,5 +132,5 @@ def test_a_kernel_that_refuses_is_left_alone_for_a_while() -> None:
     for at_ns in range(0, RETRY_NS + 2 * S, S):
         it.take(paces(), FLEET_NS, at_ns)
         it.tick([flow()], at_ns, stopped=False)
-    assert len(kernel.asked) == 2
+    assert len(kernel.requested) == 2
     assert not it.in_force

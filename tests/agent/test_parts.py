@@ -117,8 +117,8 @@ def test_what_stays_is_no_change() -> None:
     parts.fail("a", MissingError("gone"), 2 * S)
     for now_s in range(3, 60):
         parts.retry(now_s * S)
-    (told,) = parts.statuses(60 * S)
-    assert (told.state, told.reason, told.age_ns) == (PartState.WAITING, "gone", 58 * S)
+    (reported,) = parts.statuses(60 * S)
+    assert (reported.state, reported.reason, reported.age_ns) == (PartState.WAITING, "gone", 58 * S)
 
 
 def test_a_part_may_be_tried_more_often_than_others() -> None:

@@ -114,7 +114,7 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
 def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
     monkeypatch: pytest.MonkeyPatch, mute: int
 ) -> None:
-    """As on a host short of CPU; what was left out would be told as silent."""
+    """As on a host short of CPU; what was left out would be reported as silent."""
 
     class Mute(Wire):
         def send(self, ask: Ask, now_ns: int) -> None:

@@ -20,8 +20,8 @@ from tests.agent.halves import config, reacting
 from syntony.agent.reactor import kept, link, messages
 from syntony.agent.reactor.link import ReactorLink
 from syntony.agent.reactor.process import Reactor
+from syntony.agent.steering.path_log import MAX_ROWS, ROWS_AT_ONCE, PathLog
 from syntony.agent.steering.rows import PathRow
-from syntony.agent.steering.story import MAX_ROWS, ROWS_AT_ONCE, Story
 from syntony.errors import MissingError, SyntonyError, WireError
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
@@ -231,26 +231,26 @@ def _row(number: int) -> PathRow:
 def test_rows_are_kept_until_they_have_been_taken() -> None:
     """Against a reader that dies and asks again at random."""
     seed = random.randrange(1 << 32)
-    rng, story = random.Random(seed), Story("h0", lambda _: None)
+    rng, path_log = random.Random(seed), PathLog("h0", lambda _: None)
     written, taken, cursor = 0, [], 0
     for _ in range(400):
         for _ in range(rng.randrange(40)):
-            story._rows.append(_row(written))
+            path_log._rows.append(_row(written))
             written += 1
         if rng.random() < 0.2:
             cursor = 0  # a new reader: it gets again what its predecessor did not confirm
-        first, rows = story.rows(cursor)
+        first, rows = path_log.rows(cursor)
         assert len(rows) <= ROWS_AT_ONCE
         assert [row.at_ns for row in rows] == list(range(first, first + len(rows))), f"seed {seed}"
         fresh = rows[max(0, cursor - first) :]
         taken += [row.at_ns for row in fresh]
         cursor = first + len(rows)
-    while story.rows(cursor)[1]:
-        first, rows = story.rows(cursor)
+    while path_log.rows(cursor)[1]:
+        first, rows = path_log.rows(cursor)
         taken += [row.at_ns for row in rows[max(0, cursor - first) :]]
         cursor = first + len(rows)
     assert set(taken) == set(range(written)), f"seed {seed}"
-    assert not story._rows
+    assert not path_log._rows
     assert MAX_ROWS >= ROWS_AT_ONCE
 
 
@@ -271,22 +271,22 @@ def test_another_user_is_not_let_in(
 
 def test_rows_are_told_once_by_one_telemetry_process(place: Path, telemetry: ReactorLink) -> None:
     seed = random.randrange(1 << 32)
-    rng, story = random.Random(seed), Story("h0", lambda _: None)
-    written, told = 0, list[int]()
+    rng, path_log = random.Random(seed), PathLog("h0", lambda _: None)
+    written, reported = 0, list[int]()
     with running(place) as reactor:
-        reactor.steering.rows = story.rows  # type: ignore[method-assign]
+        reactor.steering.rows = path_log.rows  # type: ignore[method-assign]
         telemetry.start()
         for _ in range(30):
             for _ in range(rng.randrange(5)):
-                story._rows.append(_row(written))
+                path_log._rows.append(_row(written))
                 written += 1
             for _ in range(rng.randrange(3)):
                 telemetry.refresh()
             for _ in range(rng.randrange(3)):
-                told += [row.at_ns for row in telemetry.rows()]
+                reported += [row.at_ns for row in telemetry.rows()]
         telemetry.refresh()
-        told += [row.at_ns for row in telemetry.rows()]
-    assert told == list(range(written)), f"seed {seed}"
+        reported += [row.at_ns for row in telemetry.rows()]
+    assert reported == list(range(written)), f"seed {seed}"
 
 
 def test_a_request_of_another_version_is_answered(place: Path) -> None:

@@ -30,10 +30,10 @@ class Issuer:
             "h1", Role.AGENT, addresses=(), lifetime_ns=lifetime_ns, directory=directory
         )
         self.moods = list(moods)
-        self.asked = 0
+        self.requested = 0
 
     def __call__(self, query: RenewQuery) -> Issued | Failure:
-        self.asked += 1
+        self.requested += 1
         mood = self.moods.pop(0) if self.moods else "well"
         if mood == "away":
             raise RemoteError("not connected to the controller")
@@ -54,7 +54,7 @@ def test_it_renews_with_a_new_key_and_again(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path, 3 * S)
     seen = {issuer.files.key.read_bytes()}
     with Renewal(issuer.files, issuer):
-        wait_until(lambda: issuer.asked >= 2)
+        wait_until(lambda: issuer.requested >= 2)
         wait_until(lambda: issuer.files.key.read_bytes() not in seen)
     assert fits(issuer.files.cert.read_bytes(), issuer.files.key.read_bytes())
 
@@ -63,7 +63,7 @@ def test_it_waits_for_two_thirds_of_the_life(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path, 3600 * S)
     with Renewal(issuer.files, issuer):
         time.sleep(1.5)
-    assert issuer.asked == 0
+    assert issuer.requested == 0
     assert 3590 * S < time_left_ns(issuer.files) <= 3600 * S
 
 
@@ -93,7 +93,7 @@ def test_a_directory_that_cannot_be_written(
 
     monkeypatch.setattr("syntony.io.credentials.write_atomically", refuse)
     with Renewal(issuer.files, issuer):
-        wait_until(lambda: issuer.asked >= 2)
+        wait_until(lambda: issuer.requested >= 2)
     assert "Read-only file system; the directory of the certificate must belong" in caplog.text
     assert issuer.files.cert.read_bytes() == before
 

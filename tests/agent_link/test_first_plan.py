@@ -15,8 +15,8 @@ from syntony.wire.probes import Plan
 
 
 def peers(agent: Agent) -> list[set[str]]:
-    """Hosts probed by each plan that was told."""
-    plans = [each for each in agent.told if isinstance(each, Plan)]
+    """Hosts probed by each plan that was reported."""
+    plans = [each for each in agent.reported if isinstance(each, Plan)]
     return [{flow.dst.partition("/")[0] for flow in plan.flows} for plan in plans]
 
 
@@ -28,7 +28,7 @@ def test_a_host_that_is_back_late_stays_in_the_plan(tmp_path: Path) -> None:
                 wait_until(lambda: peers(one)[-1:] == [{"h2"}])
                 time.sleep(1)  # who takes part is kept
                 controller.end(signal.SIGKILL)
-            one.told.clear()
+            one.reported.clear()
             controller.start()
             wait_until(lambda: connected(controller, "h1"))
             time.sleep(3 * SETTLE_NS / S)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from tests.agent_link.test_leadership import Impostor
 from tests.agent_link.test_membership import attached
-from tests.controller.asking import desks_with
+from tests.controller.asking import services_with
 from tests.link import ControllerProcess, wait_until
 
 from syntony.controller.access import Caller
@@ -78,8 +78,8 @@ class Hub:
             members={f"host{number:05d}": Member(hello) for number in range(16_000)},
         )  # fmt: skip
         store = SimpleNamespace(count_rows=lambda: 7)
-        desks = desks_with(fleet=fleet, store=store)
-        self._dispatcher = Dispatcher(desks, lambda: Instant(None, 0))
+        services = services_with(fleet=fleet, store=store)
+        self._dispatcher = Dispatcher(services, lambda: Instant(None, 0))
 
     def admit(self, _: Caller) -> None:
         pass
@@ -157,8 +157,8 @@ def test_a_plan_of_6400_nics_reaches_its_agent_whole(
         controller.agent_config("h1"), controller=f"127.0.0.1:{server.port}"
     )
     with attached(config) as agent:
-        wait_until(lambda: any(isinstance(each, Plan) for each in agent.told))
-        assert agent.told == [large_plan(3)]
+        wait_until(lambda: any(isinstance(each, Plan) for each in agent.reported))
+        assert agent.reported == [large_plan(3)]
         assert agent.uplink.connections == 1
 
 
@@ -196,12 +196,12 @@ def test_half_a_plan_is_never_used(tmp_path: Path, wrong: str) -> None:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
             if wrong == "truncated":
-                wait_until(lambda: bool(agent.told))
+                wait_until(lambda: bool(agent.reported))
             else:
                 wait_until(lambda: impostor.attached >= 2)
-            assert not any(isinstance(each, Plan) for each in agent.told)
+            assert not any(isinstance(each, Plan) for each in agent.reported)
     with Impostor(tls, encode(Ack(seq=0)), *new) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: bool(agent.told))
-            assert agent.told == [large_plan(2)]
+            wait_until(lambda: bool(agent.reported))
+            assert agent.reported == [large_plan(2)]

@@ -60,7 +60,7 @@ def _kept(agent: Agent) -> int:
 
 
 def refusals(agent: Agent) -> list[str]:
-    return [each.reason for each in agent.told if isinstance(each, Refuse)]
+    return [each.reason for each in agent.reported if isinstance(each, Refuse)]
 
 
 def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
     with started(tmp_path, "one") as one:
         with attached(one.agent_config("h1")) as agent:
             ask(f"unix:{one.socket}", STOP)
-            wait_until(lambda: any(isinstance(each, Switch) for each in agent.told))
+            wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
             assert epoch(agent) == 1
         os.kill(one.pid, signal.SIGSTOP)
         elsewhere = tmp_path / "elsewhere"
@@ -79,12 +79,12 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
                 one.agent_config("h1"), controller=f"127.0.0.1:{two.port}"
             )
             with attached(config) as agent:
-                wait_until(lambda: any(isinstance(each, Switch) for each in agent.told))
+                wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
                 assert epoch(agent) == 2
             os.kill(one.pid, signal.SIGCONT)
             with attached(one.agent_config("h1")) as agent:
                 wait_until(lambda: bool(refusals(agent)))
-                assert not any(isinstance(each, Switch) for each in agent.told)
+                assert not any(isinstance(each, Switch) for each in agent.reported)
                 assert epoch(agent) == 2
             assert "has obeyed a controller of epoch 2, this one has 1" in refusals(agent)[0]
 
@@ -166,11 +166,11 @@ def test_the_agent_itself_refuses_decisions_of_yesterday(tmp_path: Path, *, seal
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
             wait_until(lambda: impostor.attached >= 3)
-            assert not any(isinstance(each, Switch) for each in agent.told)
+            assert not any(isinstance(each, Switch) for each in agent.reported)
     with Impostor(tls, encode(Ack(seq=0)), now) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: OLD in agent.told)
+            wait_until(lambda: OLD in agent.reported)
 
 
 def test_only_a_later_epoch_is_taken_over(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def plan(epoch: int, generation: int) -> bytes:
 
 
 def generations(agent: Agent) -> list[int]:
-    return [each.generation for each in agent.told if isinstance(each, Plan)]
+    return [each.generation for each in agent.reported if isinstance(each, Plan)]
 
 
 def test_a_plan_does_not_expire_and_an_older_one_is_not_obeyed(tmp_path: Path) -> None:

@@ -71,16 +71,16 @@ def join(controller: ControllerProcess, name: str, secret: str, *words: str) -> 
 
 
 class Agent:
-    """An uplink that sends a batch now and then, and what it is told."""
+    """An uplink that sends a batch now and then, and what it is reported."""
 
     def __init__(self, config: AgentConfig) -> None:
-        self.told: list[ControllerMessage] = []
+        self.reported: list[ControllerMessage] = []
         self.host = config.host
         self.directory = Path(config.spool_dir)
         self.spool = Spool(config.spool_dir, 1 << 20)
         self.spool.open()
         self.uplink = Uplink(
-            config, lambda stream: hello(config.host, stream), self.told.append, self.spool
+            config, lambda stream: hello(config.host, stream), self.reported.append, self.spool
         )
         self._second = 0
 
@@ -151,8 +151,8 @@ def test_a_role_is_what_the_token_says(controller: ControllerProcess) -> None:
     ask(target, FleetQuery(), tls=tls)
     config = controller.agent_config("wall", tls)
     with attached(config) as agent:
-        wait_until(lambda: bool(agent.told))
-    assert "is of role viewer; only agents attach" in str(agent.told[0])
+        wait_until(lambda: bool(agent.reported))
+    assert "is of role viewer; only agents attach" in str(agent.reported[0])
 
 
 @pytest.mark.parametrize("role", [Role.AGENT, Role.VIEWER, Role.SCRAPER])
@@ -181,16 +181,16 @@ def test_a_revoked_agent_is_cut_and_stays_out_and_others_do_not_notice(
         before = (agent.uplink.connections, other.uplink.connections)
         enrol(controller, "revoke", "bad", "--comment", "sold")
         wait_until(lambda: not connected(controller, "bad"))
-        wait_until(lambda: sum(isinstance(each, Refuse) for each in agent.told) >= 3)  # retries
-        refusal = next(each for each in agent.told if isinstance(each, Refuse))
+        wait_until(lambda: sum(isinstance(each, Refuse) for each in agent.reported) >= 3)  # retries
+        refusal = next(each for each in agent.reported if isinstance(each, Refuse))
         assert "has been revoked" in refusal.reason
         agent.uplink.submit("probe_1s", *probe_rows("bad", 99))
         other.send()
         assert (agent.uplink.connections, other.uplink.connections) == before
         assert agent.spool.acknowledged == 1
         assert not connected(controller, "bad")
-        told = [r.getMessage() for r in caplog.records if "has been revoked" in r.getMessage()]
-        assert len([line for line in told if "uplink down" in line]) == 1  # not one each retry
+        reported = [r.getMessage() for r in caplog.records if "has been revoked" in r.getMessage()]
+        assert len([line for line in reported if "uplink down" in line]) == 1  # not one each retry
         refused = [
             x for x in controller.log().splitlines() if "agent refused" in x and "'bad'" in x
         ]
@@ -306,10 +306,10 @@ def test_tls_1_3_and_nothing_below(
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_agents_speak_tls_1_3_only(controller: ControllerProcess, version: ssl.TLSVersion) -> None:
-    with _tls_server(controller.tls, version) as (port, told):
+    with _tls_server(controller.tls, version) as (port, reported):
         _try(controller, port)
-        wait_until(lambda: bool(told))
-    assert (told[0] == "TLSv1.3") == (version is ssl.TLSVersion.TLSv1_3)
+        wait_until(lambda: bool(reported))
+    assert (reported[0] == "TLSv1.3") == (version is ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize(
@@ -329,10 +329,10 @@ def test_a_client_certificate_serves_nobody(
         "127.0.0.1" if not addresses else "c9", role, addresses=addresses,
         lifetime_ns=600 * S, directory=controller.directory / f"serve-{role}",
     )  # fmt: skip
-    with _tls_server(tls, ssl.TLSVersion.TLSv1_3) as (port, told):
+    with _tls_server(tls, ssl.TLSVersion.TLSv1_3) as (port, reported):
         _try(controller, port)
-        wait_until(lambda: bool(told))
-    assert (told[0] == "TLSv1.3") == accepted
+        wait_until(lambda: bool(reported))
+    assert (reported[0] == "TLSv1.3") == accepted
 
 
 def test_a_controllers_certificate_asks_nobody(controller: ControllerProcess) -> None:
@@ -348,7 +348,7 @@ def _tls_server(tls: TlsPaths, highest: ssl.TLSVersion) -> Iterator[tuple[int, l
     context.load_cert_chain(tls.cert, tls.key)
     context.set_alpn_protocols(["h2"])
     context.maximum_version = highest
-    told: list[str] = []
+    reported: list[str] = []
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -357,14 +357,14 @@ def _tls_server(tls: TlsPaths, highest: ssl.TLSVersion) -> Iterator[tuple[int, l
             try:
                 with raw, context.wrap_socket(raw, server_side=True) as secured:
                     secured.recv(1)  # a client that dislikes the certificate says so only now
-                    told.append(str(secured.version()))
+                    reported.append(str(secured.version()))
             except OSError as error:
-                told.append(str(error))
+                reported.append(str(error))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield listener.getsockname()[1], told
+        yield listener.getsockname()[1], reported
         thread.join(20)
 
 

@@ -95,7 +95,7 @@ def _controller(directory: Path, tree: Path) -> Iterator[ControllerProcess]:
 
 
 def _agent(tree: Path, config: AgentConfig, first: int, last: int) -> int:
-    """Sends seconds, is told what it must be told, and returns how many rows it dropped."""
+    """Sends seconds, is informed what it must be reported, and returns how many rows it dropped."""
     words = [msgspec.json.encode(config).decode(), str(first), str(last)]
     done = subprocess.run(
         [sys.executable, "-c", _at(tree) + _AGENT, *words],

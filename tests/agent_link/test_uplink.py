@@ -1,4 +1,4 @@
-"""Who gets in, who does not and what they are told; and what flows once attached."""
+"""Who gets in, who does not and what they are reported; and what flows once attached."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from syntony.wire.roles import Role
 
 
 class Agent:
-    """An uplink with everything it was told."""
+    """An uplink with everything it was reported."""
 
     def __init__(self, config: AgentConfig, says: str | None = None) -> None:
-        self.told: list[ControllerMessage] = []
+        self.reported: list[ControllerMessage] = []
         self.spool = open_spool(config.spool_dir, 1 << 20)
         name = says or config.host
         self.uplink = Uplink(
-            config, lambda stream: hello(name, stream), self.told.append, self.spool
+            config, lambda stream: hello(name, stream), self.reported.append, self.spool
         )
 
     def of(self, kind: type[ControllerMessage]) -> list[ControllerMessage]:
-        return [message for message in self.told if isinstance(message, kind)]
+        return [message for message in self.reported if isinstance(message, kind)]
 
 
 @contextlib.contextmanager
@@ -143,9 +143,9 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
 
 def test_agents_without_keys_of_pairs_are_refused(controller: ControllerProcess) -> None:
     old = msgspec.structs.replace(GREETING, protocol=2, stream="before")
-    (told,) = _raw_told(controller, encode(old))
-    assert isinstance(told, Refuse)
-    assert "speaks protocol 2, this controller 3 to 3" in told.reason
+    (reported,) = _raw_told(controller, encode(old))
+    assert isinstance(reported, Refuse)
+    assert "speaks protocol 2, this controller 3 to 3" in reported.reason
 
 
 def test_an_agent_of_a_later_version_is_served_if_it_speaks_ours_too(
@@ -155,8 +155,8 @@ def test_an_agent_of_a_later_version_is_served_if_it_speaks_ours_too(
     unheard = encode(later).replace(b"hello", b"hullo", 1)
     rows, arrow = probe_rows("r1", 7)
     batch = encode(Batch(seq=1, table="probe_1s", rows=rows, dropped=0, arrow=arrow))
-    told = _raw_told(controller, encode(later), unheard, *bundles([unheard, batch]))
-    assert any(message == Ack(seq=1) for message in told)
+    reported = _raw_told(controller, encode(later), unheard, *bundles([unheard, batch]))
+    assert any(message == Ack(seq=1) for message in reported)
     assert controller.log().count("messages skipped host=r1 kind='hullo'") == 1
 
 
@@ -243,7 +243,7 @@ def test_a_certificate_of_another_ca_is_refused(
     mixed = stranger._replace(ca=controller.directory / "tls" / "ca.crt")
     with attached(controller.agent_config("s1", mixed)) as agent:
         wait_until(lambda: bool(_warnings(caplog)))
-        assert agent.told == []
+        assert agent.reported == []
     assert "does not accept this agent's certificate" in _warnings(caplog)[0]
     assert "s1" not in {status.host for status in controller.fleet().agents}
 
@@ -255,7 +255,7 @@ def test_a_controller_of_another_ca_is_not_trusted(
     paths = controller.issue("w1", place="w1")._replace(ca=tmp_path / "ca" / "ca.crt")
     with attached(controller.agent_config("w1", paths)) as agent:
         wait_until(lambda: bool(_warnings(caplog)))
-        assert agent.told == []
+        assert agent.reported == []
     (line,) = _warnings(caplog)
     assert "a certificate is not accepted" in line
 
@@ -270,7 +270,7 @@ def test_a_controller_at_another_address_is_not_trusted(
         attached(elsewhere) as agent,
     ):
         wait_until(lambda: bool(_warnings(caplog)))
-        assert agent.told == []
+        assert agent.reported == []
     (line,) = _warnings(caplog)
     assert "a certificate is not accepted" in line
 
@@ -336,7 +336,7 @@ def _raw_attach(controller: ControllerProcess, *messages: bytes, tls: bool = Tru
 def _raw_told(
     controller: ControllerProcess, *messages: bytes, tls: bool = True
 ) -> Iterator[ControllerMessage | Unknown]:
-    """What a stream of our own making is told; it stays open until nobody listens."""
+    """What a stream of our own making is reported; it stays open until nobody listens."""
     over = threading.Event()
 
     def said() -> Iterator[bytes]:

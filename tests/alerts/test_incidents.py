@@ -70,7 +70,7 @@ class Story:
 
     def tick(self, times: int = 1, /, **values: float | None) -> list[ChangeKind]:
         """Evaluate: ``loss__leaf0->spine0=0.1`` is metric loss of that subject."""
-        told: list[Change] = []
+        reported: list[Change] = []
         for _ in range(times):
             self.now_ns += TICK
             seen = [
@@ -79,9 +79,9 @@ class Story:
                     (key.partition("__"), value) for key, value in values.items()
                 )
             ]
-            told += self.book.evaluate(self.now_ns, measured(seen, METRICS), Names())
-        self.changes += told
-        return [change.kind for change in told]
+            reported += self.book.evaluate(self.now_ns, measured(seen, METRICS), Names())
+        self.changes += reported
+        return [change.kind for change in reported]
 
     def restart(self) -> None:
         """What was written down is all that is left."""
@@ -267,8 +267,8 @@ def test_any_history(steps: list[tuple[dict[str, float | None], bool]]) -> None:
         assert max(live.values(), default=0) <= 1
     story.tick(5)
     assert all(incident.state is State.RESOLVED for incident in story.book.incidents)
-    told = Counter(change.kind for change in story.changes)
-    assert told[ChangeKind.PAGE] == told[ChangeKind.CLEAR]
+    reported = Counter(change.kind for change in story.changes)
+    assert reported[ChangeKind.PAGE] == reported[ChangeKind.CLEAR]
     assert not story.book.state.streaks
 
 
@@ -312,18 +312,18 @@ def test_what_is_another_ones_evidence_goes_on_under_no_other_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "later"), [("leaf0->spine0", "leaf0"), ("leaf0", "leaf0->spine0")]
+    ("reported", "later"), [("leaf0->spine0", "leaf0"), ("leaf0", "leaf0->spine0")]
 )
 def test_what_is_known_better_later_goes_on_under_the_name_that_was_told(
-    told: str, later: str
+    reported: str, later: str
 ) -> None:
     fine = rule("fine", "fine", joins=("link",))
     story = Story(LINK, SWITCH, fine)
-    story.tick(4, **{f"loss__{told}": 0.1})
-    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 1.0})
+    story.tick(4, **{f"loss__{reported}": 0.1})
+    story.tick(6, **{f"loss__{reported}": 0.0, f"fine__{later}": 1.0})
     link, other = story.book.incidents
     assert (other.cause, other.pages, link.live) == (link.number, 0, True), "open while it is there"
-    story.tick(6, **{f"loss__{told}": 0.0, f"fine__{later}": 0.0})
+    story.tick(6, **{f"loss__{reported}": 0.0, f"fine__{later}": 0.0})
     assert not any(each.live for each in story.book.incidents)
 
 
@@ -337,15 +337,15 @@ def test_what_was_measured_without_its_cause_is_not_explained_by_it() -> None:
         Observation("switch", "leaf0", 1.0),
         Observation("loss", "leaf0->spine0", 0.1, apart_from=frozenset({"switch"})),
     ]
-    told = []
+    reported = []
     for _ in range(4):
         story.now_ns += TICK
-        told += story.book.evaluate(story.now_ns, measured(seen, METRICS), Names())
-    assert [change.kind for change in told] == [ChangeKind.UNEXPLAINED, ChangeKind.PAGE]
+        reported += story.book.evaluate(story.now_ns, measured(seen, METRICS), Names())
+    assert [change.kind for change in reported] == [ChangeKind.UNEXPLAINED, ChangeKind.PAGE]
     # Apart from another metric it is not apart from this one.
     seen[1] = seen[1]._replace(apart_from=frozenset({"fine"}))
-    told = story.book.evaluate(story.now_ns + TICK, measured(seen, METRICS), Names())
-    assert [change.kind for change in told] == [ChangeKind.EXPLAINED]
+    reported = story.book.evaluate(story.now_ns + TICK, measured(seen, METRICS), Names())
+    assert [change.kind for change in reported] == [ChangeKind.EXPLAINED]
 
 
 def test_a_cause_whose_rule_is_switched_off_explains_nothing() -> None:

@@ -32,8 +32,8 @@ def incident(**fields: Any) -> Incident:
 def test_pagerduty_takes_a_trigger(severity: Severity) -> None:
     """Events API v2: payload.summary (1,024 at most), source and severity (one of four) must be
     there; dedup_key is 255 characters at most."""
-    told = incident(severity=severity, summary="x" * 5_000)
-    event = render.pagerduty(ChangeKind.PAGE, told, GPU_7)
+    reported = incident(severity=severity, summary="x" * 5_000)
+    event = render.pagerduty(ChangeKind.PAGE, reported, GPU_7)
     payload = event["payload"]
     assert len(payload["summary"]) == 1_024
     assert payload["source"] == "h0/rail0"
@@ -52,12 +52,12 @@ def test_pagerduty_needs_no_payload_for_the_rest(kind: ChangeKind) -> None:
 
 
 def test_slack_shows_what_where_and_what_to_do_and_no_marks_of_ours() -> None:
-    told = render.slack(ChangeKind.PAGE, incident(), GPU_7, [incident(number=8, summary="a<b")])
-    assert told["text"] == (
+    reported = render.slack(ChangeKind.PAGE, incident(), GPU_7, [incident(number=8, summary="a<b")])
+    assert reported["text"] == (
         "Critical: h0/rail0: link has flapped 9 times &lt;within&gt; the past hour"
         " (gpu-7, incident 7)"
     )
-    (attachment,) = told["attachments"]
+    (attachment,) = reported["attachments"]
     assert attachment["text"].splitlines() == [
         *(f"seen {number}" for number in range(3, 8)),
         "explains 1 more, for example a&lt;b",
@@ -78,8 +78,10 @@ def test_slack_hears_that_it_is_over_in_another_colour() -> None:
 
 def test_slack_hears_who_is_on_it_not_that_it_is_there_again() -> None:
     ann = incident(state=State.ACKNOWLEDGED, acknowledged_by="ann", comment="cable ordered")
-    told = render.slack(ChangeKind.ACKNOWLEDGED, ann, GPU_7)
-    assert told["text"].startswith("Acknowledged by ann: cable ordered: h0/rail0: link has flapped")
+    reported = render.slack(ChangeKind.ACKNOWLEDGED, ann, GPU_7)
+    assert reported["text"].startswith(
+        "Acknowledged by ann: cable ordered: h0/rail0: link has flapped"
+    )
     silent = render.slack(ChangeKind.ACKNOWLEDGED, incident(acknowledged_by="bob"), GPU_7)
     assert silent["text"].startswith("Acknowledged by bob: h0/rail0: link has flapped")
 

@@ -20,7 +20,7 @@ class Wire(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What was drawn, for whoever reads a failing seed."""
+    """What was drawn, for anyone who reads a failing seed."""
 
     attach: str
     upper: str

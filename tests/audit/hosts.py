@@ -224,9 +224,9 @@ def smi(buses: list[str], **changes: str) -> str:
     """`nvidia-smi -q -x` of GPUs that are well, but for `changes` (``a__b`` for the path a/b)."""
     gpus = []
     for bus in buses:
-        told = _GPU | ({name.replace("__", "/"): text for name, text in changes.items()}
+        reported = _GPU | ({name.replace("__", "/"): text for name, text in changes.items()}
                        if bus == buses[0] else {})  # fmt: skip
-        gpus.append(f'<gpu id="0000{bus.upper()}">{_elements(told)}</gpu>')
+        gpus.append(f'<gpu id="0000{bus.upper()}">{_elements(reported)}</gpu>')
     return (
         '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n'
         "<nvidia_smi_log><driver_version>535.129.03</driver_version>"
@@ -264,9 +264,9 @@ _GPU = {
 }
 
 
-def _elements(told: dict[str, str]) -> str:
+def _elements(reported: dict[str, str]) -> str:
     tree: dict[str, object] = {}
-    for path, text in told.items():
+    for path, text in reported.items():
         *parents, name = path.split("/")
         place = tree
         for parent in parents:
@@ -305,13 +305,13 @@ def _pci(
     """`ids` is ``vendor:device:class``."""
     vendor, device, class_code = (f"0x{part}" for part in ids.split(":"))
     base = f"{parent}/{address}"
-    told = {"vendor": vendor, "device": device, "class": class_code, "numa_node": "0",
+    reported = {"vendor": vendor, "device": device, "class": class_code, "numa_node": "0",
             "current_link_speed": "32.0 GT/s PCIe", "current_link_width": "16",
             "max_link_speed": "32.0 GT/s PCIe", "max_link_width": "16",
             "aer_dev_correctable": "RxErr 0\nTOTAL_ERR_COR 0",
             "aer_dev_nonfatal": "Undefined 0\nTOTAL_ERR_NONFATAL 0",
             "aer_dev_fatal": "Undefined 0\nTOTAL_ERR_FATAL 0"}  # fmt: skip
-    files.update({f"{base}/{name}": text for name, text in told.items()})
+    files.update({f"{base}/{name}": text for name, text in reported.items()})
     links[f"{PCI}/{address}"] = base
     return address
 

@@ -113,16 +113,16 @@ def _pci(
     """One device below another's directory; empty speed: a device without a link of its own."""
     vendor, device = ids.split(":")
     base = f"{parent}/{address}"
-    told = {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{class_code}",
+    reported = {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{class_code}",
             "numa_node": "0" if address < "0000:80" else "1",
             "config": f"{vendor}{device}"}  # fmt: skip
     if speed:
-        told |= {"current_link_speed": now or speed, "current_link_width": width,
+        reported |= {"current_link_speed": now or speed, "current_link_width": width,
                  "max_link_speed": speed, "max_link_width": width,
                  "aer_dev_correctable": "RxErr 0\nBadTLP 0\nTOTAL_ERR_COR 0",
                  "aer_dev_nonfatal": "Undefined 0\nDLP 0\nTOTAL_ERR_NONFATAL 0",
                  "aer_dev_fatal": "Undefined 0\nDLP 0\nTOTAL_ERR_FATAL 0"}  # fmt: skip
-    place.files.update({f"{base}/{name}": value for name, value in told.items()})
+    place.files.update({f"{base}/{name}": value for name, value in reported.items()})
     place.links[f"/sys/bus/pci/devices/{address}"] = base
     return base
 
@@ -257,8 +257,8 @@ def _listed(value: str | list[str]) -> list[str]:
 
 
 def _address(place: Place, net: str, form: str, rail: int = 0) -> None:
-    told = form.format(rail=rail, host=place.number + 10, pair=2 * place.number)
-    local, _, length = told.partition("/")
+    reported = form.format(rail=rail, host=place.number + 10, pair=2 * place.number)
+    local, _, length = reported.partition("/")
     row = next((each for each in place.addresses if each["ifname"] == net), None)
     if row is None:
         row = {"ifindex": len(place.addresses) + 2, "ifname": net, "flags": ["UP", "LOWER_UP"],
@@ -272,8 +272,8 @@ def _address(place: Place, net: str, form: str, rail: int = 0) -> None:
     })  # fmt: skip
 
 
-def _interface(place: Place, path: str, net: str, device: str, told: Mapping[str, str]) -> None:
-    place.files |= {f"{path}/{name}": value for name, value in told.items() if value}
+def _interface(place: Place, path: str, net: str, device: str, reported: Mapping[str, str]) -> None:
+    place.files |= {f"{path}/{name}": value for name, value in reported.items() if value}
     for name in ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "rx_fifo_errors",
                  "tx_carrier_errors", "collisions", "rx_dropped", "tx_dropped"):  # fmt: skip
         place.files[f"{path}/statistics/{name}"] = "0"
@@ -348,19 +348,19 @@ def _virtual(place: Place, net: Mapping[str, Any]) -> None:
     name, kind = net["name"], net["kind"]
     path = f"/sys/devices/{_upper(name, place)}" if kind == "netvsc" else (
         f"/sys/devices/virtual/net/{name}")  # fmt: skip
-    told = {"carrier": "1", "operstate": "unknown" if kind in {"wireguard", "dummy"} else "up",
+    reported = {"carrier": "1", "operstate": "unknown" if kind in {"wireguard", "dummy"} else "up",
             "flags": "0x1003", "type": "1",
             "mtu": str(net.get("mtu", 1500)), "speed": str(net.get("speed", 200_000)),
             "duplex": "full", "carrier_changes": "2"}  # fmt: skip
     if kind in {"bridge", "vxlan", "wireguard", "dummy"}:
-        told |= {"speed": "-1", "duplex": "unknown"}
+        reported |= {"speed": "-1", "duplex": "unknown"}
     device = ""
     if kind == "netvsc":
         device = "/sys/devices/LNXSYSTM:00/vmbus/0000-net"
         place.files[f"{device}/vendor"] = "0x1414"
         place.links[f"{device}/driver"] = "/sys/bus/vmbus/drivers/hv_netvsc"
         place.files["/sys/bus/vmbus/drivers/hv_netvsc/module"] = "1"
-    _interface(place, path, name, device, told)
+    _interface(place, path, name, device, reported)
     lowers = net.get("lower", ())
     for lower in lowers:
         below = place.links[f"/sys/class/net/{lower}"]

@@ -21,7 +21,7 @@ class PaperHost:
     """`Facts` of ``h0``: what is not written down is absent.
 
     Args:
-        files: path to text, or to the error of whoever reads it.
+        files: path to text, or to the error of anyone who reads it.
         commands: words to what they print.
         ports: as `syntony.links` would read them.
         links: path to where it leads.

@@ -31,7 +31,7 @@ class Fleet:
         self.passes, self.mute = passes, mute
         self.by_address: dict[str, HostNic] = {}
         self.hosts = [Host(self, f"h{number}", number, rails) for number in range(hosts)]
-        self.asked = 0
+        self.requested = 0
         """Requests sent, large ones included."""
         self.largest = 0
         """Rows of the largest order."""
@@ -73,7 +73,7 @@ class Host:
     def _ask(self, src: str, dst: str, ports: int, size: int) -> list[Any]:
         here, there = self._fleet.by_address[src], self._fleet.by_address[dst]
         passes = self._fleet.passes
-        self._fleet.asked += ports + bool(size)
+        self._fleet.requested += ports + bool(size)
         every = range(FIRST_PORT, FIRST_PORT + ports)
         lost = [
             port for port in every

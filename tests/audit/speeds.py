@@ -6,7 +6,7 @@ import json
 
 
 def nvbandwidth(h2d: float = 55.37, d2h: float = 55.2, p2p: float = 391.0) -> str:
-    """v0.10 on two H100; the first GPU is as told, the second always well."""
+    """v0.10 on two H100; the first GPU is as reported, the second always well."""
     return f"""nvbandwidth Version: v0.10.0
 Built from Git version: v0.10.0
 

@@ -20,7 +20,7 @@ from syntony.controller.audits import (
     MAX_ANSWER_BYTES,
     MAX_REPORT_BYTES,
     MAX_RUNS,
-    AuditDesk,
+    AuditRuns,
 )
 from syntony.controller.client import ask
 from syntony.errors import RemoteError, UsageError
@@ -46,11 +46,11 @@ CLI = Issuer("cli", "local")
 
 
 def order(**changes: Any) -> AuditOrder:
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "order": "o1", "host": "h0", "checks": ("sw.os",), "limits": {}, "active": False,
         "deadline_ns": 20 * S, "expires_ns": NOW_NS + 60 * S, "by": "me",
     }  # fmt: skip
-    return AuditOrder(**(told | changes))
+    return AuditOrder(**(reported | changes))
 
 
 class Agent:
@@ -111,13 +111,13 @@ def test_an_order_names_checks_and_nothing_else(changes: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("backend", [(), ("mlx5_[0-7]", "ens1f0")])
 def test_the_spec_says_which_ports_carry_the_job(
-    backend: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, desk: AuditDesk
+    backend: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, desk: AuditRuns
 ) -> None:
     """From the command over the order to the process that audits; other hosts are as found."""
-    told: list[bytes] = []
+    reported: list[bytes] = []
 
     def audited(words: list[str], **given: Any) -> subprocess.CompletedProcess[bytes]:
-        told.append(given["input"])
+        reported.append(given["input"])
         return subprocess.CompletedProcess(words, 0, b"{}", b"")
 
     monkeypatch.setattr(subprocess, "run", audited)
@@ -130,7 +130,7 @@ def test_the_spec_says_which_ports_carry_the_job(
     agent = Agent()
     agent.service.take(orders[0], NOW_NS)
     eventually(lambda: bool(agent.sent), "a report")
-    spec = parse_spec(json.loads(told[0]), "the order")
+    spec = parse_spec(json.loads(reported[0]), "the order")
     assert spec.backend("h0") == backend
     assert spec.checks == limits
 
@@ -143,17 +143,17 @@ def test_a_command_says_of_each_host_what_its_role_says(
     sources = cast(Sources, SimpleNamespace(
         spec=spec, checks=(), active=False, deadline_ns=S, lab=None, controller="c", tls=(),
     ))  # fmt: skip
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     def ask(target: object, query: Any, until: object) -> Any:
-        asked.append(query)
+        requested.append(query)
         return AuditStarted(order="o", hosts=(), absent=())
 
     monkeypatch.setattr(audit_agents, "fleet_target", lambda *_: None)
     monkeypatch.setattr(audit_agents, "_hosts", lambda _: ("g0", "g1", "web"))
     monkeypatch.setattr(audit_agents, "ask", ask)
     assert list(audit_agents.ask_agents(sources, done=frozenset({"g1"}))) == []
-    (command,) = asked
+    (command,) = requested
     assert command.hosts == ("g0", "web")
     assert command.backend == {"g0": ("mlx5_[0-7]",)}
 
@@ -165,11 +165,11 @@ def state() -> Iterator[ControlState]:
 
 
 @pytest.fixture
-def desk(state: ControlState) -> AuditDesk:
-    return AuditDesk(state)
+def desk(state: ControlState) -> AuditRuns:
+    return AuditRuns(state)
 
 
-def test_the_desk_keeps_what_comes_until_it_is_fetched(desk: AuditDesk) -> None:
+def test_the_desk_keeps_what_comes_until_it_is_fetched(desk: AuditRuns) -> None:
     command = AuditCommand(hosts=("h0", "h1", "h9"), by="me")
     started, orders = desk.start(command, CLI, {"h0", "h1"}, NOW_NS)
     assert (started.hosts, started.absent) == (("h0", "h1"), ("h9",))
@@ -192,10 +192,10 @@ def test_reports_survive_the_controller(tmp_path: Path) -> None:
     """Killed between two reports: what has come in is fetched, the rest is still awaited."""
     hosts = {"h0", "h1", "h2"}
     with ControlState(tmp_path) as state:
-        started, _ = AuditDesk(state).start(AuditCommand(by=""), CLI, hosts, NOW_NS)
-        AuditDesk(state).take("h1", AuditReport(order=started.order, report=b"{}"))
+        started, _ = AuditRuns(state).start(AuditCommand(by=""), CLI, hosts, NOW_NS)
+        AuditRuns(state).take("h1", AuditReport(order=started.order, report=b"{}"))
     with ControlState(tmp_path) as state:
-        desk = AuditDesk(state)
+        desk = AuditRuns(state)
         first = desk.reports(AuditReportsQuery(order=started.order))
         assert [each.host for each in first.reports] == ["h1"]
         assert first.waiting == ("h0", "h2")
@@ -208,7 +208,7 @@ def test_reports_survive_the_controller(tmp_path: Path) -> None:
         assert [each.what for each in state.changes(0, 9)] == [f"audit {started.order}"]
 
 
-def test_the_oldest_run_goes_with_its_reports(desk: AuditDesk, state: ControlState) -> None:
+def test_the_oldest_run_goes_with_its_reports(desk: AuditRuns, state: ControlState) -> None:
     orders = []
     for number in range(MAX_RUNS + 2):
         started, _ = desk.start(AuditCommand(by=""), CLI, {f"h{number}"}, NOW_NS)
@@ -220,7 +220,7 @@ def test_the_oldest_run_goes_with_its_reports(desk: AuditDesk, state: ControlSta
     assert desk.reports(AuditReportsQuery(order=orders[2])).waiting == ()
 
 
-def test_reports_are_fetched_in_answers_of_bounded_size(desk: AuditDesk) -> None:
+def test_reports_are_fetched_in_answers_of_bounded_size(desk: AuditRuns) -> None:
     hosts = [f"h{number}" for number in range(9)]
     started, _ = desk.start(AuditCommand(by=""), CLI, hosts, NOW_NS)
     for host in hosts:
@@ -236,7 +236,7 @@ def test_reports_are_fetched_in_answers_of_bounded_size(desk: AuditDesk) -> None
     assert (seen, answers) == (hosts, 3)
 
 
-def test_a_second_audit_waits_for_the_first(desk: AuditDesk) -> None:
+def test_a_second_audit_waits_for_the_first(desk: AuditRuns) -> None:
     """The outbox keeps one order of an agent: a second one is refused, never put over the first."""
     started, _ = desk.start(
         AuditCommand(hosts=("h0", "h1"), by=""), Issuer("ann", "local"), {"h0", "h1"}, NOW_NS
@@ -257,7 +257,7 @@ def test_a_second_audit_waits_for_the_first(desk: AuditDesk) -> None:
 
 
 def test_orders_are_logged_with_who_gave_them(
-    desk: AuditDesk, caplog: pytest.LogCaptureFixture
+    desk: AuditRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.start(AuditCommand(hosts=("h0",), by=""), Issuer("ops ann", "local"), {"h0"}, NOW_NS)
     agent = Agent()
@@ -278,7 +278,7 @@ def test_orders_are_logged_with_who_gave_them(
         AuditCommand(by="me", deadline_ns=10**15),
     ],
 )
-def test_commands_that_are_refused(desk: AuditDesk, command: AuditCommand) -> None:
+def test_commands_that_are_refused(desk: AuditRuns, command: AuditCommand) -> None:
     with pytest.raises(UsageError):
         desk.start(command, CLI, {"h0"}, NOW_NS)
     with pytest.raises(UsageError):

@@ -18,7 +18,7 @@ from syntony.audit.hunt import Blame, Pair
 from syntony.audit.parse.perftest import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.cli import run
-from syntony.io.audit.pair_tests import WORKER, Asked, PairTests
+from syntony.io.audit.pair_tests import WORKER, PairTests, Requested
 from syntony.io.audit.ranks import LocalRanks
 from syntony.lab.testing import live
 
@@ -59,7 +59,9 @@ def hunted(
     hunt = SpeedHunt(hosts, things, **{"share": 0.9, **options})
     while found := hunt.next_round():
         assert len({host for pair in found for host in pair}) == 2 * len(found)
-        hunt.report({pair: {t: speed(pair, t) for t in asked} for pair, asked in found.items()})
+        hunt.report(
+            {pair: {t: speed(pair, t) for t in requested} for pair, requested in found.items()}
+        )
     return hunt
 
 
@@ -165,7 +167,7 @@ fi
 if [ -e "$RECORDS/fails-$device-$qps" ]; then cat "$RECORDS/fails-$device-$qps"; exit 1; fi
 cat "$RECORDS/said-$device-$memory" 2>/dev/null || cat "$RECORDS/said"
 """
-ASKED = Asked(("mlx5_0", "mlx5_1"), gid=3)
+ASKED = Requested(("mlx5_0", "mlx5_1"), gid=3)
 
 
 @pytest.fixture
@@ -179,9 +181,9 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rdma(asked: Asked = ASKED) -> Mapping[str, Speed]:
+def rdma(requested: Requested = ASKED) -> Mapping[str, Speed]:
     tests = PairTests(LocalRanks(sys.executable, WORKER), seconds=1)
-    return tests.rdma(("a", "b"), asked)
+    return tests.rdma(("a", "b"), requested)
 
 
 def test_rdma_with_recorded_outputs(recorded: Path) -> None:
@@ -191,11 +193,11 @@ def test_rdma_with_recorded_outputs(recorded: Path) -> None:
         "be.conn.qp mlx5_0": 1.0, "be.conn.bw mlx5_0": 391.92,
         "be.conn.qp mlx5_1": 1.0, "be.conn.bw mlx5_1": 97.3,
     }  # fmt: skip
-    asked = (recorded / "asked").read_text().splitlines()
-    assert {line.split()[5] for line in asked} == {"1", "2", "4", "8"}
-    assert all("-F --report_gbits -x 3" in line for line in asked)
+    requested = (recorded / "asked").read_text().splitlines()
+    assert {line.split()[5] for line in requested} == {"1", "2", "4", "8"}
+    assert all("-F --report_gbits -x 3" in line for line in requested)
     # Two ends of five runs on two NICs, and clients that came too early.
-    assert len({(line.split()[3], "127.0.0.1" in line) for line in asked}) == 4
+    assert len({(line.split()[3], "127.0.0.1" in line) for line in requested}) == 4
 
 
 def test_queue_pairs_that_do_not_connect_are_told(recorded: Path) -> None:
@@ -213,14 +215,14 @@ def test_queue_pairs_that_do_not_connect_are_told(recorded: Path) -> None:
 def test_without_gpus_or_perftest_nothing_is_claimed(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = rdma(Asked(("mlx5_0",), gpu=True))
+    found = rdma(Requested(("mlx5_0",), gpu=True))
     assert found["be.conn.gdr mlx5_0"] == Speed(
         why=found["be.conn.gdr mlx5_0"].why, least_gbps=0.95 * 391.92
     )
     assert "no GPU here" in found["be.conn.gdr mlx5_0"].why
     (recorded / "ib_write_bw").unlink()
     monkeypatch.setenv("PATH", "/nonexistent")
-    missing = rdma(Asked(("mlx5_0",)))["be.conn.bw mlx5_0"]
+    missing = rdma(Requested(("mlx5_0",)))["be.conn.bw mlx5_0"]
     assert (missing.gbps, missing.broke) == (None, False)
     assert "not installed" in missing.why
 
@@ -243,8 +245,8 @@ def test_a_slow_host_of_a_lab_is_named(capsys: pytest.CaptureFixture[str]) -> No
         lab.inject("rate", "h2/rail0", {"to": "10Mbit"})
         words = ["--lab", "bandwidth", "--nic", "rail0", "--at-least", "0.04", "--seconds", "1"]
         assert run(["audit", "bandwidth", *words, "--streams", "2", "--json"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["check"], each["status"], each["subject"]) for each in told] == [
+    reported = json.loads(capsys.readouterr().out)
+    assert [(each["check"], each["status"], each["subject"]) for each in reported] == [
         ("fe.bw", "fail", "h2")]  # fmt: skip
 
 

@@ -54,24 +54,24 @@ def test_a_tree_of_nothing_says_nothing(tmp_path: Path) -> None:
 
 def test_a_tree_with_programs_that_are_absent_is_certain(tmp_path: Path) -> None:
     root = tree(tmp_path, **{"nvidia-smi.absent": "", "amd-smi.absent": ""})
-    told = {each.check: each.status for each in verdicts(root)}
-    assert told["node.gpu-health"] is told["mem.gpu-ecc"] is Status.SKIP
+    reported = {each.check: each.status for each in verdicts(root)}
+    assert reported["node.gpu-health"] is reported["mem.gpu-ecc"] is Status.SKIP
 
 
 def test_unreadable_lids_and_versions_are_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dumps that hold a file's name in place of its text, as a published one does."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for number in range(2):
         port = f"/sys/class/infiniband/mlx5_{number}/ports/1"
-        told |= {f"{port}/state": "4: ACTIVE", f"{port}/phys_state": "5: LinkUp",
+        reported |= {f"{port}/state": "4: ACTIVE", f"{port}/phys_state": "5: LinkUp",
                  f"{port}/rate": "200 Gb/sec (4X HDR)", f"{port}/link_layer": "InfiniBand",
                  f"{port}/lid": "lid", f"{port}/sm_lid": "sm_lid",
                  f"/sys/class/infiniband/mlx5_{number}/fw_ver": "fw_ver",
                  f"/sys/class/infiniband/mlx5_{number}/board_id": f"board{number}"}  # fmt: skip
     file = tmp_path / "dump.json"
-    file.write_text(json.dumps(told))
+    file.write_text(json.dumps(reported))
     words = ["--check", "be.gid.ib", "--check", "sw.nic-fw", "--check", "be.act.homog"]
     assert run(["audit", "run", "--root", str(file), *words, "--json"]) == 3
     found = json.loads(capsys.readouterr().out)

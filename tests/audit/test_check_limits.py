@@ -140,11 +140,11 @@ AMD_CASES: list[tuple[dict[str, Any], str, set[str], dict[str, Any]]] = [
 ]  # fmt: skip
 AMD = [
     Row("node.gpu-health", {}, {
-        "amd-smi metric --json": json.dumps([{"gpu": 4, "temperature": told}]),
+        "amd-smi metric --json": json.dumps([{"gpu": 4, "temperature": reported}]),
         "amd-smi static --json": json.dumps([{
             "gpu": 4, "limit": {f"slowdown_{limit}_temperature": {"value": 100}}}]),
     }, {f"{each} gpu4" for each in bad}, limits)
-    for told, limit, bad, limits in AMD_CASES
+    for reported, limit, bad, limits in AMD_CASES
 ]  # fmt: skip
 
 ECC = "ecc_errors/volatile"
@@ -174,9 +174,9 @@ GPU_MEMORY = [
     for fields, bad, limits in MEMORY
 ]
 GPU_MEMORY += [
-    Row("mem.gpu-ecc", {}, {"amd-smi metric --json": json.dumps([told]),
+    Row("mem.gpu-ecc", {}, {"amd-smi metric --json": json.dumps([reported]),
                             "amd-smi static --json": "[]"}, bad)
-    for told, bad in (
+    for reported, bad in (
         ({"ecc": {"total_uncorrectable_count": 0}}, set()),
         ({"ecc": {"cache_uncorrectable_count": 1}}, {"fail gpu0"}),
         ({"ecc_blocks": {"UMC": {"uncorrectable_count": 1, "correctable_count": 9}}},
@@ -186,9 +186,9 @@ GPU_MEMORY += [
     )
 ]  # fmt: skip
 PAGES = [
-    Row("mem.gpu-badpages", {}, {"amd-smi bad-pages --json": json.dumps([told]),
+    Row("mem.gpu-badpages", {}, {"amd-smi bad-pages --json": json.dumps([reported]),
                                  "amd-smi static --json": "[]"}, bad)
-    for told, bad in (
+    for reported, bad in (
         ({"gpu": 2, "retired": [{"status": "RESERVED"}]}, set()),
         ({"gpu": 2, "bad_pages": [{"status": "Unreservable"}]}, {"fail gpu2"}),
         ({"bad_pages": {"pending": [{"address": 1}]}}, {"fail gpu0"}),
@@ -301,8 +301,8 @@ def pci(address: str, kind: str, **files: str) -> dict[str, Text]:
         "gpu": ("0x10de", "0x030200"), "nic": ("0x15b3", "0x020700"),
         "nvme": ("0x144d", "0x010802"), "vga": ("0x1002", "0x030000"),
     }[kind]  # fmt: skip
-    told = {"vendor": vendor, "device": "0x1021", "class": code} | files
-    return {f"{PCI}/{address}/{name}": text for name, text in told.items()}
+    reported = {"vendor": vendor, "device": "0x1021", "class": code} | files
+    return {f"{PCI}/{address}/{name}": text for name, text in reported.items()}
 
 
 def trained(now: tuple[str, str], most: tuple[str, str]) -> dict[str, str]:
@@ -335,8 +335,14 @@ COUNTED = [
 SILENT = {"aer_dev_fatal": "TOTAL_ERR_FATAL 0", "aer_dev_nonfatal": "TOTAL_ERR_NONFATAL 0",
           "aer_dev_correctable": f"{AER} 0"}  # fmt: skip
 ERRORS = [
-    Row("pcie.aer", pci(NIC, "nic", **SILENT | told), {}, {f"{each} {NIC}" for each in bad}, limits)
-    for told, bad, limits in COUNTED
+    Row(
+        "pcie.aer",
+        pci(NIC, "nic", **SILENT | reported),
+        {},
+        {f"{each} {NIC}" for each in bad},
+        limits,
+    )
+    for reported, bad, limits in COUNTED
 ]
 ERRORS += [
     Row("pcie.aer", pci(NIC, "nic"), {}, {"skip"}),
@@ -425,8 +431,8 @@ SMART = "nvme smart-log -o json /dev/nvme0"
 
 
 def info(mount: str, superblock: str, where: str = "/") -> dict[str, Text]:
-    told = f"1 0 8:1 / {where} {mount} - ext4 /dev/sda1 {superblock}"
-    return {"/proc/mounts": RO.replace(" / ", f" {where} "), "/proc/self/mountinfo": told}
+    reported = f"1 0 8:1 / {where} {mount} - ext4 /dev/sda1 {superblock}"
+    return {"/proc/mounts": RO.replace(" / ", f" {where} "), "/proc/self/mountinfo": reported}
 
 
 DISKS: list[tuple[dict[str, Text], dict[str, Text], set[str]]] = [

@@ -386,9 +386,9 @@ def _says(root: Path, good: Good, wanted: tuple[str, Status, str], tree: Path) -
 
 
 def test_every_check_fails_somewhere() -> None:
-    told = {check for check, status, *_ in [*NVIDIA, *AMD] if status is not _UNKNOWN}
+    reported = {check for check, status, *_ in [*NVIDIA, *AMD] if status is not _UNKNOWN}
     without = {"be.act.homog", "node.kmsg-novel", "fe.route"}  # test_judge, below, test_fixtures
-    assert {check.id for check in host_checks(active=True)} - told == without
+    assert {check.id for check in host_checks(active=True)} - reported == without
 
 
 def test_a_dark_port_beside_its_siblings(good: Good, tmp_path: Path) -> None:
@@ -413,19 +413,19 @@ def test_every_check_says_what_it_is_about() -> None:
 class _Spy(HostFacts):
     """Notes what is asked."""
 
-    asked: set[str]
+    requested: set[str]
 
     def read_bytes(self, path: str) -> bytes:
-        self.asked.add(path)
+        self.requested.add(path)
         return super().read_bytes(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         found = super().names(path)
-        self.asked.update(f"{path}/{name}" for name in found[:3])
+        self.requested.update(f"{path}/{name}" for name in found[:3])
         return found
 
     def run(self, *command: str) -> str:
-        self.asked.add("$ " + " ".join(command))
+        self.requested.add("$ " + " ".join(command))
         return super().run(*command)
 
 
@@ -438,7 +438,7 @@ def test_checks_ask_for_nothing_that_they_do_not_declare(good: Good) -> None:
         for kind in host_checks(active=True):
             check = kind(given[kind.id])
             spy = _Spy(host.host, root, host._commands)
-            spy.asked = set()
+            spy.requested = set()
             list(check.test(spy))
             files, commands = inputs([check])
             lines = ["$ " + " ".join(_star(word) for word in words) for words in commands]
@@ -446,7 +446,7 @@ def test_checks_ask_for_nothing_that_they_do_not_declare(good: Good) -> None:
             patterns = [*files, *above, *lines, "/proc/[0-9a-z]*"]
             strange = [
                 each
-                for each in spy.asked
+                for each in spy.requested
                 if not any(fnmatch.fnmatchcase(each, each_) for each_ in patterns)
             ]
             if strange:

@@ -90,11 +90,11 @@ def test_one_dead_cable_is_one_failure_with_its_consequences(
 ) -> None:
     words = ["audit", "run", *_roots(fleet, "a", "b", "c", "dark2"), "--check", "be"]
     assert run([*words, "--json"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    (bad,) = [each for each in told if each["status"] in {"fail", "warn", "unknown"}]
+    reported = json.loads(capsys.readouterr().out)
+    (bad,) = [each for each in reported if each["status"] in {"fail", "warn", "unknown"}]
     assert (bad["check"], bad["subject"]) == ("be.init.phys", "dark2/mlx5_0:1")
     assert "hence also be.act.state (1: DOWN, 2: Polling)" in bad["evidence"]
-    followers = [each for each in told if each["follows"]]
+    followers = [each for each in reported if each["follows"]]
     assert {each["follows"] for each in followers} == {"be.init.phys dark2/mlx5_0:1"}
     assert {each["status"] for each in followers} == {"skip"}
     assert all("follows from be.init.phys" in each["evidence"] for each in followers)

@@ -1,4 +1,4 @@
-"""What a dead port makes fail is told once."""
+"""What a dead port makes fail is reported once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def said(check: str, subject: str, status: Status = F, evidence: str = "") -> Re
     return Result(check=check, subject=subject, status=status, got="bad", evidence=evidence)
 
 
-def told(*results: Result) -> dict[str, tuple[Status, str]]:
+def reported(*results: Result) -> dict[str, tuple[Status, str]]:
     consequences = Consequences(results)
-    return {r.check: (r.status, r.follows) for r in map(consequences.told, results)}
+    return {r.check: (r.status, r.follows) for r in map(consequences.reported, results)}
 
 
 RAIL = said("be.conn.rail", "h0/rail3", evidence="port mlx5_3:1; dead with h1/rail3")
@@ -25,7 +25,7 @@ RAIL = said("be.conn.rail", "h0/rail3", evidence="port mlx5_3:1; dead with h1/ra
 @pytest.mark.parametrize("first", ["be.init.phys", "be.act.state"])
 def test_a_port_goes_by_several_names(first: str) -> None:
     why = f"{first} h0/mlx5_3:1"
-    assert told(
+    assert reported(
         said("be.topo.attached", "h0/mlx5_3"), RAIL, said("be.gid.table", "h0/mlx5_3:1", U),
         said("be.conn.mtu", "h0/rail3"), said(first, "h0/mlx5_3:1"),
         said("be.act.counters", "h0/mlx5_3:1"), said("be.topo.rail", "h0/mlx5_3"),
@@ -37,7 +37,7 @@ def test_a_port_goes_by_several_names(first: str) -> None:
 
 
 def test_no_packet_explains_no_missing_address() -> None:
-    assert told(RAIL, said("be.gid.ip", "h0/mlx5_3:1"), said("be.conn.mtu", "h0/rail3")) == {
+    assert reported(RAIL, said("be.gid.ip", "h0/mlx5_3:1"), said("be.conn.mtu", "h0/rail3")) == {
         "be.conn.rail": (F, ""), "be.gid.ip": (F, ""),
         "be.conn.mtu": (S, "be.conn.rail h0/rail3"),
     }  # fmt: skip
@@ -49,13 +49,15 @@ def test_others_are_not_explained() -> None:
         said("be.init.phys", "h0/mlx5_0:1"), said("be.act.rate", "h0/mlx5_1:1"),
         said("be.act.mtu", "h1/mlx5_0:1"), said("be.gid.same", "h0"),
     ]  # fmt: skip
-    assert all(status is F and not follows for status, follows in told(*results).values())
+    assert all(status is F and not follows for status, follows in reported(*results).values())
     warned = [said("be.init.phys", "h0/mlx5_0:1", U), said("be.act.rate", "h0/mlx5_0:1")]
-    assert told(*warned) == {"be.init.phys": (U, ""), "be.act.rate": (F, "")}
+    assert reported(*warned) == {"be.init.phys": (U, ""), "be.act.rate": (F, "")}
 
 
 def test_the_cause_lists_them() -> None:
     results = [said("be.init.phys", "h0/mlx5_0:1"), said("be.act.rate", "h0/mlx5_0:1")]
     consequences = Consequences(results)
-    assert consequences.told(results[0]).evidence.endswith("hence also be.act.rate (bad)")
-    assert "follows from be.init.phys h0/mlx5_0:1: bad" in consequences.told(results[1]).evidence
+    assert consequences.reported(results[0]).evidence.endswith("hence also be.act.rate (bad)")
+    assert (
+        "follows from be.init.phys h0/mlx5_0:1: bad" in consequences.reported(results[1]).evidence
+    )

@@ -1,4 +1,4 @@
-"""Small fabrics that cannot agree, hosts that are half readable, hunts: what is told of each."""
+"""Small fabrics that cannot agree, hosts that are half readable, hunts: what is reported each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plane(*rows: str) -> Plane:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "reported"),
     [
         (("22", "22", "22"), []),
         (("22", "22", "21"), [("fail", "leaf2--spine1", "1 links", "2 links")]),
@@ -51,11 +51,11 @@ def plane(*rows: str) -> Plane:
         (("11", "22"), [("unknown", "leaf*", "", "")]),
     ],
 )  # fmt: skip
-def test_links_of_pairs(rows: tuple[str, ...], told: list[tuple[str, str, str, str]]) -> None:
+def test_links_of_pairs(rows: tuple[str, ...], reported: list[tuple[str, str, str, str]]) -> None:
     found = [
         (r.status.value, r.subject, r.got, r.expected) for r in Uplinks()._matrix(plane(*rows))
     ]
-    assert found == told
+    assert found == reported
 
 
 def test_pairs_with_the_fewest_links_are_named_where_nobody_can_say_what_is_usual() -> None:
@@ -118,7 +118,7 @@ def test_a_device_that_programs_can_open(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("Supplicant PAE state=AUTHENTICATED", [("pass", "mlx5_0:1", "AUTHENTICATED")]),
         ("x=1\nSupplicant PAE state=HELD\n", [("fail", "mlx5_0:1", "HELD")]),
@@ -126,11 +126,13 @@ def test_a_device_that_programs_can_open(
         (None, [("unknown", "", "")]),
     ],
 )  # fmt: skip
-def test_ports_that_must_authenticate(text: str | None, told: list[tuple[str, str, str]]) -> None:
+def test_ports_that_must_authenticate(
+    text: str | None, reported: list[tuple[str, str, str]]
+) -> None:
     files = {"/var/run/wpa_supplicant/eth0": ""}
     commands = {} if text is None else {"wpa_cli -i eth0 status": text}
     ports = (port(netdev="eth0"), port("mlx5_1:1", netdev="eth1"))
-    assert verdicts("be.init.auth", PaperHost(files, commands, ports)) == told
+    assert verdicts("be.init.auth", PaperHost(files, commands, ports)) == reported
     assert worst("be.init.auth", PaperHost({}, {}, ports)) == {"skip"}
 
 
@@ -157,14 +159,14 @@ def test_a_container_runtime_beside_gpus_wants_the_toolkit(
         commands = {"systemctl is-active containerd": DENIED, "systemctl is-active docker": DENIED}
     host = PaperHost(GPU_FILES, {**SMI, **commands, "getenforce": "Enforcing"})
     assert worst("sw.container", host) == {f"{status} toolkit"}
-    told = {
+    reported = {
         **commands,
         **SMI,
         "nvidia-ctk --version": "NVIDIA Container Toolkit CLI version 1.17.4",
     }
-    assert worst("sw.container", PaperHost(GPU_FILES, told)) == set()
-    told["nvidia-ctk --version"] = "none"
-    assert worst("sw.container", PaperHost(GPU_FILES, told)) == {"unknown toolkit"}
+    assert worst("sw.container", PaperHost(GPU_FILES, reported)) == set()
+    reported["nvidia-ctk --version"] = "none"
+    assert worst("sw.container", PaperHost(GPU_FILES, reported)) == {"unknown toolkit"}
     assert worst("sw.container", PaperHost({}, commands)) == set(), "no GPU"
 
 
@@ -243,8 +245,8 @@ def test_lists_of_hosts(text: str, hosts: tuple[str, ...] | None) -> None:
 
 
 def result(number: int, status: Status = Status.FAIL, **more: str) -> Result:
-    told: dict[str, Any] = {"got": "down", **more}
-    return Result(check="be.act.state", status=status, subject=f"h{number}", **told)
+    reported: dict[str, Any] = {"got": "down", **more}
+    return Result(check="be.act.state", status=status, subject=f"h{number}", **reported)
 
 
 def test_a_ticket_names_so_many_and_counts_the_rest() -> None:

@@ -14,7 +14,7 @@ from tests.audit.test_judge import host
 
 from syntony.audit.cabling import _dark, misplaced_pairs, natural, pattern, port_gap
 from syntony.audit.checks.gpu_speed import COPY_FLOORS, GpuBandwidth, _copy_floor
-from syntony.audit.checks.hierarchy import _told
+from syntony.audit.checks.hierarchy import _reported
 from syntony.audit.facts import UnreadableError
 from syntony.audit.judge import Majority, judge_all, near
 from syntony.audit.learn import _key, _one_line, _value, learn
@@ -182,8 +182,8 @@ def test_a_copy_as_fast_as_its_floor_is_fast_enough() -> None:
     assert isinstance(speeds, GpuBandwidth)
     for short, status in ((0.0, Status.PASS), (0.01, Status.FAIL)):
         moved = Transfer(floor.direction, 0, floor.gbytes - short)
-        told = speeds._judged(PaperHost(), (moved,), {0: f"NVIDIA {floor.device}"}, ("nvb",))
-        verdicts = [each for each in told if isinstance(each, Result)]
+        reported = speeds._judged(PaperHost(), (moved,), {0: f"NVIDIA {floor.device}"}, ("nvb",))
+        verdicts = [each for each in reported if isinstance(each, Result)]
         assert [each.status for each in verdicts] == [status]
     half = speeds._judged(PaperHost(), (moved,), {0: "NVIDIA A", 1: "NVIDIA A"}, ("nvb",))
     (unknown,) = [each for each in half if isinstance(each, Result)]
@@ -341,4 +341,4 @@ def test_names_and_pairs() -> None:
     pairs = misplaced_pairs([1, 2, 3, -1], lambda one, other: one == -other)
     assert pairs == [(1, -1), (2,), (3,)]
     some = Counter({("1", "2"): 1, ("", ""): 1})
-    assert _told("missing", some) == "2 missing: port 1 to port 2"
+    assert _reported("missing", some) == "2 missing: port 1 to port 2"

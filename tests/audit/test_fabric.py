@@ -23,22 +23,22 @@ from syntony.cli.audit_fabric import read_cabling
 from syntony.errors import InputError
 from syntony.fabric.ibnet import parse_subnet
 
-Told = set[tuple[str, str]]
+Reported = set[tuple[str, str]]
 
 
 def cabling(text: str) -> Cabling:
-    told = parse_subnet(text)
-    assert told.unlisted == told.one_sided == ()
-    return Cabling(told.topology, told.rates, told.says)
+    reported = parse_subnet(text)
+    assert reported.unlisted == reported.one_sided == ()
+    return Cabling(reported.topology, reported.rates, reported.says)
 
 
-def wrong(results: tuple[Result, ...]) -> Told:
+def wrong(results: tuple[Result, ...]) -> Reported:
     """Check and subject of everything that is not right."""
     bad = {Status.FAIL, Status.WARN, Status.UNKNOWN}
     return {(result.check, result.subject) for result in results if result.status in bad}
 
 
-def found(wiring: Wiring, seed: int = 0) -> Told:
+def found(wiring: Wiring, seed: int = 0) -> Reported:
     return wrong(audit_fabric(cabling(wiring.text(seed))))
 
 
@@ -166,7 +166,7 @@ def test_speeds_widths_and_the_ends_of_a_cable() -> None:
     wiring.slow(Port("leaf-01-01", 2), "1xNDR")
     wiring.slow(Port("leaf-02-02", 6), "4xHDR")
     wiring.rates[Port("leaf-04-02", 1)] = "4xEDR"
-    assert {told for told in found(wiring) if told[0] == "be.topo.speed"} == {
+    assert {reported for reported in found(wiring) if reported[0] == "be.topo.speed"} == {
         ("be.topo.speed", "gpu0001/mlx5_0--leaf-01-01"),
         ("be.topo.speed", "leaf-02-02--spine0"),
         ("be.topo.speed", "gpu0004/mlx5_3--leaf-04-02"),
@@ -175,7 +175,7 @@ def test_speeds_widths_and_the_ends_of_a_cable() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_lower_switches_decide_the_rate_of_uplinks(seed: int) -> None:
-    """One vote each, however many uplinks it has and in whichever order its cables are told."""
+    """One vote each, however many uplinks it has and in whichever order its cables are reported."""
     wiring = Wiring(groups=3, rails=1, hosts=4, spines=0)
     slow = wiring.leaf(2, 0)
     for spine in range(6):
@@ -193,8 +193,8 @@ def test_names_that_say_nothing_or_the_same() -> None:
     wiring.says["gpu0001 mlx5_1"] = "MT4129 ConnectX7   Mellanox Technologies"
     wiring.says["gpu0002 mlx5_1"] = "localhost mlx5_1"
     wiring.says["gpu0003 mlx5_1"] = wiring.says["gpu0004 mlx5_1"] = "twin mlx5_1"
-    told = {subject for check, subject in found(wiring) if check == "be.topo.names"}
-    assert told == {"MT4129 ConnectX7 Mellanox Technologies", "localhost", "twin mlx5_1"}
+    reported = {subject for check, subject in found(wiring) if check == "be.topo.names"}
+    assert reported == {"MT4129 ConnectX7 Mellanox Technologies", "localhost", "twin mlx5_1"}
     dark = {subject for check, subject in found(wiring) if check == "be.topo.attached"}
     assert not dark & {"gpu0001/mlx5_1", "gpu0002/mlx5_1"}, "their links are there"
 
@@ -217,7 +217,7 @@ def test_what_the_expected_file_shows_too_is_right(tmp_path: Path) -> None:
     wiring.swap(Port("leaf-01-01", 1), Port("leaf-02-01", 1))
     wiring.cut(Port("leaf-02-01", 6))
     results = audit_fabric(cabling(wiring.text(3)), plan)
-    assert {told for told in wrong(results) if told[0] != "be.topo.bisection"} == {
+    assert {reported for reported in wrong(results) if reported[0] != "be.topo.bisection"} == {
         ("be.topo.links", "gpu0000/mlx5_0 <-> gpu0000/mlx5_1"),
         ("be.topo.links", "leaf-02-01--spine0"),
         ("be.topo.rail", "gpu0000/mlx5_0+mlx5_1"),
@@ -229,10 +229,10 @@ def test_the_captured_fabric_without_any_expected_file(
     captures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """31 leaves, 9 spines, 542 NIC ports: what its owners had not seen."""
-    code, told = audit("--ibnetdiscover", captures / "topograph/example.out", capsys=capsys)
+    code, reported = audit("--ibnetdiscover", captures / "topograph/example.out", capsys=capsys)
     assert code == 2
     by_check: dict[str, list[dict[str, Any]]] = {}
-    for result in told:
+    for result in reported:
         if result["status"] in {"fail", "warn", "unknown"}:
             by_check.setdefault(result["check"], []).append(result)
     assert [r["subject"] for r in by_check["be.topo.rail"]] == ["b08-p1-dgx-08-c01/HCA-5+HCA-6"]
@@ -276,12 +276,12 @@ def test_simulated_fabrics(
     name: str, captures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
     file = captures / f"ibsim-ours/{name}.ibnetdiscover.txt"
-    code, told = audit("--ibnetdiscover", file, capsys=capsys)
-    wrong_ones = {(r["check"], r["subject"]) for r in told if r["status"] in {"fail", "warn"}}
+    code, reported = audit("--ibnetdiscover", file, capsys=capsys)
+    wrong_ones = {(r["check"], r["subject"]) for r in reported if r["status"] in {"fail", "warn"}}
     assert wrong_ones == SIMULATED[name]
     keys = {"check", "status", "suspect", "subject", "expected", "got", "evidence", "remedy"}
-    assert all(keys <= r.keys() for r in told)
-    fails = any(r["status"] == "fail" for r in told)
+    assert all(keys <= r.keys() for r in reported)
+    fails = any(r["status"] == "fail" for r in reported)
     assert code == (2 if fails else 1 if wrong_ones else 0)
 
 
@@ -299,9 +299,9 @@ def test_a_plan_and_lldp_are_read_too(tmp_path: Path, capsys: pytest.CaptureFixt
         ]
         document = {"lldp": {"interface": interfaces}}
         (tmp_path / f"h{host}.json").write_text(json.dumps(document))
-    code, told = audit("--lldp", tmp_path, capsys=capsys)
+    code, reported = audit("--lldp", tmp_path, capsys=capsys)
     assert code == 2
-    assert [r["subject"] for r in told if r["status"] == "fail"] == ["h2/rail0+rail1"]
+    assert [r["subject"] for r in reported if r["status"] == "fail"] == ["h2/rail0+rail1"]
 
 
 def _lldp(folder: Path, leaves: dict[str, list[dict[str, Any]]]) -> None:
@@ -334,11 +334,11 @@ def _neighbours(hosts: int = 5, **more: Any) -> dict[str, list[dict[str, Any]]]:
 def test_what_contradicts_itself_in_lldp_costs_only_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = _neighbours(ip=["10.0.0.1"])  # one address on both leaves
-    told["h4"].reverse()
-    told["h3"][0]["port"] = "Eth2"  # stale: h2 is there
-    told["h1"].append({"name": "evil\x1b]0;x\x07", "port": "1"})
-    _lldp(tmp_path, told)
+    reported = _neighbours(ip=["10.0.0.1"])  # one address on both leaves
+    reported["h4"].reverse()
+    reported["h3"][0]["port"] = "Eth2"  # stale: h2 is there
+    reported["h1"].append({"name": "evil\x1b]0;x\x07", "port": "1"})
+    _lldp(tmp_path, reported)
     (tmp_path / "h5.json").write_text("{")
     code, results = audit("--lldp", tmp_path, capsys=capsys)
     assert code == 2
@@ -355,11 +355,11 @@ def test_what_contradicts_itself_in_lldp_costs_only_itself(
 def test_two_switches_of_one_name_are_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = _neighbours(hosts=8)
-    for host, nics in told.items():
+    reported = _neighbours(hosts=8)
+    for host, nics in reported.items():
         for each in nics:
             each.update(name="sonic", id=f"aa:{each['name']}", port=f"{each['name']}{host}")
-    _lldp(tmp_path, told)
+    _lldp(tmp_path, reported)
     code, results = audit("--lldp", tmp_path, capsys=capsys)
     assert code == 2
     assert [(r["check"], r["subject"]) for r in results if r["status"] == "fail"] == [
@@ -389,9 +389,9 @@ def test_lines_of_other_programs_are_skipped_and_counted(
     noisy = read_cabling_text("\n".join(lines), tmp_path)
     assert noisy.topology == clean.topology
     results = audit_fabric(noisy)
-    (told,) = [r for r in results if r.check == "be.topo.source"]
-    assert told.status is Status.UNKNOWN
-    assert told.evidence.startswith(f"{len(noise)} lines make no sense")
+    (reported,) = [r for r in results if r.check == "be.topo.source"]
+    assert reported.status is Status.UNKNOWN
+    assert reported.evidence.startswith(f"{len(noise)} lines make no sense")
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -399,7 +399,7 @@ def test_lines_of_other_programs_are_skipped_and_counted(
 def test_a_line_torn_by_another_program_costs_one_end_of_a_cable(
     data: st.DataObject, report: bool, tmp_path: Path
 ) -> None:
-    """Every cable is told at both ends: what is left tells it still."""
+    """Every cable is reported at both ends: what is left tells it still."""
     fabric = Built(data.draw(st.integers(0, 2**31)))
     lines = (fabric.ports_report() if report else fabric.full()).splitlines()
     clean = read_cabling_text("\n".join(lines), tmp_path)
@@ -447,9 +447,9 @@ def test_what_cannot_be_read_is_unknown_never_a_pass(
     code = run(["audit", "fabric", "--ibnetdiscover", str(file), "--json"])
     said = capsys.readouterr()
     assert code == 3
-    told = json.loads(said.out)
-    assert {result["status"] for result in told} == {"unknown"}
-    assert all(why in result["evidence"] for result in told)
+    reported = json.loads(said.out)
+    assert {result["status"] for result in reported} == {"unknown"}
+    assert all(why in result["evidence"] for result in reported)
     assert len(said.err.strip().splitlines()) == 1
 
 
@@ -459,10 +459,10 @@ def test_garbled_text_ends_in_verdicts_or_one_named_error(cut: int, junk: str, p
     text = Wiring(groups=1).text()
     for garbled in (text[:cut], text[: place % len(text)] + junk + text[place % len(text) :]):
         try:
-            told = parse_subnet(garbled)
+            reported = parse_subnet(garbled)
         except InputError:
             continue
-        results = audit_fabric(Cabling(told.topology, told.rates, told.says))
+        results = audit_fabric(Cabling(reported.topology, reported.rates, reported.says))
         assert all(result.status in set(Status) for result in results)
 
 

@@ -1,4 +1,4 @@
-"""Fabrics of every shape that nobody tuned for: none is blamed whole, every fault is told."""
+"""Fabrics of every shape that nobody tuned for: none is blamed whole, every fault is reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TOLD = {Status.FAIL, Status.UNKNOWN}
 
 def audit(text: str) -> list[Result]:
     """What is not right."""
-    told = parse_subnet(text)
-    results = audit_fabric(Cabling(told.topology, told.rates, told.says))
+    reported = parse_subnet(text)
+    results = audit_fabric(Cabling(reported.topology, reported.rates, reported.says))
     return [r for r in results if r.status in {Status.FAIL, Status.UNKNOWN, Status.WARN}]
 
 
@@ -97,9 +97,9 @@ def test_a_lost_link_between_switches(seed: int) -> None:
     assume(fabric.shape.links > 1 or siblings)  # else the upper switch is gone with its only link
     fabric.cut(wire)
     results = audit(fabric.full())
-    told = words(results)
-    assert wire.a in told, fabric.shape
-    assert wire.b in told, fabric.shape
+    reported = words(results)
+    assert wire.a in reported, fabric.shape
+    assert wire.b in reported, fabric.shape
     assert sum(r.status is Status.FAIL for r in results) <= 1, fabric.shape
 
 

@@ -87,8 +87,8 @@ def test_a_bond_has_all_its_legs_in_one_group(status: str, group: str, bad: set[
 def test_an_interface_has_a_carrier_and_both_directions(
     files: dict[str, str], bad: set[str]
 ) -> None:
-    told = {f"{NET}/{name}": text for name, text in files.items()}
-    host = PaperHost({**ROUTE, **told, f"{NET}/mtu": "9000", f"{NET}/speed": "-1"})
+    reported = {f"{NET}/{name}": text for name, text in files.items()}
+    host = PaperHost({**ROUTE, **reported, f"{NET}/mtu": "9000", f"{NET}/speed": "-1"})
     assert worst("fe.iface", host) == bad
     assert readings("fe.iface", host)["fe.mtu", ""] == 9000
     assert worst("fe.iface", PaperHost({"/proc/net/route": HEAD})) == {"skip"}

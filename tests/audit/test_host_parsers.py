@@ -43,10 +43,10 @@ def test_any_text(text: str) -> None:
             parse(text)
     mounts_of(text)
     is_known_fault(text)
-    for told in kernel_faults(text):
-        assert told.item
-        assert told.fault.meaning
-        assert told.fault.remedy
+    for reported in kernel_faults(text):
+        assert reported.item
+        assert reported.fault.meaning
+        assert reported.fault.remedy
     for each in latest(xids(text)):
         assert action_of(each).meaning
 

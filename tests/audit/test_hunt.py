@@ -99,8 +99,8 @@ def test_groups_are_halved_until_one_host_is_left(hosts: int, bad: int, least: i
     while groups := hunt.next_round():
         hunt.report([culprit not in group for group in groups])
     assert hunt.rounds <= math.ceil(math.log2(hosts)) + 1
-    told = [(n.blame, n.hosts) for n in hunt.named()]
-    assert told[-1] == (Blame.HOST, (culprit,))
+    reported = [(n.blame, n.hosts) for n in hunt.named()]
+    assert reported[-1] == (Blame.HOST, (culprit,))
 
 
 def test_halves_that_pass_alone_fail_only_together() -> None:

@@ -61,8 +61,8 @@ FAULTS: dict[str, tuple[Callable[[Wiring], None], set[tuple[str, str]]]] = {
 
 
 def _wrong(text: str) -> set[tuple[str, str]]:
-    told = parse_subnet(text)
-    results = audit_fabric(Cabling(told.topology, told.rates, told.says))
+    reported = parse_subnet(text)
+    results = audit_fabric(Cabling(reported.topology, reported.rates, reported.says))
     fine = {Status.PASS, Status.SKIP}
     return {(result.check, result.subject) for result in results if result.status not in fine}
 
@@ -90,8 +90,8 @@ def test_2048_hcas_are_discovered_and_audited_in_time(
         file.write_text(subnet.discover())
         code = run(["audit", "fabric", "--ibnetdiscover", str(file), "--json"])
         took_s = time.monotonic() - start_s
-    told = json.loads(capsys.readouterr().out)
-    wrong = {(r["check"], r["subject"]) for r in told if r["status"] in {"fail", "warn"}}
+    reported = json.loads(capsys.readouterr().out)
+    wrong = {(r["check"], r["subject"]) for r in reported if r["status"] in {"fail", "warn"}}
     assert wrong == {
         ("be.topo.rail", "gpu0134/mlx5_2+mlx5_5"),
         ("be.topo.uplinks", "leaf-02-07--spine7"),

@@ -87,8 +87,13 @@ def test_the_table_and_the_report_say_the_same() -> None:
     assert [row.out_of_place for row in table.rows] == [365.92, 370.09]
     assert (table.peak, table.average, table.wrong) == (370.30, 368.11, 2)
     assert (table.hosts, table.device) == (("gpu000", "gpu001"), DEVICE)
-    told = parse_report(report(365.0, 370.0))
-    assert (told.peak, told.wrong, told.device, len(told.hosts)) == (370.0, 0, DEVICE, 4)
+    reported = parse_report(report(365.0, 370.0))
+    assert (reported.peak, reported.wrong, reported.device, len(reported.hosts)) == (
+        370.0,
+        0,
+        DEVICE,
+        4,
+    )
     assert parse_report(report(1.0, wrong=None)).wrong is None
     assert parse_output("", TABLE) == table
 
@@ -224,10 +229,10 @@ def test_verdicts_of_a_good_and_of_a_bad_fleet() -> None:
         Status.PASS
     }
     low = {case: (190.0 if case.qps == 1 else 365.0) for case in cases()}
-    told = verdicts(judge(runs(low), Terms()))
-    assert told["nccl.1qp"] is told["nccl.1qp-hier"] is Status.FAIL
-    assert told["nccl.8qp"] is Status.PASS
-    assert told["nccl.diagnosis"] is Status.FAIL
+    reported = verdicts(judge(runs(low), Terms()))
+    assert reported["nccl.1qp"] is reported["nccl.1qp-hier"] is Status.FAIL
+    assert reported["nccl.8qp"] is Status.PASS
+    assert reported["nccl.diagnosis"] is Status.FAIL
     said = {r.subject: r for r in judge(runs(low), Terms()) if r.check == "nccl.path"}
     assert said["gpu001"].got == "1 NICs"
     wrong = verdicts(judge(runs({Case(1, False): 365.0}, wrong=3), Terms()))
@@ -243,8 +248,8 @@ def test_without_a_floor_or_an_output_nothing_passes() -> None:
     absent = Run(case=Case(1, False), hosts=hosts, trouble="mpirun: No such file")
     assert verdicts(judge([absent], Terms()))["nccl.1qp"] is Status.UNKNOWN
     hung = Run(case=Case(1, False), hosts=hosts, trouble="no end after 300 s", broke=True)
-    told = verdicts(judge([hung, odd], Terms(floor=1)))
-    assert told["nccl.1qp"] is Status.FAIL
+    reported = verdicts(judge([hung, odd], Terms(floor=1)))
+    assert reported["nccl.1qp"] is Status.FAIL
     assert verdicts(judge([hung], Terms()))["nccl.diagnosis"] is Status.UNKNOWN
 
 
@@ -288,8 +293,8 @@ HOSTS = "gpu000,gpu001,gpu002,gpu003"
 def test_the_whole_command_with_recorded_outputs(
     stand_in: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = nccl(capsys, "--hosts", HOSTS, "--runs", "2")
-    by_check = {result["check"]: result for result in told}
+    code, reported = nccl(capsys, "--hosts", HOSTS, "--runs", "2")
+    by_check = {result["check"]: result for result in reported}
     assert code == 2
     assert (by_check["nccl.1qp"]["status"], by_check["nccl.1qp"]["got"]) == ("fail", "190 GB/s")
     assert by_check["nccl.8qp"]["status"] == "pass"
@@ -319,10 +324,10 @@ def test_what_goes_wrong_is_never_a_pass(
 ) -> None:
     break_it(stand_in)
     (stand_in / "log").write_text("")
-    ended, told = nccl(
+    ended, reported = nccl(
         capsys, "--hosts", HOSTS, "--qps", "2", "--runs", "1", "--timeout", "1"
     )  # fmt: skip
-    case = next(result for result in told if result["check"] == "nccl.2qp")
+    case = next(result for result in reported if result["check"] == "nccl.2qp")
     assert (case["status"], ended) == (status, 2 if status == "fail" else 3)
     assert why in case["evidence"]
 
@@ -337,9 +342,9 @@ def test_the_hunt_names_the_host_that_is_low(
         STAND_IN.replace("case $NCCL_IB_QPS_PER_CONNECTION in 1)", "case $BAD in 1)")
     )
     hosts = ",".join(f"gpu{n:03}" for n in range(8))
-    code, told = nccl(capsys, "--hosts", hosts, "--qps", "4", "--runs", "1", "--hunt")
+    code, reported = nccl(capsys, "--hosts", hosts, "--qps", "4", "--runs", "1", "--hunt")
     assert code == 2
-    hunted = [result for result in told if result["check"] == "nccl.hunt"]
+    hunted = [result for result in reported if result["check"] == "nccl.hunt"]
     assert [(result["subject"], result["suspect"]) for result in hunted] == [("gpu005", "host")]
 
 

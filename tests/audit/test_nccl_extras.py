@@ -67,15 +67,15 @@ def fleet_with(slow_rail: int | None) -> Any:
 
 
 def test_even_rails_take_two_runs() -> None:
-    asked: list[Job] = []
+    requested: list[Job] = []
 
     def start(job: Job) -> Run:
-        asked.append(job)
+        requested.append(job)
         run_: Run = fleet_with(None)(job)
         return run_
 
     assert rows(rails(JOB, start, "4 hosts")) == [(Status.PASS, "4 hosts")]
-    assert [job.more for job in asked] == [(), ("-a", "3")]
+    assert [job.more for job in requested] == [(), ("-a", "3")]
 
 
 def test_the_slow_rail_is_named() -> None:
@@ -123,8 +123,8 @@ def test_operations_are_held_against_what_limits_them() -> None:
 )  # fmt: skip
 def test_sharp_is_used_and_helps(log: str, on: float, status: Status) -> None:
     def start(job: Job) -> Run:
-        asked = job.environment["NCCL_COLLNET_ENABLE"]
-        return done(on, log=log) if asked == "1" else done(365.0, log=LOG)
+        requested = job.environment["NCCL_COLLNET_ENABLE"]
+        return done(on, log=log) if requested == "1" else done(365.0, log=LOG)
 
     (found,) = in_network(JOB, start, "x")
     assert found.status is status, found
@@ -169,15 +169,15 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_whole_command(stand_ins: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--hosts", ",".join(HOSTS), "--qps", "8", "--runs", "1", "--rails", "--ops", "--sharp"]
     assert run(["audit", "nccl", *words, "--json"]) == 2
-    told = json.loads(capsys.readouterr().out)
-    found = {(each["check"], each["subject"]): each["status"] for each in told}
+    reported = json.loads(capsys.readouterr().out)
+    found = {(each["check"], each["subject"]): each["status"] for each in reported}
     assert found["nccl.rails", "4 hosts"] == "fail"
     assert found["nccl.rails", "rail 3"] == "fail"
     assert found["nccl.sharp", "4 hosts"] == "pass"
     assert {found["nccl.ops", f"4 hosts/{name}"] for name in ("all_gather", "alltoall")} == {"pass"}
-    asked = (stand_ins / "asked").read_text()
-    assert "all_reduce_perf MOD 8" in asked
-    assert "sendrecv_perf" in asked
+    requested = (stand_ins / "asked").read_text()
+    assert "all_reduce_perf MOD 8" in requested
+    assert "sendrecv_perf" in requested
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_a_host_has_a_rank_for_each_gpu(torch: LocalRanks) -> None:
 
 
 def test_a_local_rank_that_fails_ends_its_host(torch: LocalRanks) -> None:
-    told = {"SYNTONY_LOCAL_RANKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
+    reported = {"SYNTONY_LOCAL_RANKS": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
             "SYNTONY_COLLECTIVE_TIMEOUT_S": "1"}  # fmt: skip
-    (ended,) = finish([torch.rank("a", ["0", "4", "65536", "65536", "1"], told)], 60)
+    (ended,) = finish([torch.rank("a", ["0", "4", "65536", "65536", "1"], reported)], 60)
     assert ended.trouble.startswith("exit status 1")
 
 

@@ -34,9 +34,9 @@ def log(
     *, nics: int = 8, qps: str = "4", odd: str = "", warnings: tuple[str, ...] = (),
 ) -> Log:  # fmt: skip
     cards = {host: tuple(f"mlx5_{k}:1" for k in range(nics - (host == odd))) for host in HOSTS}
-    told = {"NET/IB/GDRDMA": 64} if channels is None else channels
+    reported = {"NET/IB/GDRDMA": 64} if channels is None else channels
     settings = {"NCCL_IB_QPS_PER_CONNECTION": qps} if qps else {}
-    return Log(networks, cards, ("IB",), dict(told), settings, ("2.21.5",), warnings)
+    return Log(networks, cards, ("IB",), dict(reported), settings, ("2.21.5",), warnings)
 
 
 def run(busbw: float = 350.0, *, of: Log | None = None, hosts: int = 4, **more: Any) -> Run:
@@ -45,7 +45,7 @@ def run(busbw: float = 350.0, *, of: Log | None = None, hosts: int = 4, **more: 
     return Run(**{"case": CASE, "hosts": HOSTS[:hosts], "output": made, "log": of, **rest})
 
 
-def told(*runs: Run, **terms: Any) -> dict[str, Result]:
+def reported(*runs: Run, **terms: Any) -> dict[str, Result]:
     return {each.check: each for each in judge(runs, Terms(**terms))}
 
 
@@ -60,7 +60,7 @@ def told(*runs: Run, **terms: Any) -> dict[str, Result]:
 def test_a_case_is_its_median_beside_the_floor_and_its_spread(
     figures: tuple[float, ...], floor: float | None, status: Status
 ) -> None:
-    found = told(*map(run, figures), floor=floor)
+    found = reported(*map(run, figures), floor=floor)
     assert found["nccl.4qp"].status is status
     assert found["nccl.diagnosis"].status is (F if status is F else P)
 
@@ -68,11 +68,11 @@ def test_a_case_is_its_median_beside_the_floor_and_its_spread(
 def test_a_device_without_a_floor_is_unknown_and_small_fleets_are_told() -> None:
     other = output(350.0)
     strange = Output(rows=other.rows, average=350.0, wrong=0, ranks=(("h0", "Other"),))
-    found = told(Run(case=CASE, hosts=HOSTS, output=strange))
+    found = reported(Run(case=CASE, hosts=HOSTS, output=strange))
     assert found["nccl.4qp"].status is U
     assert "no floor is known for Other on 4 hosts" in found["nccl.4qp"].evidence
-    assert told(run())["nccl.size"].status is P
-    assert told(run(460.0, hosts=3))["nccl.size"].status is W
+    assert reported(run())["nccl.size"].status is P
+    assert reported(run(460.0, hosts=3))["nccl.size"].status is W
 
 
 @pytest.mark.parametrize(
@@ -80,27 +80,27 @@ def test_a_device_without_a_floor_is_unknown_and_small_fleets_are_told() -> None
 )  # a job that hung, and one that could not be started
 def test_a_run_without_figures(broke: bool, status: Status) -> None:
     failed = Run(case=CASE, hosts=HOSTS, trouble="exit 9", broke=broke)
-    assert told(failed)["nccl.4qp"].status is status
-    assert told(run(), failed)["nccl.4qp"].status is status
-    assert told(run(), failed)["nccl.4qp"].got == "1 of 2 runs failed"
-    assert told(failed)["nccl.diagnosis"].status is U
+    assert reported(failed)["nccl.4qp"].status is status
+    assert reported(run(), failed)["nccl.4qp"].status is status
+    assert reported(run(), failed)["nccl.4qp"].got == "1 of 2 runs failed"
+    assert reported(failed)["nccl.diagnosis"].status is U
 
 
 @pytest.mark.parametrize(
     ("wrong", "status"), [((0, 0), P), ((0, 1), F), ((None, 0), P), ((None, None), U)]
 )
 def test_results_are_checked(wrong: tuple[int | None, int | None], status: Status) -> None:
-    assert told(*(run(wrong=each) for each in wrong))["nccl.correct"].status is status
+    assert reported(*(run(wrong=each) for each in wrong))["nccl.correct"].status is status
 
 
 @pytest.mark.parametrize(("tail", "status"), [(0.0, S), (1.19, P), (1.2, W)])
 def test_iterations_do_not_straggle(tail: float, status: Status) -> None:
-    assert told(run(), run(tail=tail))["nccl.tail"].status is status
+    assert reported(run(), run(tail=tail))["nccl.tail"].status is status
 
 
 @pytest.mark.parametrize("tails", [(1.05, 1.5), (1.5, 1.05)])
 def test_the_worst_run_straggles(tails: tuple[float, float]) -> None:
-    result = told(*(run(tail=tail) for tail in tails))["nccl.tail"]
+    result = reported(*(run(tail=tail) for tail in tails))["nccl.tail"]
     assert (result.status, result.got) == (W, "1.50")
 
 
@@ -125,9 +125,9 @@ def test_nics_are_counted_beside_most_hosts_or_what_is_asked_for() -> None:
     (odd,) = (each for each in judge([run(of=log(odd="h2"))], Terms())
               if each.check == "nccl.path")  # fmt: skip
     assert (odd.subject, odd.got, odd.expected) == ("h2", "7 NICs", "8 NICs")
-    asked = [each.subject for each in judge([run(of=log())], Terms(nics=9))
+    requested = [each.subject for each in judge([run(of=log())], Terms(nics=9))
              if each.check == "nccl.path"]  # fmt: skip
-    assert asked == list(HOSTS)
+    assert requested == list(HOSTS)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_nics_are_counted_beside_most_hosts_or_what_is_asked_for() -> None:
 )  # fmt: skip
 def test_what_all_low_means_depends_on_the_channels(channels: dict[str, int], says: str) -> None:
     networks = ("Socket",) if "NET/Socket" in channels else ("IB",)
-    found = told(run(100.0, of=log(networks, channels)))
+    found = reported(run(100.0, of=log(networks, channels)))
     assert says in found["nccl.diagnosis"].meaning
 
 
@@ -189,8 +189,8 @@ def test_amounts_as_far_as_the_tolerance_are_near(
 def test_what_is_no_amount_decides_no_amount() -> None:
     """One host's program prints a word where the others' print a number: it is only outvoted."""
     mixed = Votes[float | str]()
-    told: tuple[float | str, ...] = (7.0, "N/A", 7.1, 7.0, "N/A")
-    for number, amount in enumerate(told):
+    reported: tuple[float | str, ...] = (7.0, "N/A", 7.1, 7.0, "N/A")
+    for number, amount in enumerate(reported):
         mixed.add(f"h{number}", amount)
     assert mixed.decide_amount(0.1).value == 7.0
     assert mixed.decide_amount(0.1).why == "3 of 5 hosts are within 10 %"

@@ -28,31 +28,33 @@ def pairs(
 
 
 def test_a_bad_host_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = pairs(tmp_path, capsys, "*gpu05*")
+    code, reported = pairs(tmp_path, capsys, "*gpu05*")
     assert code == 2
-    assert [(r["status"], r["subject"], r["suspect"]) for r in told] == [("fail", "gpu05", "host")]
-    assert "link error" in told[0]["evidence"]
+    assert [(r["status"], r["subject"], r["suspect"]) for r in reported] == [
+        ("fail", "gpu05", "host")
+    ]
+    assert "link error" in reported[0]["evidence"]
 
 
 def test_a_low_value_counts_as_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     low = "echo bandwidth 97; exit 0"
-    code, told = pairs(tmp_path, capsys, "*gpu02*", low, "--at-least", "384")
+    code, reported = pairs(tmp_path, capsys, "*gpu02*", low, "--at-least", "384")
     assert code == 2
-    assert [r["subject"] for r in told] == ["gpu02"]
-    assert "97, not 384" in told[0]["evidence"]
+    assert [r["subject"] for r in reported] == ["gpu02"]
+    assert "97, not 384" in reported[0]["evidence"]
 
 
 def test_a_bad_pair_is_a_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = pairs(tmp_path, capsys, '"gpu01 gpu06"', "exit 1", "--every-pair")
+    code, reported = pairs(tmp_path, capsys, '"gpu01 gpu06"', "exit 1", "--every-pair")
     assert code == 2
-    assert [(r["subject"], r["suspect"]) for r in told] == [("gpu01 -- gpu06", "fabric")]
+    assert [(r["subject"], r["suspect"]) for r in reported] == [("gpu01 -- gpu06", "fabric")]
 
 
 def test_a_good_fleet_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, told = pairs(tmp_path, capsys, "nobody")
-    assert (code, [r["status"] for r in told]) == (0, ["pass"])
+    code, reported = pairs(tmp_path, capsys, "nobody")
+    assert (code, [r["status"] for r in reported]) == (0, ["pass"])
 
 
 def test_what_cannot_be_run_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -219,7 +219,7 @@ def test_bit_errors_and_optics(text: str, bad: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "bad"),
+    ("reported", "bad"),
     [
         ({"prio-pfc": {"3": True, "4": False}}, set()),
         ({"prio-pfc": {}}, set()),
@@ -231,8 +231,8 @@ def test_bit_errors_and_optics(text: str, bad: set[str]) -> None:
         (None, {f"unknown {AT}"}),
     ],
 )
-def test_one_lossless_priority(told: Any, bad: set[str]) -> None:
-    commands: dict[str, Text] = {"dcb -j pfc show dev eth0": json.dumps(told)}
+def test_one_lossless_priority(reported: Any, bad: set[str]) -> None:
+    commands: dict[str, Text] = {"dcb -j pfc show dev eth0": json.dumps(reported)}
     assert worst("be.act.qos", PaperHost(commands=commands, ports=[ETH0])) == bad
     assert worst("be.act.qos", PaperHost(commands=commands, ports=[port()])) == {"skip"}
 

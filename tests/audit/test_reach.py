@@ -54,10 +54,10 @@ def made(
         hops = LEAF_HOPS if at(leg.src) == at(leg.dst) else SPINE_HOPS
         gone = tuple(flow.sport for flow in leg.flows() if not flow.size and lost(flow))
         big = not any(flow.size and lost(flow) for flow in leg.flows()) if leg.size else None
-        told = Seen(leg.src, leg.dst, leg.ports, gone, (), hops, big)
-        seen.append(told if told.answered else told._replace(hops=0))
-        if told.answered:
-            quiet[told.pair] = 900_000 if {leg.src, leg.dst} & slow else 10_000 * hops
+        reported = Seen(leg.src, leg.dst, leg.ports, gone, (), hops, big)
+        seen.append(reported if reported.answered else reported._replace(hops=0))
+        if reported.answered:
+            quiet[reported.pair] = 900_000 if {leg.src, leg.dst} & slow else 10_000 * hops
     course.report(seen)
     return Survey(everybody, tuple(seen), tuple(traces), {}, quiet, rounds=course.rounds)
 
@@ -100,8 +100,8 @@ def test_a_small_mtu_is_named_by_its_nic_and_by_what_is_lost() -> None:
 
     assert bad(judge(made(lost, odd={"h3/rail0": 1500}))) == {("be.conn.mtu", "h3/rail0")}
     # The NIC is right: its switch port is not.
-    told = [r for r in judge(made(lost)) if r.status is Status.FAIL]
-    assert [(r.check, r.subject, r.suspect.value) for r in told] == [
+    reported = [r for r in judge(made(lost)) if r.status is Status.FAIL]
+    assert [(r.check, r.subject, r.suspect.value) for r in reported] == [
         ("be.conn.mtu", "h3/rail0", "port")
     ]
 
@@ -134,15 +134,15 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
     seen = made(lambda flow: flow in {lost_flow, back}, traces=traces)
     results = judge(seen, fabric())
     assert bad(results) == {("be.conn.paths", "leaf0-0--spine0")}
-    # Without names of hops it is told where flows end.
+    # Without names of hops it is reported where flows end.
     assert ("be.conn.paths", f"behind {leaf}") in bad(judge(seen))
 
 
 def test_flows_that_nobody_answered_end_at_their_sender() -> None:
     lost = [Flow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
     traces = [Trace(lost[0], ()), Trace(lost[1], ()), Trace(lost[0]._replace(sport=1), ("a", "*"))]
-    (told,) = culprits(made(traces=traces))
-    assert (told.after, told.flows, set(told.alive)) == ("", tuple(lost), {"a"})
+    (reported,) = culprits(made(traces=traces))
+    assert (reported.after, reported.flows, set(reported.alive)) == ("", tuple(lost), {"a"})
 
 
 def _addresses(topology: Topology) -> dict[str, str]:
@@ -152,8 +152,8 @@ def _addresses(topology: Topology) -> dict[str, str]:
 def test_a_slow_nic_stands_out_of_its_class() -> None:
     results = judge(made(slow=frozenset({"h2/rail0"})))
     assert bad(results) == {("be.lat.pair", "h2/rail0")}
-    told = next(r for r in results if r.check == "be.lat.pair" and r.subject == "h2/rail0")
-    slow, usual = (float(said.removesuffix(" µs")) for said in (told.got, told.expected))
+    reported = next(r for r in results if r.check == "be.lat.pair" and r.subject == "h2/rail0")
+    slow, usual = (float(said.removesuffix(" µs")) for said in (reported.got, reported.expected))
     assert 1 < usual < slow < 1_000
 
 
@@ -168,12 +168,12 @@ def test_a_direction_that_suffers_more_under_load_is_named() -> None:
     good = made()
     loaded = {pair: Loaded(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
     assert bad(judge(good._replace(loaded=loaded))) == set()
-    # A class of its own, where all wait longer, is usual there: only the odd one out is told.
+    # A class of its own, where all wait longer, is usual there: only the odd one out is reported.
     slow = "h1/rail0", "h6/rail0"
     loaded[slow] = Loaded(30_000, 40_000_000, 8e7)
-    told = judge(good._replace(loaded=loaded))
-    assert bad(told) == {("be.lat.loaded", "h1/rail0 -> h6/rail0")}
-    (said,) = [r for r in told if r.check == "be.lat.loaded"]
+    reported = judge(good._replace(loaded=loaded))
+    assert bad(reported) == {("be.lat.loaded", "h1/rail0 -> h6/rail0")}
+    (said,) = [r for r in reported if r.check == "be.lat.loaded"]
     assert (said.got, said.expected) == ("39970 µs more under load", "2000 µs more")
     assert "80 Mb/s filled it" in said.evidence
     loaded[slow] = loaded[slow]._replace(loaded_ns=2_030_000, rate_bps=1e7)
@@ -248,8 +248,8 @@ def _one_member_of_two(lab: LiveLab, leaf: str) -> tuple[str, list[str]]:
     """Take spine0 out of a route of a leaf, as a session that is down on a link that is up; how to
     put it back.
     """
-    told = json.loads(lab.run(leaf, "ip", "-j", "route", "show"))
-    route = next(each for each in told if len(each.get("nexthops", ())) == 2)
+    reported = json.loads(lab.run(leaf, "ip", "-j", "route", "show"))
+    route = next(each for each in reported if len(each.get("nexthops", ())) == 2)
     hops = {hop["dev"]: hop["gateway"] for hop in route["nexthops"]}
     lab.run(leaf, "ip", "route", "replace", route["dst"], "via", hops["spine1"], "dev", "spine1")
     back = [word for dev, via in hops.items() for word in ("nexthop", "via", via, "dev", dev)]
@@ -269,14 +269,14 @@ def test_three_planted_faults_are_each_named_in_a_real_fabric(
     lab.inject("rail-swap", "h6")
     lab.inject("blackhole", "leaf0-0/spine0")
     assert run(words) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert {(r["check"], r["subject"]) for r in told if r["status"] == "fail"} == {
+    reported = json.loads(capsys.readouterr().out)
+    assert {(r["check"], r["subject"]) for r in reported if r["status"] == "fail"} == {
         ("be.conn.mtu", "h3/rail0"),
         ("be.conn.hops", "h6/rail0+rail1"),
         ("be.conn.paths", "leaf0-0--spine0"),
         ("be.topo.routes", "leaf1-1--spine0"),
     }
-    (routes,) = [r for r in told if r["check"] == "be.topo.routes" and r["status"] == "fail"]
+    (routes,) = [r for r in reported if r["check"] == "be.topo.routes" and r["status"] == "fail"]
     assert f"leaf1-1 to {prefix}" in routes["evidence"]
     lab.clear()
     lab.run("leaf1-1", "ip", "route", "replace", *narrow)

@@ -18,7 +18,7 @@ from tests.audit.test_routing import PLAN, TOPOLOGY, tables
 
 from syntony.audit.checks.counters import pfc_priorities
 from syntony.audit.checks.gpus import dcgm_tests
-from syntony.audit.checks.hierarchy import _place, _same, _told
+from syntony.audit.checks.hierarchy import _place, _reported, _same
 from syntony.audit.fabric_check import audit_fabric
 from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_text
 from syntony.audit.pairs import limit_of
@@ -35,7 +35,7 @@ from syntony.links.ports import PortState
 # --- connectivity ---
 
 
-def told(results: Sequence[Result], check: str) -> list[tuple[str, str, str]]:
+def reported(results: Sequence[Result], check: str) -> list[tuple[str, str, str]]:
     return [(r.status.value, r.subject, r.got) for r in results if r.check == check]
 
 
@@ -58,9 +58,9 @@ def test_a_survey_of_nothing_is_unknown_in_every_check(survey: Survey, why: str)
 
 def test_where_nobody_answers_one_cause_is_told_for_all() -> None:
     results = judge(made(lambda _: True))
-    assert [(s, at) for s, at, _ in told(results, "be.conn.rail")] == [("fail", "fleet")]
-    assert [s for s, _, _ in told(results, "be.conn.mtu")] == ["unknown"]
-    assert [s for s, _, _ in told(results, "be.lat.pair")] == ["unknown"]
+    assert [(s, at) for s, at, _ in reported(results, "be.conn.rail")] == [("fail", "fleet")]
+    assert [s for s, _, _ in reported(results, "be.conn.mtu")] == ["unknown"]
+    assert [s for s, _, _ in reported(results, "be.lat.pair")] == ["unknown"]
 
 
 CROSS = [(f"h{a}/rail{r}", f"h{b}/rail{1 - r}")
@@ -70,8 +70,8 @@ CROSS = [(f"h{a}/rail{r}", f"h{b}/rail{1 - r}")
 def crossed(dead: set[tuple[str, str]]) -> Survey:
     rails = [Seen(f"h{a}/rail{r}", f"h{b}/rail{r}", 16, hops=1)
              for a in range(4) for b in range(4) if a != b for r in (0, 1)]  # fmt: skip
-    asked = [Seen(a, b, 1, (49_152,) if (a, b) in dead else (), hops=3) for a, b in CROSS]
-    return Survey(nics(4, 2), (*rails, *asked), rounds=3)
+    requested = [Seen(a, b, 1, (49_152,) if (a, b) in dead else (), hops=3) for a, b in CROSS]
+    return Survey(nics(4, 2), (*rails, *requested), rounds=3)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def crossed(dead: set[tuple[str, str]]) -> Survey:
 def test_rails_are_joined_or_separate_and_exceptions_are_named(
     dead: set[tuple[str, str]], told_: list[tuple[str, str]]
 ) -> None:
-    found = told(judge(crossed(dead)), "be.conn.cross")
+    found = reported(judge(crossed(dead)), "be.conn.cross")
     assert [(status, at) for status, at, _ in found] == told_
     if found[0][0] == "fail":  # an exception to rails that are joined, or to separate ones
         assert found[0][2].endswith("are dead" if len(dead) < len(CROSS) / 2 else "pass")
@@ -96,7 +96,7 @@ def test_rails_are_joined_or_separate_and_exceptions_are_named(
 def test_without_pairs_across_rails_nothing_is_said_of_them() -> None:
     alone = crossed(set())
     rails = alone._replace(seen=tuple(s for s in alone.seen if s.same_rail))
-    assert told(judge(rails), "be.conn.cross") == [("skip", "fleet", "")]
+    assert reported(judge(rails), "be.conn.cross") == [("skip", "fleet", "")]
 
 
 def test_flows_that_are_lost_and_not_traced_are_told_with_the_worst_direction() -> None:
@@ -116,11 +116,11 @@ def test_one_direction_beyond_its_limit_and_three_clock_errors(skew_ns: float, n
     odd = "h1/rail0", "h6/rail0"
     limit, _ = limit_of([0.0] * 100)
     delays[odd] = Direction(9e3 + limit + 3 * 200.0 + skew_ns, 8e3, 100.0)
-    found = [(at, s) for s, at, _ in told(judge(made(), delays=delays), "be.lat.owd")]
+    found = [(at, s) for s, at, _ in reported(judge(made(), delays=delays), "be.lat.owd")]
     assert (("h1/rail0 -> h6/rail0", "warn") in found) is named
     one_way = {odd: delays[odd]}
-    assert [s for s, _, _ in told(judge(made(), delays=one_way), "be.lat.owd")] == ["unknown"]
-    assert [s for s, _, _ in told(judge(made()), "be.lat.owd")] == ["skip"]
+    assert [s for s, _, _ in reported(judge(made(), delays=one_way), "be.lat.owd")] == ["unknown"]
+    assert [s for s, _, _ in reported(judge(made()), "be.lat.owd")] == ["skip"]
 
 
 @pytest.mark.parametrize(
@@ -131,22 +131,22 @@ def test_a_path_that_little_fills_is_slow(part: float, slow: bool) -> None:
     loaded = {pair: Loaded(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
     pair = "h1/rail0", "h6/rail0"
     loaded[pair] = loaded[pair]._replace(rate_bps=part * 1e8)
-    found = told(judge(good._replace(loaded=loaded)), "be.lat.loaded")
+    found = reported(judge(good._replace(loaded=loaded)), "be.lat.loaded")
     assert (found[0][0] == "warn") is slow
     assert LOADED_TIMES > 3, "alike queues were seen to differ by three times"
 
 
 def test_too_few_delays_beside_a_plan_are_unknown() -> None:
-    assert [s for s, _, _ in told(judge(made(), TOPOLOGY), "be.lat.floor")] == ["pass"]
+    assert [s for s, _, _ in reported(judge(made(), TOPOLOGY), "be.lat.floor")] == ["pass"]
     few = made()._replace(quiet_ns=dict(list(made().quiet_ns.items())[:7]))
-    assert [s for s, _, _ in told(judge(few, TOPOLOGY), "be.lat.floor")] == ["unknown"]
-    assert [s for s, _, _ in told(judge(made()), "be.lat.floor")] == ["skip"]
+    assert [s for s, _, _ in reported(judge(few, TOPOLOGY), "be.lat.floor")] == ["unknown"]
+    assert [s for s, _, _ in reported(judge(made()), "be.lat.floor")] == ["skip"]
 
 
 def test_delays_of_nics_that_are_not_of_the_plan_are_left_out() -> None:
     survey = made()
     quiet = {**survey.quiet_ns, ("x1/rail0", "x2/rail0"): 9_000_000}
-    found = told(judge(survey._replace(quiet_ns=quiet), TOPOLOGY), "be.lat.floor")
+    found = reported(judge(survey._replace(quiet_ns=quiet), TOPOLOGY), "be.lat.floor")
     assert [s for s, _, _ in found] == ["pass"]
 
 
@@ -258,9 +258,9 @@ def test_places_and_ports() -> None:
     assert _same("1", "")
     assert not _same("1", "2")
     assert _place(None) == "absent"
-    assert _told("missing", Counter()) == ""
-    assert _told("extra", Counter({("1", "2"): 1})) == "1 extra: port 1 to port 2"
-    assert _told("extra", Counter({("", ""): 2})) == "2 extra"
+    assert _reported("missing", Counter()) == ""
+    assert _reported("extra", Counter({("1", "2"): 1})) == "1 extra: port 1 to port 2"
+    assert _reported("extra", Counter({("", ""): 2})) == "2 extra"
     assert Port("leaf", 1).node == "leaf"
 
 

@@ -12,7 +12,7 @@ from tests.audit import sshd
 
 from syntony.cli import run
 from syntony.io.audit.ssh import ssh_words
-from syntony.io.audit.survey import Asked, ssh_argv, survey
+from syntony.io.audit.survey import Requested, ssh_argv, survey
 from syntony.model import S
 
 pytestmark = pytest.mark.skipif(
@@ -85,7 +85,7 @@ def test_a_host_that_hangs_costs_its_deadline(
 def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     hosts = ("plain", "german", "stranger", "closed", "chatty")
     argv = ssh_argv(ssh_words(config=str(config)))
-    seen = survey(hosts, argv, ["*"], Asked(ports=1))
+    seen = survey(hosts, argv, ["*"], Requested(ports=1))
     # Both hosts are this machine, and one program can have the port: the other says so.
     assert {"stranger", "closed", "chatty"} <= seen.silent.keys()
     assert "Permission denied" in seen.silent["stranger"]
@@ -94,7 +94,7 @@ def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     gone = {"plain", "german"} & seen.silent.keys()
     assert len(gone) == 1
     assert "Address already in use" in seen.silent[gone.pop()]
-    late = survey(("hangs",), argv, ["*"], Asked(deadline_ns=2 * S))
+    late = survey(("hangs",), argv, ["*"], Requested(deadline_ns=2 * S))
     assert late.silent == {"hangs": "no answer in time"}
 
 
@@ -102,10 +102,10 @@ def test_bandwidth_over_ssh(config: Path, capsys: pytest.CaptureFixture[str]) ->
     """Both are this machine, by another name and in another language."""
     words = ["audit", "bandwidth", f"--ssh-config={config}", "--seconds", "1", "--streams", "2"]
     assert run([*words, "--hosts", "plain,german", "--at-least", "0.001", "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    assert (told["check"], told["status"]) == ("fe.bw", "pass")
-    assert "Gb/s" in told["got"]
+    (reported,) = json.loads(capsys.readouterr().out)
+    assert (reported["check"], reported["status"]) == ("fe.bw", "pass")
+    assert "Gb/s" in reported["got"]
     assert run([*words, "--hosts", "plain,closed", "--json"]) == 3
-    (told,) = json.loads(capsys.readouterr().out)
-    assert told["status"] == "unknown"
-    assert "closed: " in told["evidence"]
+    (reported,) = json.loads(capsys.readouterr().out)
+    assert reported["status"] == "unknown"
+    assert "closed: " in reported["evidence"]

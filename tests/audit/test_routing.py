@@ -163,9 +163,9 @@ IPROUTE: list[Mapping[str, Any]] = [
 
 def test_iproutes_json() -> None:
     table = parse_routes(json.dumps(IPROUTE), "leaf1")
-    told = {(r.table, str(r.network)): (r.hops, r.thrown) for r in table.routes}
+    reported = {(r.table, str(r.network)): (r.hops, r.thrown) for r in table.routes}
     assert table.own == {"10.0.0.1"}
-    assert told == {
+    assert reported == {
         ("main", "10.0.0.0/24"): ((), ""),
         ("100", "0.0.0.0/0"): (("10.0.0.254",), ""),
         ("main", "10.7.0.0/16"): (("10.0.0.2", "fe80::1"), ""),  # the dead one is no way
@@ -175,13 +175,13 @@ def test_iproutes_json() -> None:
 
 
 def test_frrs_json() -> None:
-    told = {"10.7.0.0/16": [
+    reported = {"10.7.0.0/16": [
         {"prefix": "10.7.0.0/16", "protocol": "bgp", "selected": True, "vrfName": "main",
          "nexthops": [{"ip": "10.0.0.2", "fib": True, "active": True},
                       {"ip": "10.0.0.3", "active": False}]},
         {"prefix": "10.7.0.0/16", "protocol": "static", "nexthops": [{"ip": "9.9.9.9"}]},
     ]}  # fmt: skip
-    (route,) = parse_routes(json.dumps(told), "leaf1").routes
+    (route,) = parse_routes(json.dumps(reported), "leaf1").routes
     assert (route.hops, route.thrown) == (("10.0.0.2",), "")
 
 
@@ -189,8 +189,8 @@ def test_frrs_json() -> None:
 def test_frr_says_of_a_hop_that_nothing_gets_through(word: str) -> None:
     for yes in (True, False):
         hop = {word: yes, "fib": True, "active": True}
-        told = {"10.7.0.0/16": [{"selected": True, "nexthops": [hop]}]}
-        (route,) = parse_routes(json.dumps(told), "leaf1").routes
+        reported = {"10.7.0.0/16": [{"selected": True, "nexthops": [hop]}]}
+        (route,) = parse_routes(json.dumps(reported), "leaf1").routes
         assert (route.hops, route.thrown) == ((), word if yes else "")
 
 
@@ -216,9 +216,9 @@ _JSON = st.recursive(
 
 @settings(max_examples=60)
 @given(_JSON)
-def test_hostile_tables_are_unreadable_or_harmless(told: Any) -> None:
+def test_hostile_tables_are_unreadable_or_harmless(reported: Any) -> None:
     try:
-        table = parse_routes(json.dumps(told), "leaf1")
+        table = parse_routes(json.dumps(reported), "leaf1")
     except UnreadableError:
         return
     judge_routes([table, table._replace(device="leaf2"), table._replace(device="leaf3")])

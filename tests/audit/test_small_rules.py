@@ -315,9 +315,9 @@ def test_what_is_usual_is_the_upper_quartile_of_enough_pairs() -> None:
     assert usual[1] == "90% of what good pairs reach"
     assert again.expected("x", Speed(line_gbps=200.0)) == (180.0, "90% of 200 Gb/s")
     assert again.expected("x", Speed(line_gbps=200.0, least_gbps=7.0)) is not None
-    asked = SpeedHunt(hosts, ["x"], share=0.9, at_least=33.0)
-    assert asked.expected("x", Speed(line_gbps=200.0)) == (33.0, "--at-least")
-    assert asked.expected("x", Speed(least_gbps=7.0)) == (7.0, "the same pair's other figure")
+    requested = SpeedHunt(hosts, ["x"], share=0.9, at_least=33.0)
+    assert requested.expected("x", Speed(line_gbps=200.0)) == (33.0, "--at-least")
+    assert requested.expected("x", Speed(least_gbps=7.0)) == (7.0, "the same pair's other figure")
 
 
 @pytest.mark.parametrize(("broke", "blamed"), [(True, True), (False, False)])

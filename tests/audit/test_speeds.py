@@ -80,9 +80,9 @@ print(json.dumps(worker["on_cpus"](sorted(os.sched_getaffinity(0)), 256, 2)))"""
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, text=True
     )
-    told = json.loads(done.stdout)
-    assert told["tflops"] > 0
-    assert (told["wrong"], told["gpu"], told["type"]) == (0, False, "float32")
+    reported = json.loads(done.stdout)
+    assert reported["tflops"] > 0
+    assert (reported["wrong"], reported["gpu"], reported["type"]) == (0, False, "float32")
 
 
 def test_torch_multiplies_and_sees_what_is_wrong() -> None:
@@ -136,7 +136,7 @@ def test_checks_that_load_a_host_run_one_after_the_other(tmp_path: Path) -> None
 
 
 class _Recorded(_Loading):
-    """Asks what it is told."""
+    """Asks what it is reported."""
 
     def __init__(self, command: str) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ def _start(environment: dict[str, str], hosts: str, deadline: str = "4s") -> sub
     words = ["audit", "run", "--hosts", hosts, "--skip", "4", "--skip", "5"]
     words += ["--deadline", deadline]
     return subprocess.Popen(
-        # Whoever runs the tests in the background ignores SIGINT, and so would the audit.
+        # Anyone who runs the tests in the background ignores SIGINT, and so would the audit.
         ["/usr/bin/env", "--default-signal=INT", sys.executable, "-m", "syntony", *words],
         env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

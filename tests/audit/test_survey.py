@@ -11,15 +11,15 @@ from syntony.audit.reach import HostNic
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_plan import CROSS_HOSTS_SAMPLED, Course
 from syntony.audit.result import Result, Status
-from syntony.io.audit.survey import Asked, conduct
+from syntony.io.audit.survey import Requested, conduct
 
 HOSTS, RAILS, PORTS = 256, 2, 4
-USUAL = Asked(ports=PORTS)
+USUAL = Requested(ports=PORTS)
 
 
-def survey(fleet: Fleet, asked: Asked = USUAL) -> tuple[int, tuple[Result, ...]]:
+def survey(fleet: Fleet, requested: Requested = USUAL) -> tuple[int, tuple[Result, ...]]:
     """Its rounds and what is wrong."""
-    seen = conduct(fleet.hosts, {}, asked, lambda _: None)
+    seen = conduct(fleet.hosts, {}, requested, lambda _: None)
     bad = {Status.FAIL, Status.WARN, Status.UNKNOWN}
     return seen.rounds, tuple(each for each in judge(seen) if each.status in bad)
 
@@ -53,8 +53,8 @@ def test_a_small_mtu_in_a_large_fleet_is_named() -> None:
 
 
 def test_a_number_of_rounds_can_be_asked_for() -> None:
-    assert survey(Fleet(40, 1), Asked(ports=PORTS, rounds=3))[0] == 3
-    assert survey(Fleet(40, 1), Asked(ports=PORTS, rounds=500))[0] == 39
+    assert survey(Fleet(40, 1), Requested(ports=PORTS, rounds=3))[0] == 3
+    assert survey(Fleet(40, 1), Requested(ports=PORTS, rounds=500))[0] == 39
     assert survey(Fleet(40, 1))[0] == 39
 
 
@@ -81,7 +81,7 @@ def test_rails_that_are_separate_everywhere_are_right_and_one_that_is_not_is_nam
 def test_what_a_spec_says_of_rails_counts() -> None:
     from syntony.audit.checks.network import CrossRails
 
-    seen = conduct(Fleet(8, RAILS).hosts, {}, Asked(ports=2), lambda _: None)
+    seen = conduct(Fleet(8, RAILS).hosts, {}, Requested(ports=2), lambda _: None)
     separate = {CrossRails.id: CrossRails.Input(rails="separate")}
     (bad,) = [r for r in judge(seen, limits=separate) if r.status is Status.FAIL]
     assert (bad.check, bad.subject, bad.got, bad.expected) == (
@@ -112,9 +112,11 @@ def test_every_host_has_one_partner_a_round(hosts: int) -> None:
     assert course.next_turn() == []
 
 
-@pytest.mark.parametrize(("hosts", "asked"), [(2, 1), (5, 4), (9, 8), (40, 8), (64, 8), (65, 2)])
+@pytest.mark.parametrize(
+    ("hosts", "requested"), [(2, 1), (5, 4), (9, 8), (40, 8), (64, 8), (65, 2)]
+)
 def test_a_nic_asks_other_rails_of_a_majority_of_peers_and_of_no_more(
-    hosts: int, asked: int
+    hosts: int, requested: int
 ) -> None:
     """However large the fleet, so that this part of a survey does not grow with it."""
     nics = [HostNic(f"h{h}", f"rail{r}", f"10.{r}.0.{h}", 9000)
@@ -123,6 +125,6 @@ def test_a_nic_asks_other_rails_of_a_majority_of_peers_and_of_no_more(
     for host in course.next_turn():
         across = [leg for leg in course.legs(host) if leg.src == f"{host}/rail1"
                   and not leg.dst.endswith("rail1")]  # fmt: skip
-        assert len({leg.dst.partition("/")[0] for leg in across}) == asked
-        assert len({leg.dst for leg in across}) == len(across) == 2 * asked
+        assert len({leg.dst.partition("/")[0] for leg in across}) == requested
+        assert len({leg.dst for leg in across}) == len(across) == 2 * requested
         assert f"{host}/" not in "".join(leg.dst for leg in across)

@@ -80,7 +80,7 @@ def test_a_fault_is_told_as_agreed(name: str) -> None:
 
 
 if __name__ == "__main__":
-    told = [[f"host {each}", *of_host(each)] for each in HOSTS]
-    told += [[f"fault {each}", *of_fault(each)] for each in NAMED]
-    told += [["codes", *of_codes()]]
-    print("\n\n".join("\n".join(lines) for lines in told))
+    reported = [[f"host {each}", *of_host(each)] for each in HOSTS]
+    reported += [[f"fault {each}", *of_fault(each)] for each in NAMED]
+    reported += [["codes", *of_codes()]]
+    print("\n\n".join("\n".join(lines) for lines in reported))

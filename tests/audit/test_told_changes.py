@@ -26,7 +26,7 @@ from syntony.links.snapshot import PortSnapshot
 
 HOSTS = ("dgx-h100", "mi300x-thor2")
 AGREED = FOLDER / "changes.txt"
-Asked = tuple[str, ...]
+Requested = tuple[str, ...]
 """`read` and a path, `run` and a command, and so on."""
 
 
@@ -52,20 +52,20 @@ class Changed:
     """`Facts` of a host of which one answer is another; knows what it was asked for."""
 
     def __init__(
-        self, facts: Facts, at: Asked = (), change: Callable[[str], str] = lambda text: text
+        self, facts: Facts, at: Requested = (), change: Callable[[str], str] = lambda text: text
     ) -> None:
         self._facts = facts
         self._at = at
         self._change = change
-        self.asked: dict[Asked, None] = {}
+        self.requested: dict[Requested, None] = {}
 
     @property
     def host(self) -> str:
         return self._facts.host
 
-    def _answer(self, answer: str, *asked: str) -> str:
-        self.asked[asked] = None
-        return self._change(answer) if asked == self._at else answer
+    def _answer(self, answer: str, *requested: str) -> str:
+        self.requested[requested] = None
+        return self._change(answer) if requested == self._at else answer
 
     def read(self, path: str) -> str:
         return self._answer(self._facts.read(path), "read", path)
@@ -107,11 +107,14 @@ def of_host(shape: str) -> Iterator[str]:
 def of_check(check: HostCheck, host: Facts) -> Iterator[str]:
     whole = Changed(host)
     before = Counter(map(short, examine(check, whole)))
-    kinds = {re.sub(r"\d+", "#", " ".join(asked)): asked for asked in reversed(whole.asked)}
-    for kind, asked in sorted(kinds.items()):
+    kinds = {
+        re.sub(r"\d+", "#", " ".join(requested)): requested
+        for requested in reversed(whole.requested)
+    }
+    for kind, requested in sorted(kinds.items()):
         said: dict[str, list[str]] = {}
         for name, change in CHANGES.items():
-            after = Counter(map(short, examine(check, Changed(host, asked, change))))
+            after = Counter(map(short, examine(check, Changed(host, requested, change))))
             differs = [f"{count} x {line}" for line, count in sorted((after - before).items())]
             if not after or after != before:
                 said.setdefault("; ".join(differs[:3]) or "less", []).append(name)

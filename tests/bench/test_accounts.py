@@ -80,7 +80,7 @@ def test_numbers_are_read_from_a_real_spool_and_store(tmp_path: Path) -> None:
     assert (got.lost_batches, got.lost_rows, got.doubled_rows) == (1, 0, 0)
 
 
-def told(*events: str) -> list[Message]:
+def reported(*events: str) -> list[Message]:
     """``KEY EVENT`` of one port's incident."""
     pairs = [each.split() for each in events]
     return [Message(key, event, "port-down", "h1/rail0") for key, event in pairs]
@@ -99,7 +99,7 @@ def test_a_message_told_again_is_told_from_the_next(
     events: tuple[str, ...], wanted: Doubled
 ) -> None:
     other = Message("9", "page", "port-down", "h2/rail0")
-    assert doubled([*told(*events), other]) == wanted
+    assert doubled([*reported(*events), other]) == wanted
 
 
 @pytest.mark.parametrize(("known", "gaps"), [((5, 6, 7), 0), ((5, 7), 1), ((7, 5, 9), 2)])

@@ -44,11 +44,11 @@ class Controller:
         self.lines: tuple[Timeline, ...] = (line("h0"), line("h1", offset_ns=-4e6))
         self.hosts = ["h0", "h1"]
         self.samples = tuple(sample(node, second) for node in ("h0", "h1") for second in range(3))
-        self.asked: list[Query[Any]] = []
+        self.requested: list[Query[Any]] = []
         self.utc: Utc | None = None
 
     def __call__(self, _target: str, query: Query[Any], **_: object) -> Struct:
-        self.asked.append(query)
+        self.requested.append(query)
         match query:
             case ClockQuery():
                 return Clocks(timelines=self.lines, utc=self.utc)
@@ -139,9 +139,9 @@ def test_utc(controller: Controller, clock: Callable[..., Said]) -> None:
     code, out, _ = clock("utc")
     assert code == 0
     assert all(word in out for word in ("SYNCHRONIZED", "1.5 µs", "h0, h1", "h2 outvoted"))
-    told = json.loads(clock("utc", "--json")[1])
-    assert told["utc_ns"] - told["fleet_ns"] == 1500
-    assert told["bound_ns"] >= 200
+    reported = json.loads(clock("utc", "--json")[1])
+    assert reported["utc_ns"] - reported["fleet_ns"] == 1500
+    assert reported["bound_ns"] >= 200
     held = msgspec.structs.replace(controller.utc, state=ClockState.HOLDOVER, anchors=())
     controller.utc = held
     assert clock("utc")[0] == 1
@@ -167,12 +167,14 @@ def test_matrix(controller: Controller, clock: Callable[..., Said]) -> None:
 def test_history(controller: Controller, clock: Callable[..., Said]) -> None:
     code, out, _ = clock("history", "h1", "--since", "5m")
     assert (code, len(out.splitlines())) == (0, 4)
-    assert controller.asked[-1] == ClockHistoryQuery(node="h1", window_ns=300 * S, step_ns=10 * S)
+    assert controller.requested[-1] == ClockHistoryQuery(
+        node="h1", window_ns=300 * S, step_ns=10 * S
+    )
     assert len(clock("history", "--all")[1].splitlines()) == 3
     answer = json.loads(clock("history", "h1", "--json")[1])
     assert len(answer["samples"]) == 3
-    assert isinstance(controller.asked[-1], ClockHistoryQuery)
-    assert controller.asked[-1].step_ns == 0
+    assert isinstance(controller.requested[-1], ClockHistoryQuery)
+    assert controller.requested[-1].step_ns == 0
     assert "did you mean h1?" in clock("history", "hh1")[2]
     controller.samples = ()
     assert "nothing is stored of clock h1 in the last 10m" in clock("history", "h1")[2]
@@ -197,8 +199,8 @@ def test_a_watch_outlives_its_controller(
     controller: Controller, clock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(target: str, query: Query[Any], **options: object) -> Struct:
-        if len(controller.asked) == 2:
-            controller.asked.append(query)
+        if len(controller.requested) == 2:
+            controller.requested.append(query)
             raise RemoteError("no controller answers")
         return controller(target, query, **options)
 

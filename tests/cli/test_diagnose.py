@@ -46,9 +46,9 @@ def test_nothing_wrong_and_nothing_known(
     assert "nothing is wrong" in capsys.readouterr().out
     (tmp_path / "flows.parquet").unlink()
     assert run(["diagnose", str(tmp_path), "--json"]) == 3
-    told = capsys.readouterr()
-    assert json.loads(told.out) == []
-    assert "flows: missing; cannot be concluded: slow flows" in told.err
+    reported = capsys.readouterr()
+    assert json.loads(reported.out) == []
+    assert "flows: missing; cannot be concluded: slow flows" in reported.err
 
 
 def test_a_broken_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

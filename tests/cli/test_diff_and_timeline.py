@@ -67,8 +67,8 @@ def test_runs_that_cannot_be_compared(
 ) -> None:
     other = written(tmp_path / "other", drawn.make_case("", 3))
     assert run(["diff", runs[0], other]) == 3
-    told = capsys.readouterr()
-    assert told.out.startswith("The runs cannot be compared: ")
+    reported = capsys.readouterr()
+    assert reported.out.startswith("The runs cannot be compared: ")
     assert run(["diff", runs[0], str(tmp_path)]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("syntony: error: ")
 
@@ -78,9 +78,9 @@ def test_what_one_bundle_lacks_is_said(
 ) -> None:
     (Path(runs[1]) / "links.parquet").write_bytes(b"PAR1")
     assert run(["diff", *runs]) == 1
-    told = capsys.readouterr()
-    assert f"note: {runs[1]}: links: not a readable Parquet file" in told.err
-    assert "links: in one run only, not compared" in told.out
+    reported = capsys.readouterr()
+    assert f"note: {runs[1]}: links: not a readable Parquet file" in reported.err
+    assert "links: in one run only, not compared" in reported.out
 
 
 def test_a_trace_is_written(
@@ -88,9 +88,9 @@ def test_a_trace_is_written(
 ) -> None:
     out = tmp_path / "trace.json"
     assert run(["timeline", runs[0], "--out", str(out)]) == 0
-    told = capsys.readouterr()
-    assert "open it in https://ui.perfetto.dev" in told.err
-    assert not told.out
+    reported = capsys.readouterr()
+    assert "open it in https://ui.perfetto.dev" in reported.err
+    assert not reported.out
     events = json.loads(out.read_bytes())["traceEvents"]
     (verdict,) = [each for each in events if each["ph"] == "i"]
     assert verdict["name"] == f"slow-flow: {case().truth.subject}"
@@ -129,6 +129,6 @@ def test_names_cannot_steer_the_terminal(
         one.tables["hosts"]["runq_ns"] = [each and each * factor for each in waits]
         both.append(written(tmp_path / str(factor), one))
     assert run(["diff", *both]) == 1
-    told = capsys.readouterr()
-    assert "\x1b" not in told.out + told.err
-    assert "[red]h0" in told.out
+    reported = capsys.readouterr()
+    assert "\x1b" not in reported.out + reported.err
+    assert "[red]h0" in reported.out

@@ -73,12 +73,12 @@ def test_at_a_terminal_it_asks(answer: str, ended: bool, monkeypatch: pytest.Mon
 def test_processes_of_one_terminal_share_a_session_and_another_has_its_own() -> None:
     ask = [sys.executable, "-c", "from syntony.lab import state; print(state.terminal_session())"]
 
-    def told(*, new: bool) -> str:
+    def reported(*, new: bool) -> str:
         return subprocess.run(
             ask, start_new_session=new, check=True, capture_output=True, text=True
         ).stdout.strip()
 
     mine = state.terminal_session()
-    assert told(new=False) == mine
-    assert told(new=True) != mine
+    assert reported(new=False) == mine
+    assert reported(new=True) != mine
     assert mine.startswith(f"{os.getsid(0)}:")

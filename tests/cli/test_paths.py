@@ -16,12 +16,12 @@ from syntony.wire.failover import (
 
 
 def flow(number: int, **changed: object) -> ProcessFlowView:
-    told = {
+    reported = {
         "mechanism": "rdma", "number": number, "nic": "mlx5_0", "local": "[fe80::1]:49152",
         "remote": "10.0.0.2", "bytes_done": 2_500_000, "bytes_outstanding": 0, "outstanding": 3,
         "idle_ns": 2 * MS, "errors": 0, "last_error": 0, "failed": False,
     }  # fmt: skip
-    return ProcessFlowView(**told | changed)  # type: ignore[arg-type]
+    return ProcessFlowView(**reported | changed)  # type: ignore[arg-type]
 
 
 def test_processes_and_their_flows(

@@ -44,13 +44,13 @@ def test_what_breaks_an_objective_of_its_class(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"components": parts}), tmp_path / "paths.parquet")
     sla, paths = str(tmp_path / "sla.toml"), str(tmp_path / "paths.parquet")
     done = run(str(rows), "--sla", sla, "--paths", paths, "--json")
-    told = {row["subject"]: row for row in json.loads(done.stdout)["rows"]}
+    reported = {row["subject"]: row for row in json.loads(done.stdout)["rows"]}
     assert done.exit_code == 2
-    assert {subject for subject, row in told.items() if row["status"] == "breach"} == {
+    assert {subject for subject, row in reported.items() if row["status"] == "breach"} == {
         f"h1/rail0->{nic}" for nic in NICS if nic != "h1/rail0"
     }
-    assert {row["path_class"] for row in told.values()} == {"leaf"}
-    assert told["h0/rail0->h2/rail0"]["now"]["p50_ns"] == 2_000
+    assert {row["path_class"] for row in reported.values()} == {"leaf"}
+    assert reported["h0/rail0->h2/rail0"]["now"]["p50_ns"] == 2_000
     assert run(str(rows), "--sla", sla).exit_code == 0, "no class is known"
     assert run(str(rows), "--by", "rail").exit_code == 0
 

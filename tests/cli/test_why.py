@@ -37,8 +37,8 @@ def fleet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Re
         manifest=msgspec.json.encode(found.manifest), notes=("[left] out",),
         rows=tuple(_parts(found)),
     )  # fmt: skip
-    told = join_pages(msgspec.msgpack.decode(page, type=Recording) for page in pages(answer))
-    monkeypatch.setattr(_recording, "ask", lambda *_words, **_more: told)
+    reported = join_pages(msgspec.msgpack.decode(page, type=Recording) for page in pages(answer))
+    monkeypatch.setattr(_recording, "ask", lambda *_words, **_more: reported)
     return found
 
 
@@ -62,10 +62,10 @@ def test_three_sentences_then_the_evidence(fleet: Recorded) -> None:
 def test_what_is_recorded_is_diagnosed_alike(fleet: Recorded, tmp_path: Path) -> None:
     place = str(tmp_path / "new" / "bundle")
     assert run("record", "night", "--out", place).exit_code == 0
-    asked = json.loads(run("why", "night", "--json").stdout)
+    requested = json.loads(run("why", "night", "--json").stdout)
     kept = click.testing.CliRunner().invoke(root, ["diagnose", place, "--json"])
-    assert json.loads(kept.stdout) == asked
-    assert asked[0]["subjects"] == ["rank 2"]
+    assert json.loads(kept.stdout) == requested
+    assert requested[0]["subjects"] == ["rank 2"]
     again = run("record", "night", "--out", place)
     assert again.exit_code != 0
     assert "is no empty directory" in str(again.exception)

@@ -109,7 +109,7 @@ def test_what_is_inherited_is_told_to_nobody_before_it_is_seen_again() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_fleet_time_survives_a_controller_killed_again_and_again(seed: int) -> None:
     """At any window, with whatever part of the fleet back by then; clocks are minutes apart, so
-    that a timeline begun anew is far away. What was told to any agent was kept before."""
+    that a timeline started again is far away. What was reported to any agent was kept before."""
     chance = random.Random(seed)
     nodes = 6
     fleet = SimulatedFleet(
@@ -131,8 +131,8 @@ def test_fleet_time_survives_a_controller_killed_again_and_again(seed: int) -> N
                 if line.state is not ClockState.SYNCHRONIZED:
                     continue
                 if line.node in known:
-                    told_ns = known[line.node].to_fleet_ns(line.ref_ns)
-                    moved_ns = line.to_fleet_ns(line.ref_ns) - told_ns
+                    reported_ns = known[line.node].to_fleet_ns(line.ref_ns)
+                    moved_ns = line.to_fleet_ns(line.ref_ns) - reported_ns
                     assert abs(moved_ns) < 1 * MS, f"seed {seed}, life {life}, {line.node}"
                 known[line.node] = line
 

@@ -223,7 +223,7 @@ def test_edges_that_are_left_out_cast_no_doubt_however_heavy() -> None:
         mine = ~out & ((plus == node) | (minus == node))
         pulled.append(np.average(doubts[mine], weights=weights[mine]))
     for weight in (0.0, 1.0, 1e9):
-        told = node_doubts(mesh, np.where(out, np.inf, doubts), np.where(out, weight, weights))
-        assert told[:2] == pytest.approx(pulled)
-        assert told[2] == 0
-        assert ((told[3:] > 20) & (told[3:] < 40)).all()
+        reported = node_doubts(mesh, np.where(out, np.inf, doubts), np.where(out, weight, weights))
+        assert reported[:2] == pytest.approx(pulled)
+        assert reported[2] == 0
+        assert ((reported[3:] > 20) & (reported[3:] < 40)).all()

@@ -156,13 +156,13 @@ def test_a_mesh_of_just_so_many_nodes_is_solved_exactly(monkeypatch: pytest.Monk
     plus, minus = plus[keep], minus[keep]
     weights = np.random.default_rng(3).uniform(0.1, 10, len(plus))
 
-    def told() -> list[list[float]]:
+    def reported() -> list[list[float]]:
         mesh = Laplacian(plus, minus, 12)
-        asked = mesh.solve(weights, np.sin(np.arange(len(plus)))), mesh.sigmas(weights)
-        return [each.tolist() for each in (*asked, mesh.spans(weights))]
+        requested = mesh.solve(weights, np.sin(np.arange(len(plus)))), mesh.sigmas(weights)
+        return [each.tolist() for each in (*requested, mesh.spans(weights))]
 
-    exact = told()
+    exact = reported()
     monkeypatch.setattr(laplacian, "DENSE_NODES", 12)
-    assert told() == exact
+    assert reported() == exact
     monkeypatch.setattr(laplacian, "DENSE_NODES", 11)
-    assert told() != exact
+    assert reported() != exact

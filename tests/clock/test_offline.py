@@ -249,9 +249,9 @@ def test_a_jump_of_a_tenth_of_a_second_is_told_and_absorbed(at: float) -> None:
     results = solve_probes(check_probes(columns), reference="h0")
     now = results[-1].nodes[1]
     assert now.offset_ns == pytest.approx((before or 0) - 1e8, abs=10_000)  # 80 ppm of 0.1 s
-    told = [node.reason for result in results for node in result.nodes]
-    told += [edge.rejected + edge.mode for result in results for edge in result.edges]
-    assert any("step" in text for text in told)
+    reported = [node.reason for result in results for node in result.nodes]
+    reported += [edge.rejected + edge.mode for result in results for edge in result.edges]
+    assert any("step" in text for text in reported)
 
 
 @pytest.mark.parametrize("at", [0.76, 0.97])
@@ -278,12 +278,12 @@ def test_epochs_that_are_years_apart_cost_a_floats_last_digit() -> None:
         columns[stamps_name] = columns[stamps_name] - np.where(of_node, EPOCH_NS, 0)
     found = {node.node: node for node in last(columns, "h1").nodes}
     for node in ("h0", "h2"):
-        told, truth = found[node], right[node]
-        assert told.offset_ns is not None
+        reported, truth = found[node], right[node]
+        assert reported.offset_ns is not None
         assert truth.offset_ns is not None
-        assert told.bound_ns is not None
-        # The reference's instant is told on every clock: one that counts from 0 is years away.
-        assert told.bound_ns > 128
+        assert reported.bound_ns is not None
+        # The reference's instant is reported on every clock: one that counts from 0 is years away.
+        assert reported.bound_ns > 128
     moved = (found["h2"].offset_ns or 0) - (right["h2"].offset_ns or 0)
     assert abs(moved) <= (found["h2"].bound_ns or 0)
 

@@ -152,7 +152,7 @@ def test_after_a_step_old_timelines_are_not_believed() -> None:
 )
 def test_through_a_slew_time_goes_on_within_its_bound(rate_ppb, looks, error_ns):  # type: ignore[no-untyped-def]
     """Truth: fleet time is the clock before its rate changed. Readings of how far it is ahead are
-    off by as much as they say at most, and the rate is never told."""
+    off by as much as they say at most, and the rate is never reported."""
     served = Served()
     served.take(line(START_NS, error_ns, sigma_ns=100.0), START_NS)
     slewed_ns = START_NS + S
@@ -202,9 +202,9 @@ def test_a_successor_goes_on_without_a_jump() -> None:
     assert piece is not None
     assert piece.to_fleet_ns(piece.from_ns) == old.to_fleet_ns(piece.from_ns)
     assert piece.steps == 7
-    told = Served(old, step_ns=500.0).take(line(START_NS, 1900.0), START_NS + S)
-    assert told is not None
-    assert (told.residual_ns, told.steps) == (0.0, 8)
+    reported = Served(old, step_ns=500.0).take(line(START_NS, 1900.0), START_NS + S)
+    assert reported is not None
+    assert (reported.residual_ns, reported.steps) == (0.0, 8)
 
 
 def test_history_is_bounded() -> None:

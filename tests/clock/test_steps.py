@@ -139,7 +139,7 @@ def test_small_steps_are_seen_at_the_next_look(seed: int, step_ns: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("by_ppb", [20_000.0, -20_000.0, 500_000.0, -500_000.0, 300.0])
 def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
-    """Within a look where it is fast; whoever follows it knows how far the clock has gone."""
+    """Within a look where it is fast; anyone who follows it knows how far the clock has gone."""
     machine, watch = Machine(seed), ClockWatch()
     looks(machine, watch, 10)
     before_ppb, raw_ns, fast_ns = machine.rate_ppb, machine.raw_ns, machine.fast_ns

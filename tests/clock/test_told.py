@@ -33,10 +33,10 @@ SETTLED = 5e-3
 and libraries round otherwise."""
 
 
-def alike(told: str, was: str) -> bool:
+def alike(reported: str, was: str) -> bool:
     """The same words and, but for how processors add and where iterations settle, the same
     numbers."""
-    these, those = (each.replace("=", "= ").split() for each in (told, was))
+    these, those = (each.replace("=", "= ").split() for each in (reported, was))
     after = dict(itertools.pairwise(those))
     within = {"off=": max(ROUNDED, SETTLED * (_number(after.get("sigma=", "")) or 0.0))}
     return len(these) == len(those) and all(
@@ -61,8 +61,8 @@ def _number(text: str) -> float | None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_told_as_agreed(name: str) -> None:
-    for was, told in zip(agreed()[name], CASES[name](), strict=True):
-        assert alike(told, was), f"\n{told}\nwas\n{was}"
+    for was, reported in zip(agreed()[name], CASES[name](), strict=True):
+        assert alike(reported, was), f"\n{reported}\nwas\n{was}"
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def torn_and_held() -> Iterator[str]:
     def known(edges: Sequence[Edge]) -> list[Edge]:
         return [msgspec.structs.replace(e, a_epoch=epochs[e.a], b_epoch=epochs[e.b]) for e in edges]
 
-    def told(now_s: float) -> Iterator[str]:
+    def reported(now_s: float) -> Iterator[str]:
         for line in solver.solve(round(now_s * S)):
             yield (
                 f"{now_s} {line.node} at={(line.ref_ns - REF_NS) * 1e-6:.6g}"
@@ -235,23 +235,23 @@ def torn_and_held() -> Iterator[str]:
             )
 
     solver.update(known(world.edges), 0, epochs)
-    yield from told(0)
+    yield from reported(0)
     epochs["n2"] = 99
     solver.update([], S, {"n2": 99})
-    yield from told(1)
+    yield from reported(1)
     solver.update(known([e for e in world.edges if "n2" not in {e.a, e.b}]), 2 * S)
     solver.forget(["n3"])
-    yield from told(2)
+    yield from reported(2)
     solver.update(known([e for e in world.edges if "n2" in {e.a, e.b}]), 12 * S)
-    yield from told(12)
-    yield from told(300)
-    yield from told(611)
+    yield from reported(12)
+    yield from reported(300)
+    yield from reported(611)
     later = NetworkSolver()
     later.inherit([line for line in solver.solve(30 * S) if line.state is not ClockState.UNKNOWN])
     later.update(known(world.edges), 31 * S, epochs)
     yield f"away {' '.join(line.node for line in later.away())}"
     solver = later
-    yield from told(31)
+    yield from reported(31)
 
 
 STORIES = (

@@ -33,7 +33,7 @@ def line(pair: Pair, tracked: Tracked | None) -> str:
     )
 
 
-def told(pair: Pair, story: Iterable[Ways], advance_ns: int = WINDOW_NS) -> Iterator[str]:
+def reported(pair: Pair, story: Iterable[Ways], advance_ns: int = WINDOW_NS) -> Iterator[str]:
     for there, back in story:
         yield line(pair, pair.step(there, back, advance_ns=advance_ns))
 
@@ -48,23 +48,27 @@ def routes() -> Iterator[str]:
     """Longer there, and back again; longer both ways; shorter than ever."""
     for noise in (stamps.hardware, stamps.kernel):
         pair = Pair(1, noise)
-        yield from told(pair, [(QUIET, QUIET)] * 3 + [(LONGER, QUIET)] * 5 + [(QUIET, QUIET)] * 2)
-        yield from told(pair, [(LONGER, LONGER)] * 4 + [(Way(floor_ns=3e3), QUIET)] * 2)
+        yield from reported(
+            pair, [(QUIET, QUIET)] * 3 + [(LONGER, QUIET)] * 5 + [(QUIET, QUIET)] * 2
+        )
+        yield from reported(pair, [(LONGER, LONGER)] * 4 + [(Way(floor_ns=3e3), QUIET)] * 2)
 
 
 def standing() -> Iterator[str]:
     """Queues that never empty, in one direction, in the other, in both."""
     for noise in (stamps.hardware, stamps.exponential):
         pair = Pair(2, noise)
-        yield from told(pair, [(QUIET, QUIET)] * 3 + [(STUCK, QUIET)] * 2 + [(QUIET, STUCK)] * 2)
-        yield from told(pair, [(STUCK, STUCK)] * 3 + [(QUIET, QUIET)])
+        yield from reported(
+            pair, [(QUIET, QUIET)] * 3 + [(STUCK, QUIET)] * 2 + [(QUIET, STUCK)] * 2
+        )
+        yield from reported(pair, [(STUCK, STUCK)] * 3 + [(QUIET, QUIET)])
 
 
 def from_the_start() -> Iterator[str]:
     """Busy, or standing, before any floor was seen; then it drains."""
     for seed, way in enumerate((BUSY, STUCK, Way(load=0.95), FULL)):
         pair = Pair(seed, stamps.kernel, pairs=60)
-        yield from told(pair, [(way, QUIET)] * 4 + [(QUIET, QUIET)] * 2)
+        yield from reported(pair, [(way, QUIET)] * 4 + [(QUIET, QUIET)] * 2)
 
 
 def slight() -> Iterator[str]:
@@ -72,22 +76,22 @@ def slight() -> Iterator[str]:
     for noise, extra_ns in ((stamps.hardware, 45.0), (stamps.hardware, 90.0), (stamps.kernel, 900)):
         pair = learned(Pair(3, noise))
         beyond = Way(floor_ns=QUIET.floor_ns + extra_ns)
-        yield from told(pair, [(beyond, QUIET)] * 3 + [(beyond, beyond)] * 2 + [(QUIET, QUIET)])
+        yield from reported(pair, [(beyond, QUIET)] * 3 + [(beyond, beyond)] * 2 + [(QUIET, QUIET)])
 
 
 def sliding() -> Iterator[str]:
     """A window of two seconds, asked every half a second, and every 20 ms."""
     for noise in (stamps.gamma_edge, stamps.two_wakeups):
         pair = Pair(4, noise, pairs=64)
-        yield from told(pair, [(Way(0.4), Way(0.6))] * 8, WINDOW_NS // 4)
-        yield from told(pair, [(STUCK, QUIET)] * 3, WINDOW_NS // 100)
+        yield from reported(pair, [(Way(0.4), Way(0.6))] * 8, WINDOW_NS // 4)
+        yield from reported(pair, [(STUCK, QUIET)] * 3, WINDOW_NS // 100)
 
 
 def drained() -> Iterator[str]:
     """What was taken for a longer route becomes shorter, but to no floor never seen before."""
     pair = learned(Pair(5, stamps.kernel))
     draining = Way(load=0.9, floor_ns=305e3)
-    yield from told(pair, [(FULL, QUIET)] * 5 + [(draining, QUIET)] * 2 + [(QUIET, QUIET)] * 2)
+    yield from reported(pair, [(FULL, QUIET)] * 5 + [(draining, QUIET)] * 2 + [(QUIET, QUIET)] * 2)
 
 
 def lost() -> Iterator[str]:
@@ -99,7 +103,7 @@ def lost() -> Iterator[str]:
         pair.clocks.step_ns[1] = 3e3
         pair.clocks.drift_ppb[1] += 20_000.0
         pair.tracker.forget()
-        yield from told(pair, [(there, QUIET)] * 2 + [(QUIET, QUIET)])
+        yield from reported(pair, [(there, QUIET)] * 2 + [(QUIET, QUIET)])
 
 
 def stepped() -> Iterator[str]:
@@ -107,7 +111,7 @@ def stepped() -> Iterator[str]:
     for step_ns in (900.0, 3e3, -10e6):
         pair = learned(Pair(6))
         pair.clocks.step_ns[1] = step_ns
-        yield from told(pair, [(QUIET, QUIET)] * 2)
+        yield from reported(pair, [(QUIET, QUIET)] * 2)
     for step_ns, part in ((5e3, 0.5), (800.0, 0.5), (-50e3, 0.2), (10e6, 0.02), (2e3, 0.9)):
         for windows in (0, 3):
             pair = learned(Pair(7, stamps.kernel), windows)
@@ -115,10 +119,10 @@ def stepped() -> Iterator[str]:
     for seed, excess_ns in enumerate((2e3, 3.5e3, 6e3)):
         pair = learned(Pair(seed, stamps.kernel), 4)
         vague = Way(load=0.95, standing_ns=300e3)
-        yield from told(pair, [(vague, vague)] * 4)
+        yield from reported(pair, [(vague, vague)] * 4)
         for _ in range(2):
             yield line(pair, pair.tracker.step(torn(pair, 40e3, 0.0, excess_ns)))
-        yield from told(pair, [(QUIET, QUIET)] * 2)
+        yield from reported(pair, [(QUIET, QUIET)] * 2)
 
 
 def torn(pair: Pair, step_ns: float, part: float, excess_ns: float = 0.0) -> Clouds:
@@ -139,15 +143,15 @@ def unsteady() -> Iterator[str]:
     """Clocks that wander more than assumed, and that warm up."""
     for kind in (ClockKind(wander_ppb=80.0), ClockKind(ramp_ppb_per_s=300.0)):
         pair = Pair(9, stamps.exponential, kind=kind)
-        yield from told(pair, [(QUIET, QUIET)] * 4, WINDOW_NS // 2)
-        yield from told(pair, [(Way(0.3), QUIET)] * 6, WINDOW_NS)
+        yield from reported(pair, [(QUIET, QUIET)] * 4, WINDOW_NS // 2)
+        yield from reported(pair, [(Way(0.3), QUIET)] * 6, WINDOW_NS)
 
 
 def backwards() -> Iterator[str]:
     """The prober's clock was set back: everything starts over."""
     pair = learned(Pair(10))
     pair.clocks.step_ns[0] -= 60e9
-    yield from told(pair, [(QUIET, QUIET)] * 2)
+    yield from reported(pair, [(QUIET, QUIET)] * 2)
 
 
 def ramps() -> Iterator[str]:

@@ -46,33 +46,35 @@ def served() -> Iterator[str]:
     """Timelines come, stay away, step; the clock leaves its pace, is adjusted, is disrupted."""
     for seed, step_ns in ((1, math.inf), (2, 40e3)):
         chance = random.Random(seed)
-        told, at_ns = Served(step_ns=step_ns), START_NS
+        reported, at_ns = Served(step_ns=step_ns), START_NS
         for _ in range(50):
             at_ns += chance.randrange(10 * MS, 4 * S)
             match chance.randrange(9):
                 case 0:
                     at_ns += chance.choice([2, 5, 6, 400]) * S
-                    found = told.tick(at_ns)
+                    found = reported.tick(at_ns)
                 case 1:
-                    found = told.disrupt(at_ns, told.epoch + 1)
+                    found = reported.disrupt(at_ns, reported.epoch + 1)
                 case 2:
-                    told.leave_pace(told.epoch + 1)
+                    reported.leave_pace(reported.epoch + 1)
                     slew = Slew(
                         chance.uniform(-3e3, 3e3), chance.uniform(50, 900),
                         chance.uniform(-2e4, 2e4)
                     )  # fmt: skip
-                    found = told.follow(slew, at_ns)
+                    found = reported.follow(slew, at_ns)
                     yield piece(
-                        told.follow(slew._replace(phase_ns=slew.phase_ns + 15), at_ns), at_ns
+                        reported.follow(slew._replace(phase_ns=slew.phase_ns + 15), at_ns), at_ns
                     )
                 case 3:
-                    found = told.adjusted(at_ns, chance.uniform(-10, 10))
+                    found = reported.adjusted(at_ns, chance.uniform(-10, 10))
                 case _:
                     spread_ns = chance.choice([100.0, 30e3, 300e3, 3e6])
-                    line = solved(chance, at_ns, spread_ns, told.epoch - (chance.random() < 0.1))
-                    found = told.take(line, at_ns, stepped=chance.random() < 0.1)
+                    line = solved(
+                        chance, at_ns, spread_ns, reported.epoch - (chance.random() < 0.1)
+                    )
+                    found = reported.take(line, at_ns, stepped=chance.random() < 0.1)
             yield piece(found, at_ns)
-            yield f"{piece(told.at(at_ns), at_ns)} {told.following}"
+            yield f"{piece(reported.at(at_ns), at_ns)} {reported.following}"
 
 
 def steered() -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from syntony.controller.access import Caller
-from syntony.controller.desks import Desks
 from syntony.controller.dispatch import Dispatcher, Instant
+from syntony.controller.services import Services
 from syntony.wire.query import Failure, Query, answer_type, decode_answer, join_pages
 from syntony.wire.roles import Identity, Role
 
@@ -17,10 +17,10 @@ A = TypeVar("A", bound=msgspec.Struct)
 NOBODY = Caller(Identity(Role.VIEWER, "anybody"), "ipv4:10.0.0.9:1")
 
 
-def desks_with(**known: Any) -> Desks:
+def services_with(**known: Any) -> Services:
     """With these desks only."""
-    fields: dict[str, Any] = dict.fromkeys(Desks._fields)
-    return Desks(**(fields | known))
+    fields: dict[str, Any] = dict.fromkeys(Services._fields)
+    return Services(**(fields | known))
 
 
 def decoded(query: Query[A], pages: list[bytes]) -> A:
@@ -33,11 +33,11 @@ def decoded(query: Query[A], pages: list[bytes]) -> A:
     return join_pages(found)
 
 
-def answer(desks: Desks, query: Query[A], who: Caller, *, fleet_ns: int | None) -> A:
+def answer(services: Services, query: Query[A], who: Caller, *, fleet_ns: int | None) -> A:
     """The answer to one request. Raises what the dispatcher does."""
 
     async def ask() -> list[bytes]:
-        dispatcher = Dispatcher(desks, lambda: Instant(fleet_ns, fleet_ns or 0))
+        dispatcher = Dispatcher(services, lambda: Instant(fleet_ns, fleet_ns or 0))
         try:
             return await dispatcher.carry_out(query, who)
         finally:

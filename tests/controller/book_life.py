@@ -21,7 +21,7 @@ from typing import Any
 
 from syntony.alerts.incidents import Incident, State
 from syntony.controller.config import AlertSettings
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import Answer, Receiver
 from syntony.errors import ConfigError
 from syntony.model import S
@@ -37,7 +37,7 @@ TICK_NS = 1_500 * S
 the beginning resolves some ticks later, which must not decide whether the next is the same."""
 HELD = 8
 """Ticks that a state of the world lasts: longer than any rule's `open_after` and `clear_after`,
-whose counts begin anew with a life. Orders are given in the last of them."""
+whose counts start again with a life. Orders are given in the last of them."""
 ANN = Issuer("ann", "local")
 
 
@@ -53,7 +53,7 @@ class World:
             order = (draw.choice(["ack", "resolve", "silence", ""]), f"h{draw.randrange(3)}/rail0")
             self.flaps += [bad] * HELD
             self.orders += [*[("", "")] * (HELD - 1), order]
-        # At the end everything is well, for long enough to be told.
+        # At the end everything is well, for long enough to be reported.
         self.flaps += [dict.fromkeys(self.flaps[0], 0)] * HELD
         self.orders += [("", "")] * HELD
 
@@ -149,13 +149,13 @@ class Life:
             for name in ("duty", "wall")
         )
         store: Any = type("Store", (), {"links": self.links})()
-        self.desk = AlertDesk(AlertSettings(receivers=receivers), self.state, store)
-        self.desk.notifier._post = self._post
+        self.service = IncidentService(AlertSettings(receivers=receivers), self.state, store)
+        self.service.notifier._post = self._post
 
     def _post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
-        told = {"url": url, "key": headers["Idempotency-Key"], "body": json.loads(body)}
+        reported = {"url": url, "key": headers["Idempotency-Key"], "body": json.loads(body)}
         with (self._directory / "received").open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(reported) + "\n")
         self._killer.point()
         return Answer(True, False, "200")
 
@@ -163,43 +163,43 @@ class Life:
         now_ns = T0 + number * TICK_NS
         self.links.now_ns, self.links.flaps = now_ns, self._world.flaps[number]
         self._order(*self._world.orders[number], now_ns)
-        self.desk.evaluate(now_ns, {}, (), ())
-        self.desk.deliver(number * TICK_NS, now_ns, now_ns)
+        self.service.evaluate(now_ns, {}, (), ())
+        self.service.deliver(number * TICK_NS, now_ns, now_ns)
         (self._directory / "tick").write_text(str(number + 1))
 
     def _order(self, what: str, subject: str, now_ns: int) -> None:
         if what == "silence":
             if not self._done(f"silence of * on {subject}", now_ns):
                 order = SilenceAction(by="", subject=subject, for_ns=7 * TICK_NS)
-                self.desk.silence(order, ANN, now_ns)
+                self.service.silence(order, ANN, now_ns)
             return
         # What opened in this tick may be what an order before the crash has just resolved.
-        live = [each for each in self.desk.live() if each.opened_ns < now_ns]
+        live = [each for each in self.service.live() if each.opened_ns < now_ns]
         found = [each for each in live if each.subject == subject]
         for each in found if what else ():
             if not self._done(f"incident {each.number}", now_ns):
                 order_ = IncidentAction(number=each.number, what=what, by="")
-                self.desk.act(order_, ANN, now_ns)
+                self.service.act(order_, ANN, now_ns)
 
     def _done(self, what: str, now_ns: int) -> bool:
         """An operator without an answer looks before ordering again."""
         return any((each.what, each.at_ns) == (what, now_ns) for each in self.state.changes(0, 999))
 
 
-def summary(state: ControlState, desk: AlertDesk) -> dict[str, Any]:
-    book = desk._book.state
+def summary(state: ControlState, service: IncidentService) -> dict[str, Any]:
+    book = service._book.state
     return {
         "numbers": [each.number for each in book.incidents],
         "next": book.next_number,
-        "incidents": sorted(_told(each) for each in book.incidents),
+        "incidents": sorted(_reported(each) for each in book.incidents),
         "silences": [(each.subject, each.first_ns) for each in book.silences],
         "changes": [(each.what, each.at_ns, each.after) for each in state.changes(0, 999)],
-        "waiting": desk.notifier.waiting(),
+        "waiting": service.notifier.waiting(),
         "acked": [each.number for each in book.incidents if each.state is State.ACKNOWLEDGED],
     }
 
 
-def _told(each: Incident) -> tuple[str, str, int, str, str]:
+def _reported(each: Incident) -> tuple[str, str, int, str, str]:
     return (each.rule, each.subject, each.reopened, each.state.value, each.acknowledged_by)
 
 
@@ -232,8 +232,8 @@ def _live(place: Path | str, directory: Path, world: World, kill: int) -> None:
         life = Life(place, directory, world, killer)
         for number in range(int((directory / "tick").read_text()), len(world.flaps)):
             life.tick(number)
-        told = summary(life.state, life.desk) | {"points": killer.passed}
-        (directory / "summary").write_text(json.dumps(told))
+        reported = summary(life.state, life.service) | {"points": killer.passed}
+        (directory / "summary").write_text(json.dumps(reported))
         life.state.close()
     except BaseException:  # noqa: BLE001 — a forked child must never return into its parent
         sys.excepthook(*sys.exc_info())

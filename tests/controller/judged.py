@@ -9,8 +9,8 @@ from typing import Any
 from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
-from syntony.controller.incidents import AlertDesk, Slas
-from syntony.fabric.sounding import Note
+from syntony.controller.incidents import IncidentService, Slas
+from syntony.fabric.extra_probes import Note
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.state import ControlState
@@ -86,7 +86,7 @@ class Control:
     def start(self) -> None:
         self.close()
         self.kept = ControlState(self.state)
-        self.desk = AlertDesk(AlertSettings(), self.kept, self.store)  # type: ignore[arg-type]
+        self.service = IncidentService(AlertSettings(), self.kept, self.store)  # type: ignore[arg-type]
 
     def close(self) -> None:
         if self.kept is not None:
@@ -102,14 +102,14 @@ class Control:
                 for p in self.store.links.seen
             )
             self.store.links.seen = seen
-            self.changes += self.desk.evaluate(
+            self.changes += self.service.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
                 notes=self.notes,
             )  # fmt: skip
 
     def pages(self) -> list[str]:
-        """Rule and subject of everything that somebody was told of, in order."""
+        """Rule and subject of everything that somebody was informed of, in order."""
         return [
             f"{change.incident.rule} {change.incident.subject}"
             for change in self.changes
@@ -117,7 +117,7 @@ class Control:
         ]
 
     def live_incidents(self) -> list[dict[str, Any]]:
-        return list(self.desk.incidents(IncidentsQuery()).incidents)
+        return list(self.service.incidents(IncidentsQuery()).incidents)
 
     def live(self) -> dict[str, str]:
         return {each["subject"]: each["rule"] for each in self.live_incidents()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from syntony.controller.config import PlacementConfig, PlacementMode
-from syntony.controller.placing import Decided, PlacingDesk
+from syntony.controller.placing import Decided, PlacementService
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import ComponentKind
@@ -111,15 +111,15 @@ class World:
         self.now_ns = 1_000 * S
         self.map = Fabric(len(fabric.hosts), fabric.spines, believed or fabric.route)
         self.config = PlacementConfig(mode=mode, classes=classes)
-        self.desk = self.new_desk()
+        self.service = self.new_service()
         self.outcomes: dict[str, list[MoveOutcome]] = {host: [] for host in fabric.hosts}
         self.moves: list[Move] = []
         self.obey: Callable[[Move], str] = lambda _: "moved"
         self.silent: set[str] = set()
         self.log: list[str] = []
 
-    def new_desk(self) -> PlacingDesk:
-        desk = PlacingDesk(self.config, self.fabric.topology)
+    def new_service(self) -> PlacementService:
+        service = PlacementService(self.config, self.fabric.topology)
         for src in self.fabric.hosts:
             for dst in self.fabric.hosts:
                 if src == dst:
@@ -127,8 +127,8 @@ class World:
                 for port in PORTS:
                     for sport, dport in ((port, JOIN), (JOIN, port)):
                         way = Way(f"{src}/rail0", f"{dst}/rail0", sport, dport)
-                        desk.learn(way, self.map.hops(src, dst, sport, dport), self.now_ns)
-        return desk
+                        service.learn(way, self.map.hops(src, dst, sport, dport), self.now_ns)
+        return service
 
     def rates(self) -> list[float]:
         """Fair shares of what each flow sends."""
@@ -142,15 +142,15 @@ class World:
     def _links(self, flow: Live) -> list[str]:
         return self.fabric.links(flow.src, flow.dst, flow.sport, flow.dport)
 
-    def step(self, desk: PlacingDesk | None = None) -> Decided:
+    def step(self, service: PlacementService | None = None) -> Decided:
         """A quarter of a second."""
-        desk = desk or self.desk
+        service = service or self.service
         self.now_ns += WINDOW_NS // 2
         for host, report in self.reports().items():
             if host not in self.silent:
-                desk.take(host, report)
+                service.take(host, report)
         nics = {self.fabric.address(host): f"{host}/rail0" for host in self.fabric.hosts}
-        decided = desk.step(self.now_ns, nics, self.fabric.hosts, ())
+        decided = service.step(self.now_ns, nics, self.fabric.hosts, ())
         for host, orders in decided.orders.items():
             for move in orders.moves:
                 self._do(host, move)

@@ -11,7 +11,7 @@ import numpy as np
 from tests.controller.judged import Control, port, queues_of
 from tests.controller.traced import PORTS, TARGET, World
 
-from syntony.controller.fabric_changes import ChangeDesk
+from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.incidents import Slas
 from syntony.controller.locating import PATHS_BACK_NS
 from syntony.fabric import history
@@ -78,7 +78,7 @@ class Probed(World):
     def _begin(self) -> None:
         assert self.control.kept is not None
         self.book = PathBook()
-        self.desk = ChangeDesk(self.book, self.control.kept)
+        self.service = FabricChangeService(self.book, self.control.kept)
         self.watch = Watch(self.book)
         self._numbered = -1
         self.findings: tuple[Finding, ...] = ()
@@ -167,7 +167,7 @@ class Probed(World):
         for flow, number in zip(flows, came.tolist(), strict=True):
             pair = (flow.src, flow.dst)
             heard[pair] = heard.get(pair, 0) + number
-        told = {}
+        reported = {}
         for pair, number in heard.items():
             before = self._late_heard.pop(pair, 0)
             if pair[1] in mute:  # they wait in its socket
@@ -175,9 +175,9 @@ class Probed(World):
                 continue
             late = int(self.noise.binomial(number, self._skew[pair[1]]))
             self._late_heard[pair] = late
-            told[pair] = before + number - late
+            reported[pair] = before + number - late
         second = SecondCounts(counts, delays, np.full(len(flows), 100.0))
-        self._waiting.append((self.second, second, told))
+        self._waiting.append((self.second, second, reported))
         for nic in self.control.homes:
             host = nic.partition("/")[0]
             self.control.silent[host] = 0 if nic not in mute else self.control.silent[host] + S
@@ -206,14 +206,14 @@ class Probed(World):
         nics = self.watch.answering()
         self.control.answering = frozenset(nic.partition("/")[0] for nic in nics)
 
-    def _take(self, ended: int, second: SecondCounts, told: dict[tuple[str, str], int]) -> None:
+    def _take(self, ended: int, second: SecondCounts, reported: dict[tuple[str, str], int]) -> None:
         numbering = self.watch.begin(len(self.flows))
         if numbering != self._numbered:
             self._numbered = numbering
             assert [self.watch.number(flow)[0] for flow in self.flows] == [*range(len(self.flows))]
         heard = np.zeros(self.watch.pairs, dtype=np.int64)
         for flow in self.flows[::PORTS]:
-            heard[self.watch.number(flow)[1]] = told.get((flow.src, flow.dst), 0)
+            heard[self.watch.number(flow)[1]] = reported.get((flow.src, flow.dst), 0)
         self.watch.take(second, heard, ended * S)
 
     def _judge(self) -> None:

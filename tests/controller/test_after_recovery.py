@@ -50,7 +50,7 @@ def test_flaps_of_a_port_that_was_paged_for_are_its_own(control: Control) -> Non
     assert control.pages() == ["port-down h0/rail0"] * times
     control.tick(300)
     assert control.pages() == ["port-down h0/rail0"] * times
-    # One that nobody was told of is news.
+    # One that nobody was informed of is news.
     flaps["h0/rail0"] += 1
     show(control, flaps)
     control.tick(10)
@@ -116,8 +116,8 @@ def test_loss_that_a_short_window_shows_after_a_recovery_pages_as_ever(control: 
 
 
 def test_a_delay_that_lasts_stays_the_incident_that_it_was(control: Control) -> None:
-    """A change of delay is news for a minute; what waits there is told of as long as it does, and
-    may be told by another of the names that it had."""
+    """A change of delay is news for a minute; what waits there is reported as long as it does, and
+    may be reported by another of the names that it had."""
     cable = finding(
         "leaf0--spine0", "cable", fault="delay", loss=0.0, delay_ns=400_000.0,
         alternatives=("leaf0->spine0",),

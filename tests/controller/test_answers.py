@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.controller.asking import NOBODY, answer, desks_with
+from tests.controller.asking import NOBODY, answer, services_with
 from tests.view.fleets import T0, line, sample
 
 from syntony.controller.answers import CLOCK_SAMPLES, MAX_HISTORY_NS
@@ -19,10 +19,10 @@ class RecordingStore:
     """Has one sample, and remembers the question."""
 
     def __init__(self) -> None:
-        self.asked: tuple[int, int, str, int] | None = None
+        self.requested: tuple[int, int, str, int] | None = None
 
-    def clock_history(self, *asked: Any) -> tuple[object, ...]:
-        self.asked = asked
+    def clock_history(self, *requested: Any) -> tuple[object, ...]:
+        self.requested = requested
         return (sample("h0"),)
 
 
@@ -32,13 +32,13 @@ def ask(
     solving = SolveLoop(None)  # type: ignore[arg-type]  # never asked to solve
     solving.timelines = tuple(line(f"h{number}") for number in range(clocks))
     store = RecordingStore()
-    found = answer(desks_with(store=store, solving=solving), query, NOBODY, fleet_ns=now_ns)
+    found = answer(services_with(store=store, solving=solving), query, NOBODY, fleet_ns=now_ns)
     return found, store
 
 
 def test_the_store_is_asked_for_the_window_that_ends_now() -> None:
     answer, store = ask(ClockHistoryQuery(node="h0", window_ns=60 * S, step_ns=2 * S))
-    assert store.asked == (T0 - 60 * S, T0 + S, "h0", 2 * S)
+    assert store.requested == (T0 - 60 * S, T0 + S, "h0", 2 * S)
     assert answer.samples == (sample("h0"),)
 
 
@@ -52,8 +52,8 @@ def test_steps_are_as_long_as_an_answer_needs() -> None:
 
 def test_before_any_fleet_time_the_window_is_before_all_rows() -> None:
     _, store = ask(ClockHistoryQuery(window_ns=60 * S), now_ns=None)
-    assert store.asked is not None
-    assert store.asked[:2] == (-60 * S, S)
+    assert store.requested is not None
+    assert store.requested[:2] == (-60 * S, S)
 
 
 @pytest.mark.parametrize(

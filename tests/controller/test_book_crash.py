@@ -38,7 +38,7 @@ def run(
 
 
 def pages(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """What receivers were told; the same key twice is the same message."""
+    """What receivers were reported; the same key twice is the same message."""
     by_key: dict[str, dict[str, Any]] = {}
     for each in outcome["received"]:
         assert by_key.setdefault(each["url"] + each["key"], each) == each
@@ -57,23 +57,23 @@ def check(reference: dict[str, Any], outcome: dict[str, Any], deaths: int) -> No
     assert sorted(outcome["changes"]) == sorted(reference["changes"])
     assert pages(outcome) == pages(reference)
     # Only a crash between a receiver's answer and our commit sends again: once a death, for each
-    # of the receivers, which are told on threads of their own.
+    # of the receivers, which are reported on threads of their own.
     repeated = len(outcome["received"]) - len(reference["received"])
     assert 0 <= repeated <= deaths * len({each["url"] for each in reference["received"]})
 
 
 def check_often(outcome: dict[str, Any]) -> None:
     """Lives too short to count what is bad or good see another world; what they write down holds
-    all the same: numbers go on, who was told of an incident hears once that it is over."""
+    all the same: numbers go on, who was reported an incident hears once that it is over."""
     assert outcome["died"] > 0
     assert outcome["numbers"] == list(range(1, outcome["next"]))
     assert outcome["waiting"] == 0
     assert {state for *_, state, _ in outcome["incidents"]} <= {"resolved"}
-    told: dict[tuple[str, int], dict[str, str]] = {}
+    reported: dict[tuple[str, int], dict[str, str]] = {}
     for each in outcome["received"]:
         about = each["url"], each["body"]["incident"]["number"]
-        told.setdefault(about, {}).setdefault(each["key"], each["body"]["event"])
-    for about, events in told.items():
+        reported.setdefault(about, {}).setdefault(each["key"], each["body"]["event"])
+    for about, events in reported.items():
         loud = [event for event in events.values() if event in {"page", "clear"}]
         assert loud == ["page", "clear"] * (len(loud) // 2), about
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from tests.controller.asking import NOBODY, answer, desks_with
+from tests.controller.asking import NOBODY, answer, services_with
 from tests.store.rows import T0, fill, probed
 
 from syntony.controller import dispatch
@@ -53,16 +53,16 @@ def stuck() -> Iterator[StuckStore]:
 
 
 def dispatcher(store: object) -> Dispatcher:
-    return Dispatcher(desks_with(store=store), lambda: Instant(T0, T0))
+    return Dispatcher(services_with(store=store), lambda: Instant(T0, T0))
 
 
 def test_stuck_questions_leave_threads_to_ingest_and_decisions(stuck: StuckStore) -> None:
     """Forty questions once held every thread of the loop's executor, which ingest waits for."""
 
     async def play() -> tuple[int, list[str]]:
-        asked = dispatcher(stuck)
+        requested = dispatcher(stuck)
         tasks = [
-            asyncio.create_task(asked.carry_out(MatrixQuery(), NOBODY))
+            asyncio.create_task(requested.carry_out(MatrixQuery(), NOBODY))
             for _ in range(MAX_WAITING + 8)
         ]
         await asyncio.sleep(0.05)
@@ -70,9 +70,9 @@ def test_stuck_questions_leave_threads_to_ingest_and_decisions(stuck: StuckStore
         refused = [str(task.exception()) for task in tasks if task.done()]
         stuck.free.set()
         await asyncio.gather(*tasks, return_exceptions=True)
-        again = await asked.carry_out(MatrixQuery(), NOBODY)
+        again = await requested.carry_out(MatrixQuery(), NOBODY)
         assert again
-        asked.close()
+        requested.close()
         return done, refused
 
     done, refused = asyncio.run(play())
@@ -90,14 +90,14 @@ def test_a_question_ends_with_its_budget_in_one_line(
     monkeypatch.setitem(registry, MatrixQuery, known)
 
     async def play() -> None:
-        asked = dispatcher(stuck)
-        tasks = [asked.carry_out(MatrixQuery(), NOBODY) for _ in range(THREADS + 3)]
+        requested = dispatcher(stuck)
+        tasks = [requested.carry_out(MatrixQuery(), NOBODY) for _ in range(THREADS + 3)]
         for error in await asyncio.gather(*tasks, return_exceptions=True):
             assert isinstance(error, UsageError)
             assert str(error).startswith("MatrixQuery: no answer within 50 ms; ask for a shorter")
         # Those that never had a thread never get one.
         stuck.free.set()
-        asked.close()
+        requested.close()
 
     asyncio.run(play())
     assert stuck.begun <= THREADS
@@ -129,7 +129,7 @@ def test_statements_of_questions_end_and_others_do_not_wait_for_them(tmp_path: P
     # What a question reads through its own connection is what was written through the other.
     store = open_store(str(tmp_path / "store"))
     fill(store, [probed("a/n", "b/n")])
-    found = answer(desks_with(store=store), MatrixQuery(window_ns=60 * S), NOBODY, fleet_ns=T0)
+    found = answer(services_with(store=store), MatrixQuery(window_ns=60 * S), NOBODY, fleet_ns=T0)
     assert [(cell.src, cell.dst) for cell in found.cells] == [("a/n", "b/n")]
     store.close()
 
@@ -158,7 +158,7 @@ class _Case(NamedTuple):
 )
 def test_what_may_not_be_asked_is_one_line_and_reaches_nobody(case: _Case) -> None:
     with pytest.raises(SyntonyError, match=case.line) as caught:
-        answer(desks_with(), case.query, case.who, fleet_ns=T0)
+        answer(services_with(), case.query, case.who, fleet_ns=T0)
     assert "\n" not in str(caught.value)
 
 
@@ -187,6 +187,6 @@ def test_a_matrix_of_many_pages_arrives_whole() -> None:
         def matrix(self, *_: int) -> tuple[MatrixCell, ...]:
             return cells
 
-    assert answer(desks_with(store=Store()), MatrixQuery(), NOBODY, fleet_ns=T0) == Matrix(
+    assert answer(services_with(store=Store()), MatrixQuery(), NOBODY, fleet_ns=T0) == Matrix(
         cells=cells
     )

@@ -85,7 +85,7 @@ class Fleet:
 
 
 def shows(issued: Issued) -> Caller:
-    """Whoever presents this certificate."""
+    """Anyone who presents this certificate."""
     certificate = read_certificate(issued.certificate)
     return Caller(certificate.identity, "ipv4:2", certificate)
 
@@ -115,11 +115,11 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
 def test_a_token_buys_what_it_says_and_nothing_of_what_the_request_says(fleet: Fleet) -> None:
     token = fleet.token("agent", "h1", "h2", addresses=("10.0.0.2", "h2.rack"), lifetime_ns=60 * S)
     issued = fleet.enrolment.join(JoinRequest(token=token, csr=csr("h2")), "ipv4:1", 2)
-    told = shows(issued).certificate
-    assert told is not None
-    assert told.identity == Identity(Role.AGENT, "h2")
-    assert set(told.addresses) == {"10.0.0.2", "h2.rack"}
-    assert told.validity.lifetime_ns // S == 60
+    reported = shows(issued).certificate
+    assert reported is not None
+    assert reported.identity == Identity(Role.AGENT, "h2")
+    assert set(reported.addresses) == {"10.0.0.2", "h2.rack"}
+    assert reported.validity.lifetime_ns // S == 60
     certificate = x509.load_pem_x509_certificate(issued.certificate)
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(issued.ca))
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -252,8 +252,8 @@ def test_everything_is_in_the_audit_log(fleet: Fleet) -> None:
     who = fleet.join()
     assert who.certificate is not None
     fleet.revoke("h1")
-    told = [(c.who, c.what, c.before, c.after) for c in fleet.state.changes(0, 10)]
-    assert told == [
+    reported = [(c.who, c.what, c.before, c.after) for c in fleet.state.changes(0, 10)]
+    assert reported == [
         ("ann", "join token", "", "agent h1"),
         ("join token of ann", "certificate", "", f"agent h1 serial {who.certificate.serial}"),
         ("ann", "certificates of name h1", "valid", "revoked"),
@@ -372,12 +372,12 @@ def test_the_list_tells_who_was_there(fleet: Fleet) -> None:
     who = fleet.join("h1")
     fleet.token("viewer", "wall")
     fleet.enrolment.admit(who)
-    told = fleet.enrolment.listing()
-    (one,) = told.certificates
+    reported = fleet.enrolment.listing()
+    (one,) = reported.certificates
     assert (one.name, one.role, one.origin, one.seen_ns, one.revoked_ns) == (
         "h1", "agent", "join", fleet.now_ns, 0,
     )  # fmt: skip
-    assert [(each.role, each.names) for each in told.tokens] == [("viewer", ("wall",))]
+    assert [(each.role, each.names) for each in reported.tokens] == [("viewer", ("wall",))]
 
 
 def test_a_controller_without_the_ca_issues_nothing_but_refuses_the_revoked(fleet: Fleet) -> None:

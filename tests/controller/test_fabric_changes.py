@@ -13,7 +13,7 @@ from syntony.alerts.incidents import Incident
 from syntony.controller.batches import joined
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import FABRIC_MAP
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incidents import IncidentService
 from syntony.controller.locating import LocateLoop
 from syntony.fabric.changes import HOLD_NS, QUIET_NS
 from syntony.model import S
@@ -57,7 +57,7 @@ class Fleet:
             self.state.close()
         self.state = ControlState(self.state_dir)
         self.locating = LocateLoop(self.store, topology, self.state)
-        self.alerts = AlertDesk(AlertSettings(), self.state, self.store)
+        self.alerts = IncidentService(AlertSettings(), self.state, self.store)
 
     def learn(self) -> None:
         rows: list[dict[str, Any]] = [
@@ -85,7 +85,7 @@ class Fleet:
                 fabric=self.locating.changes.standing, homes=self.locating.homes(),
             )  # fmt: skip
 
-    def told(self) -> list[tuple[str, str]]:
+    def reported(self) -> list[tuple[str, str]]:
         found = self.store.fabric.changes(T0, self.now_ns + S)
         return [(each.change, each.name) for each in found]
 
@@ -96,20 +96,20 @@ class Fleet:
 def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(fleet: Fleet) -> None:
     fleet.learn()
     fleet.wait(QUIET_NS + 2 * S)
-    assert fleet.told() == []
+    assert fleet.reported() == []
     assert not fleet.open()
     fleet.spines = ["spine0"]
     fleet.learn()
     fleet.wait(HOLD_NS + 3 * S)
     lost = {("removed", name) for name in ("leaf0--spine1", "leaf1--spine1", "spine1")}
-    assert set(fleet.told()) == lost
+    assert set(fleet.reported()) == lost
     subjects = {("cable-lost", "leaf0--spine1 or leaf1--spine1")}
     subjects.add(("switch-down", "leaf0--spine1 or leaf1--spine1 or spine1"))
     assert set(fleet.open()) == subjects
     assert [each.paged for each in fleet.open().values()].count(True) == 1
     fleet.restart()
     fleet.wait(QUIET_NS + HOLD_NS)
-    assert (set(fleet.told()), set(fleet.open())) == (lost, subjects)
+    assert (set(fleet.reported()), set(fleet.open())) == (lost, subjects)
     fleet.spines = ["spine0", "spine1"]
     fleet.learn()
     fleet.wait(HOLD_NS + 65 * S)
@@ -122,7 +122,7 @@ def test_a_moved_nic_is_an_incident_with_where_it_was(fleet: Fleet) -> None:
     fleet.leaf[NICS[0]] = "leaf1"
     fleet.learn()
     fleet.wait(HOLD_NS + 5 * S)
-    assert ("moved", NICS[0]) in fleet.told()
+    assert ("moved", NICS[0]) in fleet.reported()
     (incident,) = fleet.open().values()
     assert (incident.rule, incident.subject) == ("nic-misplaced", NICS[0])
     assert incident.evidence == ("at leaf1; leaf0 where it was before",)

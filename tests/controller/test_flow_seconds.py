@@ -107,7 +107,7 @@ def counted(rows: list[dict[str, Any]], ports: dict[tuple[str, str], int]) -> di
     return found
 
 
-def told(ways: list[Way], second: SecondCounts) -> dict[Way, list[Any]]:
+def reported(ways: list[Way], second: SecondCounts) -> dict[Way, list[Any]]:
     found = {}
     for place, way in enumerate(ways):
         numbers = [int(each) for each in second.counts[:5, place]]
@@ -150,7 +150,7 @@ def test_columns_say_what_rows_said() -> None:
             seconds.add(probed, received, ports)
             ways, got, by_pair = watch.seconds[-1]
             expected = counted(rows, ports)
-            found = told(ways, got)
+            found = reported(ways, got)
             assert {way: each for way, each in found.items() if way in expected} == expected, seed
             assert all(each == nothing for way, each in found.items() if way not in expected), seed
             known = {(way.src, way.dst) for way in ways}

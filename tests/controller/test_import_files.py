@@ -117,9 +117,9 @@ def test_a_broken_file_is_one_clear_line_and_nothing_is_imported(tmp_path: Path,
     good = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(good[:-1])
     with ControlState(tmp_path) as state:
-        with pytest.raises(ConfigError, match=rf"{name}: cannot be read.*move it away") as told:
+        with pytest.raises(ConfigError, match=rf"{name}: cannot be read.*move it away") as reported:
             import_files(state, tmp_path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
         assert IncidentStore(state).load() == BookState()
         assert not state.read("SELECT * FROM outbox")
         (tmp_path / name).write_bytes(good)

@@ -27,7 +27,7 @@ def test_nine_flaps_within_the_hour(control: Control) -> None:
     control.store.links.seen = (port("h0/rail0", flaps=9), port("h1/rail0", flaps=3))
     control.tick()
     assert control.live() == {"h0/rail0": "link-flapping", "h1/rail0": "link-flaps"}
-    reply = control.desk.incidents(IncidentsQuery(number=1))
+    reply = control.service.incidents(IncidentsQuery(number=1))
     assert reply.incidents[0]["summary"].endswith("has flapped 9 times within the past hour")
 
 
@@ -59,7 +59,7 @@ def test_a_port_at_half_speed_among_equals(control: Control) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_dead_leaf_is_one_page_however_many_hosts_are_at_it(control: Control, seed: int) -> None:
-    """Carriers are told of within two looks, in any order; what localisation says comes later."""
+    """Carriers are reported within two looks, in any order; what localisation says comes later."""
     rng = random.Random(seed)
     hosts = rng.randint(2, 40)
     homes = {
@@ -203,8 +203,8 @@ def test_parts_that_are_not_known_one_by_one_are_one_page_for_both_directions(
     control.findings = (*control.findings[:2], finding("leaf0", "leaf"))
     control.tick(9)
     assert control.pages()[2:] == ["switch-loss leaf0"]
-    number = {each.subject: each.number for each in control.desk.live()}["leaf0"]
-    reply = control.desk.incidents(IncidentsQuery(number=number))
+    number = {each.subject: each.number for each in control.service.live()}["leaf0"]
+    reply = control.service.incidents(IncidentsQuery(number=number))
     assert {"leaf0", "leaf0..*", "*..leaf0"} <= {each["subject"] for each in reply.incidents}
 
 
@@ -213,7 +213,7 @@ def test_a_dead_spine_explains_its_links(control: Control) -> None:
     control.tick()
     control.findings = (finding("spine1", "spine"), finding("leaf0-0->spine1", "link"))
     control.tick()
-    reply = control.desk.incidents(IncidentsQuery())
+    reply = control.service.incidents(IncidentsQuery())
     causes = {each["subject"]: each["cause"] for each in reply.incidents}
     assert causes["spine1"] is None
     assert causes["leaf0-0->spine1"] is not None
@@ -236,7 +236,7 @@ def test_a_restart_neither_loses_nor_repeats(control: Control) -> None:
     control.tick(3)
     control.start()
     control.tick(3)
-    reply = control.desk.incidents(IncidentsQuery(resolved=True))
+    reply = control.service.incidents(IncidentsQuery(resolved=True))
     assert [each["number"] for each in reply.incidents] == [2, 1]
 
 
@@ -270,17 +270,17 @@ def test_a_book_that_cannot_be_read_is_one_clear_line(control: Control) -> None:
 def test_commands(control: Control) -> None:
     control.store.links.seen = (port("h0/rail0", flaps=9),)
     control.tick()
-    desk = control.desk
-    acked = desk.act(IncidentAction(number=1, what="ack", by=""), EVE, T0)
+    service = control.service
+    acked = service.act(IncidentAction(number=1, what="ack", by=""), EVE, T0)
     assert acked.incidents[0]["acknowledged_by"] == "ops eve"
     with pytest.raises(UsageError, match="nothing to do"):
-        desk.act(IncidentAction(number=1, what="delete", by="eve"), EVE, T0)
+        service.act(IncidentAction(number=1, what="delete", by="eve"), EVE, T0)
     with pytest.raises(UsageError, match="give it a time"):
-        desk.silence(SilenceAction(by="eve"), EVE, T0)
-    made = desk.silence(SilenceAction(by="eve", for_ns=60 * S, subject="h0"), EVE, T0)
+        service.silence(SilenceAction(by="eve"), EVE, T0)
+    made = service.silence(SilenceAction(by="eve", for_ns=60 * S, subject="h0"), EVE, T0)
     assert made.silences[0]["subject"] == "h0"
     control.start()
-    assert control.desk.silence(SilenceAction(by="eve", end=1), EVE, T0).silences == ()
+    assert control.service.silence(SilenceAction(by="eve", end=1), EVE, T0).silences == ()
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_broken_objective_is_explained_by_the_part_its_path_crosses(control: C
     assert control.live() == {"h0/rail0->h2/rail0": "latency-sla"}
     control.findings = (finding("leaf0->spine0", "link"),)
     control.tick(2)
-    by_rule = {each["rule"]: each for each in control.desk.incidents(IncidentsQuery()).incidents}
+    by_rule = {each["rule"]: each for each in control.service.incidents(IncidentsQuery()).incidents}
     assert by_rule["latency-sla"]["cause"] == by_rule["link-loss"]["number"]
     assert by_rule["latency-sla"]["evidence"] == ["h0/rail0->h2/rail0: p99 1 ms, promised 50 µs"]
 
@@ -353,7 +353,8 @@ def test_an_incident_names_the_jobs_it_hits(control: Control) -> None:
     control.findings = (finding("leaf0->spine0", "link"), finding("h1/rail0", "nic"))
     control.tick()
     jobs = {
-        each["subject"]: each["jobs"] for each in control.desk.incidents(IncidentsQuery()).incidents
+        each["subject"]: each["jobs"]
+        for each in control.service.incidents(IncidentsQuery()).incidents
     }
     assert jobs == {"leaf0->spine0": ["far"], "h1/rail0": ["near"]}
 
@@ -365,7 +366,8 @@ def test_so_does_one_of_a_port_or_of_a_silent_host(control: Control) -> None:
     control.silent["h0"] = 60 * S
     control.tick(2)
     jobs = {
-        each["subject"]: each["jobs"] for each in control.desk.incidents(IncidentsQuery()).incidents
+        each["subject"]: each["jobs"]
+        for each in control.service.incidents(IncidentsQuery()).incidents
     }
     for subject in (nic, "h0"):
         hit = [
@@ -387,7 +389,7 @@ def test_a_queue_is_one_incident_with_who_shares_it(control: Control) -> None:
     control.tick(2)
     assert control.live() == {"leaf0->spine0": "link-loss"}
     control.tick()
-    (incident, loss) = control.desk.incidents(IncidentsQuery()).incidents
+    (incident, loss) = control.service.incidents(IncidentsQuery()).incidents
     assert (incident["rule"], incident["jobs"]) == ("congestion", ["far"])
     assert incident["evidence"] == [
         "shared by h0/rail0->h2/rail0", "job far: h0/rail0->h2/rail0",
@@ -427,14 +429,14 @@ def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Co
     )  # fmt: skip
     control.findings = (twins,)
     control.tick()
-    (incident,) = control.desk.incidents(IncidentsQuery()).incidents
+    (incident,) = control.service.incidents(IncidentsQuery()).incidents
     assert incident["rule"] == "ambiguous-loss"
     assert incident["subject"] == "leaf0->spine0 or spine0->leaf1"
     assert incident["evidence"][1:] == [
         "leaf0->spine0 50%, spine0->leaf1 49%, leaf0 1%", "no path tells these apart",
         "crossed by 1 of 3 pairs of NICs, of 2 hosts",
     ]  # fmt: skip
-    rule = next(rule for rule in control.desk.rules if rule.name == "ambiguous-loss")
+    rule = next(rule for rule in control.service.rules if rule.name == "ambiguous-loss")
     assert rule.remedy.startswith("look at")
 
 
@@ -466,17 +468,17 @@ def test_a_few_lost_probes_page_nobody(control: Control, lost: float, paths: int
 def test_the_history_is_the_stores_and_the_books_newest_word(
     control: Control, tmp_path: Path
 ) -> None:
-    assert control.desk.rows() is None
+    assert control.service.rows() is None
     control.findings = (finding("leaf0->spine0", "link"),)
     control.tick()
-    piece = control.desk.rows()
+    piece = control.service.rows()
     assert piece is not None
     store = open_store(str(tmp_path / "store"))
     try:
         store.insert(INCIDENT, joined([piece]))
         control.findings = ()
         control.tick(30)
-        later = control.desk.rows()
+        later = control.service.rows()
         assert later is not None
         store.insert(INCIDENT, joined([later]))
         control.store.rows = store.incidents.since(T0)
@@ -485,18 +487,18 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         store.close()
     ((stored,), (kept,)) = (
         control.store.rows,
-        control.desk.incidents(IncidentsQuery(resolved=True)).incidents,
+        control.service.incidents(IncidentsQuery(resolved=True)).incidents,
     )
     for name in stored:
         if name != "updated_ns":
             assert stored[name] == kept[name], name
     long_ago = stored | {"number": 77, "opened_ns": 5, "summary": "long ago"}
     control.store.rows.append(long_ago)
-    reply = control.desk.incidents(IncidentsQuery(since_ns=3600 * S), control.now_ns)
+    reply = control.service.incidents(IncidentsQuery(since_ns=3600 * S), control.now_ns)
     assert [each["number"] for each in reply.incidents] == [1, 77]
     assert reply.incidents[1]["opened"].startswith("1970-01-01T00:00:00")
     with pytest.raises(UsageError, match="kept for 365 days"):
-        control.desk.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
+        control.service.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
 
 
 def test_a_dark_cable_is_one_incident_however_it_was_found(control: Control) -> None:
@@ -506,7 +508,7 @@ def test_a_dark_cable_is_one_incident_however_it_was_found(control: Control) -> 
     control.tick()
     control.findings = (finding("leaf0--spine0", "cable"),)
     control.tick(2)
-    incidents = control.desk.incidents(IncidentsQuery()).incidents
+    incidents = control.service.incidents(IncidentsQuery()).incidents
     (cable,) = [each for each in incidents if not each["cause"]]
     assert cable["subject"] == "leaf0--spine0"
     assert {each["cause"] for each in incidents} == {None, cable["number"]}
@@ -518,7 +520,7 @@ def test_what_a_full_disk_refuses_has_not_happened(control: Control) -> None:
     kept = control.kept
     control.store.links.seen = (port("h0/rail0", flaps=9),)
     control.tick()
-    before = control.desk.incidents(IncidentsQuery()).incidents
+    before = control.service.incidents(IncidentsQuery()).incidents
     kept.read("PRAGMA max_page_count = 1")
     control.findings = tuple(finding(f"leaf0->spine{n}", "link") for n in range(200))
     for _ in range(3):
@@ -526,29 +528,29 @@ def test_what_a_full_disk_refuses_has_not_happened(control: Control) -> None:
             control.tick()
     kept.read("PRAGMA max_page_count = 100000")
     control.start()
-    assert control.desk.incidents(IncidentsQuery()).incidents == before
+    assert control.service.incidents(IncidentsQuery()).incidents == before
     kept = control.kept
     kept.read("PRAGMA max_page_count = 1")
     with pytest.raises(StateError, match="full"):
         control.tick()
     kept.read("PRAGMA max_page_count = 100000")
     control.tick()
-    found = control.desk.incidents(IncidentsQuery()).incidents
+    found = control.service.incidents(IncidentsQuery()).incidents
     assert sorted(each["number"] for each in found) == list(range(1, len(before) + 201))
     control.start()
-    assert control.desk.incidents(IncidentsQuery()).incidents == found
+    assert control.service.incidents(IncidentsQuery()).incidents == found
 
 
 def test_an_order_and_its_row_of_the_audit_log_are_one(control: Control) -> None:
     assert control.kept is not None
     control.store.links.seen = (port("h0/rail0", flaps=9),)
     control.tick()
-    control.desk.act(IncidentAction(number=1, what="ack", by="", comment="mine"), EVE, T0)
-    control.desk.silence(SilenceAction(by="", for_ns=60 * S, subject="h0"), EVE, T0)
+    control.service.act(IncidentAction(number=1, what="ack", by="", comment="mine"), EVE, T0)
+    control.service.silence(SilenceAction(by="", for_ns=60 * S, subject="h0"), EVE, T0)
     with pytest.raises(UsageError):
-        control.desk.act(IncidentAction(number=99, what="ack", by=""), EVE, T0)
-    told = [(c.who, c.what, c.before, c.after, c.comment) for c in control.kept.changes(0, 9)]
-    assert told == [
+        control.service.act(IncidentAction(number=99, what="ack", by=""), EVE, T0)
+    reported = [(c.who, c.what, c.before, c.after, c.comment) for c in control.kept.changes(0, 9)]
+    assert reported == [
         ("ops eve", "incident 1", "open", "ack", "mine"),
         ("ops eve", "silence of * on h0", "", "for 60 s", ""),
     ]
@@ -557,7 +559,7 @@ def test_an_order_and_its_row_of_the_audit_log_are_one(control: Control) -> None
             "CREATE TRIGGER no BEFORE INSERT ON change BEGIN SELECT RAISE(ABORT, 'no'); END"
         )
     with pytest.raises(StateError):
-        control.desk.act(IncidentAction(number=1, what="resolve", by=""), EVE, T0)
+        control.service.act(IncidentAction(number=1, what="resolve", by=""), EVE, T0)
     control.start()
-    (incident, *_) = control.desk.incidents(IncidentsQuery(number=1)).incidents
+    (incident, *_) = control.service.incidents(IncidentsQuery(number=1)).incidents
     assert incident["state"] == "acknowledged"

@@ -90,9 +90,9 @@ class Bench:
 
     def __init__(self, store: FlakyStore) -> None:
         self.store = store
-        self.told: list[Outcome] = []
+        self.reported: list[Outcome] = []
         self.sources: dict[tuple[str, str], Source] = {}
-        self.ingest = Ingest(cast("Store", store), lambda: T0, self.told.extend)
+        self.ingest = Ingest(cast("Store", store), lambda: T0, self.reported.extend)
 
     def greet(self, host: str, stream: str, *, backlog: bool = False) -> int:
         source = self.sources[host, stream] = self.ingest.greet(host, stream, backlog=backlog)
@@ -103,7 +103,7 @@ class Bench:
 
     @property
     def acknowledged(self) -> list[int]:
-        return [outcome.seq for outcome in self.told]
+        return [outcome.seq for outcome in self.reported]
 
 
 def drive(work: Callable[[], Awaitable[None]]) -> None:
@@ -157,7 +157,7 @@ def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
         await bench.put("h1", "s", batch(1, T0))
         await bench.put("h1", "s", Batch(seq=2, table=PATH.name, rows=2, dropped=0, arrow=arrow))
         await bench.ingest.flush()
-        assert [outcome.paths_from_ns for outcome in bench.told] == [None, T0 - 90 * S]
+        assert [outcome.paths_from_ns for outcome in bench.reported] == [None, T0 - 90 * S]
 
     drive(work)
 
@@ -273,10 +273,10 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         sending = asyncio.create_task(send())
         await asyncio.sleep(0.3)
         assert accepted == 3
-        assert bench.told == []
+        assert bench.reported == []
         bench.store.refuse = False
         await sending
-        while len(bench.told) < 20:  # noqa: ASYNC110 — the ingest under test has no such event
+        while len(bench.reported) < 20:  # noqa: ASYNC110 — the ingest under test has no such event
             await asyncio.sleep(0.01)
         running.cancel()
         assert bench.acknowledged == list(range(1, 21))
@@ -313,7 +313,7 @@ def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
             await bench.put("h1", "s", each)
         await bench.ingest.flush()
         assert bench.acknowledged == [1, 2, 3, 4, 5]
-        assert [outcome.refused for outcome in bench.told] == [False, True, False, True, True]
+        assert [outcome.refused for outcome in bench.reported] == [False, True, False, True, True]
         assert len(bench.store.rows) == 2
 
     drive(work)

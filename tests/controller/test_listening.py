@@ -45,47 +45,47 @@ class Desk:
 
 
 def test_a_dead_agent_is_silent_for_as_long_as_it_is() -> None:
-    desk = Desk()
-    desk.run(60 * S)
-    desk.dead.add("h1")
-    desk.run(12 * S)
-    assert desk.silent() == {"h0": 0, "h1": 12 * S}
+    service = Desk()
+    service.run(60 * S)
+    service.dead.add("h1")
+    service.run(12 * S)
+    assert service.silent() == {"h0": 0, "h1": 12 * S}
 
 
 def test_nobody_is_missed_right_after_a_start_and_then_those_never_heard_are() -> None:
-    desk = Desk()
-    desk.dead.add("h1")
-    desk.run(STARTING_NS)
-    assert desk.silent() == {"h0": 0, "h1": 0}
-    desk.run(11 * S)
-    assert desk.silent() == {"h0": 0, "h1": 11 * S}
+    service = Desk()
+    service.dead.add("h1")
+    service.run(STARTING_NS)
+    assert service.silent() == {"h0": 0, "h1": 0}
+    service.run(11 * S)
+    assert service.silent() == {"h0": 0, "h1": 11 * S}
 
 
 @pytest.mark.parametrize("away_ns", [AWAY_NS, 24 * S, 3600 * S])
 def test_a_pause_of_the_controller_is_nobodys_silence(away_ns: int) -> None:
-    desk = Desk()
-    desk.run(60 * S)
-    desk.dead.add("h1")
-    desk.run(4 * S)
-    desk.now_ns += away_ns - TICK_NS
-    assert desk.listening.tick(desk.now_ns + TICK_NS) == away_ns
-    desk.now_ns += TICK_NS
-    assert desk.listening.away_ns == away_ns
-    assert desk.silent() == {"h0": MOST_NS, "h1": 4 * S + MOST_NS}
-    assert not desk.settled(), "nothing is judged by what was known before"
-    desk.run(BACK_NS - TICK_NS)
-    assert not desk.settled()
-    desk.run(TICK_NS)
-    assert desk.settled()
-    assert desk.silent() == {"h0": 0, "h1": 4 * S + MOST_NS + BACK_NS}, "the dead one is found"
+    service = Desk()
+    service.run(60 * S)
+    service.dead.add("h1")
+    service.run(4 * S)
+    service.now_ns += away_ns - TICK_NS
+    assert service.listening.tick(service.now_ns + TICK_NS) == away_ns
+    service.now_ns += TICK_NS
+    assert service.listening.away_ns == away_ns
+    assert service.silent() == {"h0": MOST_NS, "h1": 4 * S + MOST_NS}
+    assert not service.settled(), "nothing is judged by what was known before"
+    service.run(BACK_NS - TICK_NS)
+    assert not service.settled()
+    service.run(TICK_NS)
+    assert service.settled()
+    assert service.silent() == {"h0": 0, "h1": 4 * S + MOST_NS + BACK_NS}, "the dead one is found"
 
 
 def test_a_short_gap_is_no_absence() -> None:
-    desk = Desk()
-    desk.run(60 * S)
-    assert desk.listening.tick(desk.now_ns + AWAY_NS - 1) == 0
-    assert desk.settled()
-    assert desk.listening.away_ns == 0
+    service = Desk()
+    service.run(60 * S)
+    assert service.listening.tick(service.now_ns + AWAY_NS - 1) == 0
+    assert service.settled()
+    assert service.listening.away_ns == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -93,13 +93,13 @@ def test_a_starved_controller_blames_nobody_that_speaks(seed: int) -> None:
     """It comes round at random, and reads then what has been waiting; a dead agent is found when
     it has come round often enough."""
     rng = random.Random(seed)
-    desk = Desk()
-    desk.run(60 * S)
-    desk.dead.add("h1")
+    service = Desk()
+    service.run(60 * S)
+    service.dead.add("h1")
     for _ in range(200):
         gap_ns = round(rng.expovariate(1 / 2) * S)
-        desk.listening.tick(desk.now_ns + gap_ns)
-        desk.now_ns += gap_ns
-        assert desk.silent()["h0"] <= MOST_NS, f"seed {seed}"
-        desk.listening.heard("h0")
-    assert desk.silent()["h1"] > 10 * S, f"seed {seed}"
+        service.listening.tick(service.now_ns + gap_ns)
+        service.now_ns += gap_ns
+        assert service.silent()["h0"] <= MOST_NS, f"seed {seed}"
+        service.listening.heard("h0")
+    assert service.silent()["h1"] > 10 * S, f"seed {seed}"

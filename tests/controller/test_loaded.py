@@ -201,8 +201,8 @@ def test_where_packets_wait_all_the_time_the_cable_may_be_it(control: Control, c
     busy.broken = {last: 0.005}
     busy.run(90)
     assert control.pages() == [f"congestion {last}"]
-    (told,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
-    assert any("or its cable" in line for line in told["evidence"])
+    (reported,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
+    assert any("or its cable" in line for line in reported["evidence"])
     # The job ends, the losses do not: no queue explains them any more.
     busy.loads = {}
     busy.run(60)

@@ -91,7 +91,7 @@ def state(tmp_path: Path) -> Iterator[ControlState]:
         yield opened
 
 
-class Told(Notifier):
+class Reported(Notifier):
     """A notifier, and changes that are transactions of their own."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Told(Notifier):
 
 def test_a_page_is_delivered_once(state: ControlState) -> None:
     far = Far()
-    notifier = Told([HOOK], state, far)
+    notifier = Reported([HOOK], state, far)
     notifier.tell([page()], book(incident()))
     for now_ns in (0, 1, 2):
         notifier.deliver(now_ns, T0, book(incident()))
@@ -120,18 +120,18 @@ def test_a_page_is_delivered_once(state: ControlState) -> None:
 
 
 def test_what_waits_survives_a_restart_and_keeps_its_order(state: ControlState) -> None:
-    dead = Told([HOOK], state, Far(*[DOWN] * 9))
+    dead = Reported([HOOK], state, Far(*[DOWN] * 9))
     for number in (1, 2, 3):
         dead.tell([page(number)], book())
     dead.deliver(0, T0, book())
     far = Far()
-    Told([HOOK], state, far).deliver(0, T0, book())
+    Reported([HOOK], state, far).deliver(0, T0, book())
     assert [body["incident"]["number"] for _, body, _ in far.got] == [1, 2, 3]  # type: ignore[index]
 
 
 def test_a_dead_receiver_is_tried_ever_more_rarely(state: ControlState) -> None:
     far = Far(*[DOWN] * 100)
-    notifier = Told([HOOK], state, far)
+    notifier = Reported([HOOK], state, far)
     notifier.tell([page()], book())
     for second in range(120):
         notifier.deliver(second * S, T0, book())
@@ -142,7 +142,7 @@ def test_a_dead_receiver_is_tried_ever_more_rarely(state: ControlState) -> None:
 
 def test_a_refused_message_does_not_hold_up_the_next(state: ControlState) -> None:
     far = Far(REFUSED, TAKEN)
-    notifier = Told([HOOK], state, far)
+    notifier = Reported([HOOK], state, far)
     notifier.tell([page(1), page(2)], book())
     notifier.deliver(0, T0, book())
     assert len(far.got) == 2
@@ -153,7 +153,7 @@ def test_what_was_taken_is_not_sent_again_while_it_cannot_be_removed(
     state: ControlState, caplog: pytest.LogCaptureFixture
 ) -> None:
     far = Far()
-    notifier = Told([HOOK], state, far)
+    notifier = Reported([HOOK], state, far)
     notifier.tell([page(1), page(2)], book())
     with state.transaction() as connection:
         connection.execute(
@@ -172,10 +172,10 @@ def test_what_was_taken_is_not_sent_again_while_it_cannot_be_removed(
 
 def test_every_message_has_a_key_of_its_own_over_restarts(state: ControlState) -> None:
     far = Far(TAKEN, DOWN)
-    first = Told([HOOK], state, far)
+    first = Reported([HOOK], state, far)
     first.tell([page(1), page(2)], book())
     first.deliver(0, T0, book())
-    second = Told([HOOK], state, far)
+    second = Reported([HOOK], state, far)
     second.deliver(0, T0, book())
     second.tell([page(3)], book())
     second.deliver(0, T0, book())
@@ -189,7 +189,7 @@ def test_every_message_has_a_key_of_its_own_over_restarts(state: ControlState) -
 def test_no_secret_waits_in_the_outbox(tmp_path: Path, state: ControlState) -> None:
     (tmp_path / "key").write_text("R0UT1NG")
     duty = Receiver(name="duty", kind="pagerduty", secret_file=str(tmp_path / "key"))
-    Told([duty], state, Far(DOWN)).tell([page()], book())
+    Reported([duty], state, Far(DOWN)).tell([page()], book())
     ((body,),) = state.read("SELECT body FROM outbox")
     assert "R0UT1NG" not in body
 
@@ -199,7 +199,7 @@ def test_each_receiver_hears_its_severities(state: ControlState) -> None:
     critical = Receiver(
         name="c", kind="webhook", url="http://c.example", severities=(Severity.CRITICAL,)
     )
-    notifier = Told([critical], state, far)
+    notifier = Reported([critical], state, far)
     notifier.tell([page(1, severity=Severity.WARNING), page(2)], book())
     notifier.deliver(0, T0, book())
     assert [body["incident"]["number"] for _, body, _ in far.got] == [2]  # type: ignore[index]
@@ -212,7 +212,7 @@ def test_pagerduty_gets_one_key_for_the_life_of_an_incident(
     key.write_text("R0UT1NG\n")
     far = Far()
     duty = Receiver(name="duty", kind="pagerduty", secret_file=str(key))
-    notifier = Told([duty], state, far)
+    notifier = Reported([duty], state, far)
     kinds = (ChangeKind.PAGE, ChangeKind.ACKNOWLEDGED, ChangeKind.CLEAR)
     notifier.tell([page(kind=kind) for kind in kinds], book())
     notifier.deliver(0, T0, book())
@@ -224,7 +224,7 @@ def test_pagerduty_gets_one_key_for_the_life_of_an_incident(
 
 def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState) -> None:
     far = Far()
-    notifier = Told([AM], state, far)
+    notifier = Reported([AM], state, far)
     one = incident()
     for minute in range(3):
         notifier.deliver(minute * RESEND_NS, T0, book(one))
@@ -249,7 +249,7 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
 
 def test_alertmanager_does_not_hear_of_what_is_explained(state: ControlState) -> None:
     far = Far()
-    notifier = Told([AM], state, far)
+    notifier = Reported([AM], state, far)
     notifier.deliver(0, T0, book(incident(cause=7), incident(2, paged=False, pages=0)))
     assert far.got == []
 
@@ -265,7 +265,7 @@ def test_alertmanager_does_not_hear_of_what_is_explained(state: ControlState) ->
 )
 def test_receivers_that_cannot_be(receiver: Receiver, says: str, state: ControlState) -> None:
     with pytest.raises(ConfigError, match=says):
-        Told([receiver], state)
+        Reported([receiver], state)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -317,7 +317,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
         return TAKEN
 
     hangs = Receiver(name="hangs", kind="webhook", url="http://hangs.example/")
-    notifier = Told([hangs, HOOK], state, post)
+    notifier = Reported([hangs, HOOK], state, post)
     for number in (1, 2, 3):
         notifier.tell([page(number)], book())
         notifier.deliver(number * S, T0, book())
@@ -358,7 +358,7 @@ def test_alertmanager_is_told_in_the_worlds_time(state: ControlState) -> None:
     """An end in its future would be no end: fleet time need not be the world's."""
     far = Far()
     over = incident(state=State.RESOLVED, resolved_ns=T0 + S)
-    Told([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
+    Reported([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)
     assert alerts[0]["startsAt"] == "2023-11-14T21:13:20.000Z"

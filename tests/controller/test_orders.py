@@ -52,8 +52,8 @@ def test_a_stop_outlives_other_orders_and_the_controller(controller: ControllerP
         assert switch is not None
         assert (switch.stopped, switch.by) == (True, "ann")
         assert ask(local, TrafficQuery()).mode == "off"
-    told = ask(local, ChangesQuery()).changes
-    assert [(each.who, each.origin, each.what, each.before, each.after) for each in told] == [
+    reported = ask(local, ChangesQuery()).changes
+    assert [(each.who, each.origin, each.what, each.before, each.after) for each in reported] == [
         ("ann", "local", "failover switch", "", "stopped"),
         ("bob", "local", "placement mode", "observe", "off"),
     ]
@@ -63,7 +63,7 @@ def test_a_stop_outlives_other_orders_and_the_controller(controller: ControllerP
 def test_roles_may_do_what_the_table_says_and_nothing_else(
     controller: ControllerProcess, role: Role
 ) -> None:
-    """Not "whoever is not attached as an agent now": a stopped agent once gave orders."""
+    """Not "anyone who is not attached as an agent now": a stopped agent once gave orders."""
     tls = controller.issue("n1", role, place=role)
     requests: tuple[Query[Any], ...] = (FleetQuery(), STOP)
     for query in requests:

@@ -71,8 +71,8 @@ def test_congestion_says_what_overflows(control: Control, overflow: str, words: 
     control.tick(20)
     own = [f"link-loss {LINK}"] if overflow == "none" else []
     assert sorted(control.pages()) == [f"congestion {LINK}", *own]
-    (told,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
-    lines = [line for line in told["evidence"] if "0.200% of its packets are lost" in line]
+    (reported,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
+    lines = [line for line in reported["evidence"] if "0.200% of its packets are lost" in line]
     assert [word in line for word, line in zip(words, lines, strict=True)] == [True] * len(words)
 
 

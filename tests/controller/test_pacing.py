@@ -8,7 +8,7 @@ from tests.controller.placed import RATE_BPS, Fabric
 from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
 from syntony.controller.flow_table import FlowTable
-from syntony.controller.pacing import EXPIRY_NS, PacingDesk
+from syntony.controller.pacing import EXPIRY_NS, PacingService
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.meter import HEADERS
@@ -21,17 +21,17 @@ SENDERS = ("h1", "h2", "h4", "h5")
 
 
 class Incast:
-    """Some hosts send to h0; agents do as they are told."""
+    """Some hosts send to h0; agents do as they are reported."""
 
     def __init__(
         self, mode: PlacementMode = PlacementMode.ACT, classes: tuple[JobClass, ...] = ()
     ) -> None:
         self.fabric = Fabric()
-        told = Classes(classes)
-        table = FlowTable(self.fabric.topology, told)
+        reported = Classes(classes)
+        table = FlowTable(self.fabric.topology, reported)
         table.nics({self.fabric.address(h): f"{h}/rail0" for h in self.fabric.hosts})
         config = PacingConfig(mode=mode, policy=POLICY)
-        self.desk = PacingDesk(config, self.fabric.topology, table, told)
+        self.service = PacingService(config, self.fabric.topology, table, reported)
         self.rate = {host: RATE_BPS / len(SENDERS) / HEADERS for host in SENDERS}
         self.jobs = dict.fromkeys(SENDERS, "train")
         self.paceable = True
@@ -57,7 +57,7 @@ class Incast:
             for host in SENDERS
         }
         queues = {LAST: LinkQueue(at_ns, queue_ns)}
-        orders, rows = self.desk.step(at_ns, reports, queues, (), deciding=deciding)
+        orders, rows = self.service.step(at_ns, reports, queues, (), deciding=deciding)
         self.held |= orders
         self.rows += [str(row.rows.column("action")[0]) for row in rows]
         return orders
@@ -72,22 +72,22 @@ def test_every_sender_gets_its_share_and_an_order_that_ends() -> None:
     assert orders.keys() == set(SENDERS)
     assert all(order.expires_ns == 100 * S + EXPIRY_NS for order in orders.values())
     assert sum(world.bps(host) for host in SENDERS) == pytest.approx(0.95 * RATE_BPS, rel=0.01)
-    assert world.desk.links[LAST] == pytest.approx(0.95 * RATE_BPS, rel=0.01)
+    assert world.service.links[LAST] == pytest.approx(0.95 * RATE_BPS, rel=0.01)
     assert world.rows == ["pace"]
 
 
 def test_orders_are_repeated_before_they_end_and_not_more() -> None:
     world = Incast()
     few_ns = 7 * MS // 10  # no reason to change anything
-    told = [bool(world.step(100 * S + k * S // 4, few_ns if k else 20 * MS)) for k in range(9)]
-    assert told == [True, False, False, False, True, False, False, False, True]
+    reported = [bool(world.step(100 * S + k * S // 4, few_ns if k else 20 * MS)) for k in range(9)]
+    assert reported == [True, False, False, False, True, False, False, False, True]
 
 
 def test_observing_says_what_it_would_and_orders_nothing() -> None:
     world = Incast(PlacementMode.OBSERVE)
     assert not any(world.step(100 * S + k * S) for k in range(5))
     assert world.rows == ["pace"]
-    assert not world.desk.links
+    assert not world.service.links
 
 
 @pytest.mark.parametrize("mode", [PlacementMode.OFF, PlacementMode.ACT])
@@ -107,12 +107,12 @@ def test_a_lease_that_is_lost_is_the_end_and_a_new_one_a_new_start() -> None:
 def test_an_operator_switches_it_on_and_off() -> None:
     world = Incast(PlacementMode.OBSERVE)
     assert not world.step(100 * S)
-    row = world.desk.set_mode(PlacementMode.ACT, "me", "incast", 100 * S)
+    row = world.service.set_mode(PlacementMode.ACT, "me", "incast", 100 * S)
     assert str(row.rows.column("action")[0]) == "pacing-act"
     assert world.step(100 * S + S // 4).keys() == set(SENDERS)
-    world.desk.set_mode(PlacementMode.OBSERVE, "me", "", 101 * S)
+    world.service.set_mode(PlacementMode.OBSERVE, "me", "", 101 * S)
     assert not world.step(101 * S), "hosts let go when the last order ends"
-    world.desk.set_mode(PlacementMode.ACT, "me", "", 101 * S)
+    world.service.set_mode(PlacementMode.ACT, "me", "", 101 * S)
     assert world.step(101 * S + S // 4).keys() == set(SENDERS), "at once"
 
 

@@ -30,7 +30,7 @@ def apart(src: str, *_: object) -> int:
 
 
 def results(world: World) -> list[str]:
-    return [move.result for move in world.desk.moves("", 100)]
+    return [move.result for move in world.service.moves("", 100)]
 
 
 def test_two_rings_get_all_there_is() -> None:
@@ -54,7 +54,7 @@ def test_observing_moves_nothing_and_says_what_it_would() -> None:
     world.run(12)
     assert not world.moves
     assert set(results(world)) == {"would move"}
-    row = world.desk.set_mode(PlacementMode.ACT, "ann", "enough seen", world.now_ns)
+    row = world.service.set_mode(PlacementMode.ACT, "ann", "enough seen", world.now_ns)
     assert row.rows["action"].to_pylist() == ["placement-act"]
     world.run(12)
     assert min(world.rates()) == pytest.approx(RATE_BPS)
@@ -81,14 +81,14 @@ def test_refusals_are_told_and_end_there() -> None:
 def test_what_became_of_moves_is_counted_under_its_name() -> None:
     world = World(Fabric(route=crowded), RINGS)
     world.run(12)
-    helped = world.desk.counts
+    helped = world.service.counts
     assert helped["helped"] == helped["ordered"] == len(world.moves)
     assert helped["failed"] == 0
 
     world = World(Fabric(route=crowded), RINGS)
     world.obey = lambda _: "failover has it in hand"
     world.run(8)
-    assert world.desk.counts["failed"] == len(results(world))
+    assert world.service.counts["failed"] == len(results(world))
 
 
 def test_a_move_that_nobody_could_judge_has_not_failed() -> None:
@@ -100,8 +100,8 @@ def test_a_move_that_nobody_could_judge_has_not_failed() -> None:
             flow.windows = -1  # agents have measured nothing
         world.step()
     assert "kept" in results(world)
-    assert world.desk.counts["kept"] == results(world).count("kept")
-    assert world.desk.counts["failed"] == 0
+    assert world.service.counts["kept"] == results(world).count("kept")
+    assert world.service.counts["failed"] == 0
 
 
 def test_a_move_in_vain_that_cannot_be_taken_back_has_not_failed(
@@ -115,9 +115,9 @@ def test_a_move_in_vain_that_cannot_be_taken_back_has_not_failed(
         flow.movable = False
     world.run(12)
     assert "in vain" in results(world)
-    assert world.desk.counts["in vain"] == 0
-    assert world.desk.counts["in-vain"] == results(world).count("in vain")
-    assert world.desk.counts["failed"] == 0
+    assert world.service.counts["in vain"] == 0
+    assert world.service.counts["in-vain"] == results(world).count("in vain")
+    assert world.service.counts["failed"] == 0
 
 
 def test_agents_that_do_not_answer_are_given_up() -> None:
@@ -173,10 +173,10 @@ def test_a_controller_restarted_in_the_middle_goes_on_from_what_is() -> None:
     world = World(Fabric(route=crowded), RINGS)
     while not world.moves:
         world.step()
-    world.desk = world.new_desk()
+    world.service = world.new_service()
     began = len(world.moves)
     world.step()
-    assert not world.desk.deciding[0], "the orders of its predecessor may be under way"
+    assert not world.service.deciding[0], "the orders of its predecessor may be under way"
     world.run(20)
     assert min(world.rates()) == pytest.approx(RATE_BPS)
     assert len(world.moves) - began <= len(RINGS)
@@ -187,7 +187,7 @@ def test_a_minority_decides_nothing() -> None:
     world.silent = {"h0", "h1", "h2", "h3"}
     world.run(12)
     assert not world.moves
-    assert "listen to us" in world.desk.deciding[1]
+    assert "listen to us" in world.service.deciding[1]
 
 
 def test_orders_expire_and_name_what_they_move() -> None:
@@ -210,7 +210,7 @@ def test_no_port_is_given_twice() -> None:
 
 
 def test_a_guaranteed_job_is_placed_as_if_others_were_not_there() -> None:
-    """Four flows over two spines: whoever is guaranteed has a spine for itself."""
+    """Four flows over two spines: anyone who is guaranteed has a spine for itself."""
     pairs = [(job, f"h{k}", f"h{k + 4}") for k, job in enumerate(("gold", "a", "b", "c"))]
     classes = (JobClass(jobs=("gold*",), priority="guaranteed"),)
     world = World(Fabric(spines=2, route=crowded), pairs, classes=classes)

@@ -138,8 +138,8 @@ def test_what_differs_is_told_of_that_pair_and_class(control: Control, trial: in
     assert control.pages() == list(found)
     (incident,) = found.values()
     (evidence,) = incident["evidence"]
-    told = f"class {dscp}, SL "
-    assert told in evidence, evidence
+    reported = f"class {dscp}, SL "
+    assert reported in evidence, evidence
     nics = {str(ref): nic for ref, nic in world.fleet.mesh.nics.items()}
     gids = f"RoCE v2, GID ::ffff:{nics[src].address} and ::ffff:{nics[dst].address}: "
     assert gids in evidence

@@ -39,7 +39,7 @@ class World:
         self.losses: dict[str, float] = {}
         """Switch or link to the share that it loses."""
         self.due: list[tuple[int, int, Way]] = []
-        """Second in which a way is told of, when it was asked for, and which."""
+        """Second in which a way is reported, when it was asked for, and which."""
         control.slas = Slas(None, None, {}, {})
         self.route(0, 0)
 
@@ -56,8 +56,8 @@ class World:
                 taken = max(drawn, key=drawn.__getitem__)
                 middle = [taken] if near != far else []
                 self.taken[way] = tuple(dict.fromkeys([near, *middle, far]))
-                asked = self.second + self.rng.randint(soonest, latest)
-                self.due.append((asked + 2 * (latest > 0), asked, way))
+                requested = self.second + self.rng.randint(soonest, latest)
+                self.due.append((requested + 2 * (latest > 0), requested, way))
 
     def loss(self, way: Way) -> float:
         stops = self.taken[way]
@@ -81,10 +81,10 @@ class World:
                     )
                 )  # fmt: skip
             self.second += 1
-            told = [each for each in self.due if each[0] <= self.second]
+            reported = [each for each in self.due if each[0] <= self.second]
             self.due = [each for each in self.due if each[0] > self.second]
-            for _, asked, way in sorted(told):
-                self.book.learn(way, self.taken[way], T0 + asked * S)
+            for _, requested, way in sorted(reported):
+                self.book.learn(way, self.taken[way], T0 + requested * S)
             add(self.watch, rows, heard, self.now_ns)
             self.control.findings = self.watch.findings()
             if self.second % 2:
@@ -118,7 +118,7 @@ def test_what_a_spine_lost_as_it_went_and_came_is_over_soon(control: Control, ca
         assert control.live() == {}
     fabric.run(40)
     assert control.findings == ()
-    # Of a spine that loses everything for a second, it itself may be told; nothing else.
+    # Of a spine that loses everything for a second, it itself may be reported; nothing else.
     assert control.pages() == []
 
 

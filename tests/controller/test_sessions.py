@@ -22,13 +22,13 @@ def session() -> Session:
 
 
 def test_the_reason_is_all_that_is_delivered() -> None:
-    async def told() -> list[object]:
+    async def reported() -> list[object]:
         one = session()
         one.outbox.put(Ack(seq=1))
         one.end("has been revoked")
         return [message async for message in one.outbox]
 
-    assert asyncio.run(told()) == [Refuse(reason="has been revoked")]
+    assert asyncio.run(reported()) == [Refuse(reason="has been revoked")]
 
 
 def test_a_peer_that_neither_reads_nor_stops_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

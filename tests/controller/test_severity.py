@@ -83,7 +83,7 @@ def test_it_says_what_it_hurts(control: Control) -> None:
 
 
 def test_what_becomes_worse_pages_again_and_never_less(control: Control) -> None:
-    """A receiver of critical pages alone must hear of it; one who knows is told once."""
+    """A receiver of critical pages alone must hear of it; one who knows is reported once."""
     rng = random.Random(1)
     severity(control, 0.003, {})
     assert len(control.pages()) == 1
@@ -120,5 +120,5 @@ def test_pairs_are_gone_through_for_measured_losses_only(metric: str, value: flo
 @pytest.mark.parametrize("known", [True, False])
 def test_that_no_job_is_hurt_is_said_where_jobs_tell(known: bool) -> None:
     seen = Observation("link_loss", "leaf0->spine0", 0.5)
-    (told,) = with_impact([seen], fabric(8), jobs_known=known)
-    assert any("no job" in line for line in told.evidence) is known
+    (reported,) = with_impact([seen], fabric(8), jobs_known=known)
+    assert any("no job" in line for line in reported.evidence) is known

@@ -14,7 +14,7 @@ from tests.store.rows import T0, probed, rows_of
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
-from syntony.controller.sla import SETTLED_NS, SlaDesk
+from syntony.controller.sla import SETTLED_NS, SlaService
 from syntony.errors import ConfigError, UsageError
 from syntony.mesh.plan import make_plan
 from syntony.model import S
@@ -50,7 +50,9 @@ class Desk:
         for host in HOSTS:
             self.fleet.join(hello(host, "s", rails=1), 0)
         self.locating = LocateLoop(self.store, str(directory / "topology.toml"))
-        self.desk = SlaDesk(str(directory / "sla.toml"), self.store, self.fleet, self.locating)
+        self.service = SlaService(
+            str(directory / "sla.toml"), self.store, self.fleet, self.locating
+        )
 
     def probe(self, ago: int = 0, **changed: dict[str, Any]) -> None:
         """One second of every pair; `changed` by the sending NIC's host."""
@@ -71,11 +73,11 @@ class Desk:
         self.locating.step(self.now_ns, self.now_ns // S - 4, {})
 
     def verdicts(self) -> dict[str, SlaStatus]:
-        rows = self.desk.report("pair", 60 * S, self.now_ns, {}).rows
+        rows = self.service.report("pair", 60 * S, self.now_ns, {}).rows
         return {row.subject: row.status for row in rows}
 
     def items(self, host: str) -> dict[tuple[str, str], SlaStatus]:
-        found = self.desk.check(host, 60 * S, self.now_ns, [])
+        found = self.service.check(host, 60 * S, self.now_ns, [])
         return {(item.check, item.subject): item.status for item in found.items}
 
 
@@ -92,89 +94,91 @@ def times() -> Iterator[int]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, store: Store, times: Iterator[int]) -> Desk:
+def service(tmp_path: Path, store: Store, times: Iterator[int]) -> Desk:
     return Desk(tmp_path, store, next(times))
 
 
 SLOW = {"owd_p99_ns": 90_000, "owd_max_ns": 95_000}
 
 
-def test_objectives_hold_for_paths_of_their_class(desk: Desk) -> None:
-    desk.probe(h1=SLOW)
-    assert set(desk.verdicts().values()) == {SlaStatus.OK}, "no class is known yet"
-    desk.learn()
-    verdicts = desk.verdicts()
+def test_objectives_hold_for_paths_of_their_class(service: Desk) -> None:
+    service.probe(h1=SLOW)
+    assert set(service.verdicts().values()) == {SlaStatus.OK}, "no class is known yet"
+    service.learn()
+    verdicts = service.verdicts()
     assert {pair for pair, status in verdicts.items() if status is SlaStatus.BREACH} == {
         f"h1/rail0->{host}/rail0" for host in ("h0", "h2", "h3")
     }
     assert next(iter(verdicts)).startswith("h1/rail0"), "worst first"
 
 
-def test_a_host_in_its_place_is_well_and_a_slow_one_is_not(desk: Desk) -> None:
-    desk.probe(h1=SLOW)
-    desk.learn()
-    assert set(desk.items("h0").values()) == {SlaStatus.OK, SlaStatus.WARNING}
-    assert desk.items("h0")["latency", "h0/rail0 in"] is SlaStatus.WARNING
-    assert desk.items("h1")["latency", "h1/rail0 out"] is SlaStatus.BREACH
-    assert desk.items("h1")["place", "h1/rail0"] is SlaStatus.OK
+def test_a_host_in_its_place_is_well_and_a_slow_one_is_not(service: Desk) -> None:
+    service.probe(h1=SLOW)
+    service.learn()
+    assert set(service.items("h0").values()) == {SlaStatus.OK, SlaStatus.WARNING}
+    assert service.items("h0")["latency", "h0/rail0 in"] is SlaStatus.WARNING
+    assert service.items("h1")["latency", "h1/rail0 out"] is SlaStatus.BREACH
+    assert service.items("h1")["place", "h1/rail0"] is SlaStatus.OK
 
 
-def test_a_host_at_another_switch_is_misplaced(desk: Desk) -> None:
-    desk.probe()
-    desk.learn(h2="10.0.0.1")
-    assert desk.items("h2")["place", "h2/rail0"] is SlaStatus.BREACH
-    assert desk.items("h0")["place", "h0/rail0"] is SlaStatus.OK
-    found = desk.desk.check("h2", 60 * S, desk.now_ns, [])
+def test_a_host_at_another_switch_is_misplaced(service: Desk) -> None:
+    service.probe()
+    service.learn(h2="10.0.0.1")
+    assert service.items("h2")["place", "h2/rail0"] is SlaStatus.BREACH
+    assert service.items("h0")["place", "h0/rail0"] is SlaStatus.OK
+    found = service.service.check("h2", 60 * S, service.now_ns, [])
     assert found.status is SlaStatus.BREACH
     (item,) = [item for item in found.items if item.check == "place"]
     assert item.detail.startswith("at leaf1, the topology says leaf0")
 
 
-def test_what_was_not_measured_is_unknown(desk: Desk) -> None:
-    assert desk.verdicts() == {}
-    assert desk.items("h0")["place", "h0/rail0"] is SlaStatus.UNKNOWN
-    assert desk.items("h0")["latency", "h0/rail0 out"] is SlaStatus.UNKNOWN
-    assert desk.desk.check("h0", 60 * S, desk.now_ns, []).status is SlaStatus.UNKNOWN
+def test_what_was_not_measured_is_unknown(service: Desk) -> None:
+    assert service.verdicts() == {}
+    assert service.items("h0")["place", "h0/rail0"] is SlaStatus.UNKNOWN
+    assert service.items("h0")["latency", "h0/rail0 out"] is SlaStatus.UNKNOWN
+    assert service.service.check("h0", 60 * S, service.now_ns, []).status is SlaStatus.UNKNOWN
 
 
-def test_an_agent_that_left_and_an_incident_are_told(desk: Desk) -> None:
-    desk.probe()
-    desk.learn()
-    desk.fleet.leave("h3", 1)
-    assert desk.items("h3")["agent", "h3"] is SlaStatus.BREACH
-    found = desk.desk.check("h0", 60 * S, desk.now_ns, [("h0/rail0", "h0/rail0: flaps")])
+def test_an_agent_that_left_and_an_incident_are_told(service: Desk) -> None:
+    service.probe()
+    service.learn()
+    service.fleet.leave("h3", 1)
+    assert service.items("h3")["agent", "h3"] is SlaStatus.BREACH
+    found = service.service.check("h0", 60 * S, service.now_ns, [("h0/rail0", "h0/rail0: flaps")])
     assert (found.status, found.items[-1].detail) == (SlaStatus.BREACH, "h0/rail0: flaps")
 
 
-def test_a_pair_is_held_against_its_own_past(desk: Desk) -> None:
+def test_a_pair_is_held_against_its_own_past(service: Desk) -> None:
     for ago in range(1200, 1800, 60):
-        desk.probe(ago)
-    desk.probe(h1=SLOW)
-    rows = desk.desk.report("pair", 60 * S, desk.now_ns, {}).rows
+        service.probe(ago)
+    service.probe(h1=SLOW)
+    rows = service.service.report("pair", 60 * S, service.now_ns, {}).rows
     slower = [row for row in rows if row.status is SlaStatus.WARNING]
     assert {row.subject.partition("/")[0] for row in slower} == {"h1"}
     assert slower[0].reasons == ("p99 90 µs, usually 4 µs",)
 
 
-def test_jobs_are_judged_by_the_nics_they_use(desk: Desk) -> None:
-    desk.probe(h1=SLOW)
+def test_jobs_are_judged_by_the_nics_they_use(service: Desk) -> None:
+    service.probe(h1=SLOW)
     jobs = {
         "slow": frozenset({("h1/rail0", "h2/rail0")}),
         "fast": frozenset({("h0/rail0", "h2/rail0")}),
         "new": frozenset[tuple[str, str]](),
     }
-    rows = {row.subject: row for row in desk.desk.report("job", 60 * S, desk.now_ns, jobs).rows}
+    rows = {
+        row.subject: row for row in service.service.report("job", 60 * S, service.now_ns, jobs).rows
+    }
     assert rows["slow"].now.p99_ns == 90_000
     assert rows["fast"].now.p99_ns == 4_000
     assert rows["new"].status is SlaStatus.UNKNOWN
-    hosts = {row.subject for row in desk.desk.report("host", 60 * S, desk.now_ns, {}).rows}
+    hosts = {row.subject for row in service.service.report("host", 60 * S, service.now_ns, {}).rows}
     assert hosts == {f"{a}->{b}" for a in HOSTS for b in HOSTS if a != b}
 
 
-def test_what_cannot_be_asked_is_told(desk: Desk, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_told(service: Desk, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give one of pair, host, rail, job"):
-        desk.desk.report("leaf", S, desk.now_ns, {})
+        service.service.report("leaf", S, service.now_ns, {})
     with pytest.raises(UsageError, match="no host 'h9' has attached"):
-        desk.desk.check("h9", S, desk.now_ns, [])
+        service.service.check("h9", S, service.now_ns, [])
     with pytest.raises(ConfigError, match="cannot be read"):
-        SlaDesk(str(tmp_path / "none.toml"), desk.store, desk.fleet, desk.locating)
+        SlaService(str(tmp_path / "none.toml"), service.store, service.fleet, service.locating)

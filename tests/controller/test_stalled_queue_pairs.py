@@ -12,7 +12,7 @@ from tests.traffic.test_queue_pair_delays import end
 from tests.traffic.test_queue_pair_stalls import NOW_NS, RECEIVED, SENT
 
 from syntony.controller.incidents import Slas
-from syntony.controller.queue_pairs import QueuePairDesk
+from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import S
 from syntony.traffic.queue_pair_stalls import STALL_NS, StallsSeen
 from syntony.wire.queue_pairs import QueuePairsReport
@@ -31,7 +31,7 @@ def control(tmp_path: Path) -> Iterator[Control]:
 
 def look(bad: set[tuple[str, str]], *, credit: bool = True) -> StallsSeen:
     """What the controller finds where every host sends to every other one."""
-    desk = QueuePairDesk(lambda: NOW_NS, lambda _: None)
+    service = QueuePairService(lambda: NOW_NS, lambda _: None)
     for now_ns in (NOW_NS, NOW_NS + STALL_NS):
         pairs: dict[str, list[object]] = {host: [] for host in HOSTS}
         for number, (src, dst) in enumerate((a, b) for a in HOSTS for b in HOSTS if a != b):
@@ -43,10 +43,10 @@ def look(bad: set[tuple[str, str]], *, credit: bool = True) -> StallsSeen:
             pairs[dst].append(end(*reversed(ends), key=f"r{number}", **receiving))
         for host, figures in pairs.items():
             report = QueuePairsReport(at_ns=now_ns, queue_pairs=tuple(figures))  # type: ignore[arg-type]
-            desk.take(host, report, now_ns)
-        desk.step(now_ns)
-    assert desk.stalls is not None
-    return desk.stalls
+            service.take(host, report, now_ns)
+        service.step(now_ns)
+    assert service.stalls is not None
+    return service.stalls
 
 
 def incidents(control: Control, seen: StallsSeen) -> dict[str, list[str]]:
@@ -69,10 +69,10 @@ def incidents(control: Control, seen: StallsSeen) -> dict[str, list[str]]:
 def test_what_stalls_is_an_incident_with_its_job(
     control: Control, bad: set[tuple[str, str]], credit: bool, found: set[str]
 ) -> None:
-    told = incidents(control, look(bad, credit=credit))
-    assert set(told) == found
-    assert all(jobs == ["night"] for jobs in told.values())
-    assert control.pages() == list(told)
+    reported = incidents(control, look(bad, credit=credit))
+    assert set(reported) == found
+    assert all(jobs == ["night"] for jobs in reported.values())
+    assert control.pages() == list(reported)
     assert incidents(control, look(set())) == {}
 
 
@@ -89,7 +89,7 @@ def test_addresses_outside_the_fleet_are_left_out(control: Control) -> None:
 
 
 def test_the_desk_looks_while_nothing_is_paired() -> None:
-    desk = QueuePairDesk(lambda: NOW_NS, lambda _: None)
-    assert desk.stalls is None
-    asyncio.run(desk.pair())
-    assert desk.stalls == StallsSeen(frozenset(), ())
+    service = QueuePairService(lambda: NOW_NS, lambda _: None)
+    assert service.stalls is None
+    asyncio.run(service.pair())
+    assert service.stalls == StallsSeen(frozenset(), ())

@@ -69,18 +69,18 @@ def test_fleet_time_goes_on_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_fleet_time_survives_kills_at_any_moment(tmp_path: Path) -> None:
     """Within moments of the first timelines that an agent was told. The mean of the clocks that are
-    back, where fleet time would begin anew, is far away each time."""
+    back, where fleet time would start again, is far away each time."""
     controller = ControllerProcess(tmp_path)
     theta_ns = {"p2": 100.0, "p3": 3e9, "p4": -80e9}
-    told: dict[str, Timeline] = {}
+    reported: dict[str, Timeline] = {}
     try:
         for peers in (["p2", "p3"], ["p2"], ["p3", "p4"], ["p4"], ["p2", "p3", "p4"]):
             controller.start()
             after = solved(controller, [edge(peer, theta_ns[peer]) for peer in peers])
             controller.end(signal.SIGKILL)
             for node, line in after.items():
-                if node in told:
-                    assert abs(line.offset_ns - told[node].offset_ns) < 1_000, (node, peers)
-            told |= after
+                if node in reported:
+                    assert abs(line.offset_ns - reported[node].offset_ns) < 1_000, (node, peers)
+            reported |= after
     finally:
         controller.end(signal.SIGKILL)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficDesk
+from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficService
 from syntony.errors import StateError
 from syntony.state import ControlState
 from syntony.wire.control import Issuer
@@ -33,14 +33,14 @@ ANN = Issuer("ops ann", "ipv4:10.0.0.1:5000")
 
 
 @pytest.fixture
-def desk() -> Iterator[TrafficDesk]:
+def service() -> Iterator[TrafficService]:
     with ControlState(None) as state:
-        yield TrafficDesk(state)
+        yield TrafficService(state)
 
 
-def test_the_switch_never_goes_back_in_time(desk: TrafficDesk) -> None:
-    stop, row, _ = desk.throw(SwitchCommand(stopped=True, by="", why="test"), ANN, 1_000)
-    start, _, _ = desk.throw(SwitchCommand(stopped=False, by=""), ANN, 900)
+def test_the_switch_never_goes_back_in_time(service: TrafficService) -> None:
+    stop, row, _ = service.throw(SwitchCommand(stopped=True, by="", why="test"), ANN, 1_000)
+    start, _, _ = service.throw(SwitchCommand(stopped=False, by=""), ANN, 900)
     assert (stop.stopped, start.stopped) == (True, False)
     assert start.at_ns > stop.at_ns
     values = row.rows.to_pylist()[0]
@@ -50,7 +50,7 @@ def test_the_switch_never_goes_back_in_time(desk: TrafficDesk) -> None:
 
 
 def test_a_stop_is_carried_out_even_if_it_cannot_be_recorded(
-    desk: TrafficDesk, monkeypatch: pytest.MonkeyPatch
+    service: TrafficService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An emergency does not wait for a full disk; a start does."""
 
@@ -58,76 +58,76 @@ def test_a_stop_is_carried_out_even_if_it_cannot_be_recorded(
         raise StateError("disk full")
 
     monkeypatch.setattr(ControlState, "set_switch", full)
-    stop, _, unrecorded = desk.throw(SwitchCommand(stopped=True, by=""), ANN, 1)
-    assert desk.switch == stop
+    stop, _, unrecorded = service.throw(SwitchCommand(stopped=True, by=""), ANN, 1)
+    assert service.switch == stop
     assert unrecorded is not None
     with pytest.raises(StateError, match="disk full"):
-        desk.throw(SwitchCommand(stopped=False, by=""), ANN, 2)
-    assert desk.switch == stop
+        service.throw(SwitchCommand(stopped=False, by=""), ANN, 2)
+    assert service.switch == stop
 
 
-def test_reports_are_found_by_host_and_job(desk: TrafficDesk) -> None:
-    desk.take("h0", report("a", "b"), 10)
-    desk.take("h1", report("b"), 20)
-    found = desk.paths(ConnectionsQuery(job="b"), 30).hosts
+def test_reports_are_found_by_host_and_job(service: TrafficService) -> None:
+    service.take("h0", report("a", "b"), 10)
+    service.take("h1", report("b"), 20)
+    found = service.paths(ConnectionsQuery(job="b"), 30).hosts
     assert [(each.host, each.age_ns, len(each.report.connections)) for each in found] == [
         ("h0", 20, 1),
         ("h1", 10, 1),
     ]
-    assert [each.host for each in desk.paths(ConnectionsQuery(host="h1"), 30).hosts] == ["h1"]
-    assert [each.report.left_out for each in desk.status(30).hosts] == [2, 1]
+    assert [each.host for each in service.paths(ConnectionsQuery(host="h1"), 30).hosts] == ["h1"]
+    assert [each.report.left_out for each in service.status(30).hosts] == [2, 1]
 
 
-def test_processes_are_found_by_job(desk: TrafficDesk) -> None:
+def test_processes_are_found_by_job(service: TrafficService) -> None:
     processes = tuple(
         ProcessView(job=job, program="p", pid=1, uid=0, age_ns=0, flows=()) for job in ("a", "b")
     )
-    told = msgspec.structs.replace(report("a"), processes=processes, refused={"no-job": 2})
-    desk.take("h0", told, 10)
-    (found,) = desk.paths(ConnectionsQuery(job="b"), 30).hosts
+    reported = msgspec.structs.replace(report("a"), processes=processes, refused={"no-job": 2})
+    service.take("h0", reported, 10)
+    (found,) = service.paths(ConnectionsQuery(job="b"), 30).hosts
     assert [each.job for each in found.report.processes] == ["b"]
     assert found.report.refused == {"no-job": 2}
-    (found,) = desk.paths(ConnectionsQuery(), 30).hosts
+    (found,) = service.paths(ConnectionsQuery(), 30).hosts
     assert found.report.processes == processes
-    assert not desk.status(30).hosts[0].report.processes
+    assert not service.status(30).hosts[0].report.processes
 
 
-def test_jobs_are_known_by_the_nics_their_connections_join(desk: TrafficDesk) -> None:
+def test_jobs_are_known_by_the_nics_their_connections_join(service: TrafficService) -> None:
     subflows = tuple(
         SubflowView(path=path, state="up", rate_bps=5)
         for path in ("h0/rail0:40000 > h1/rail0:5000", "nonsense", "h0/rail1:1 > h1/rail1:2")
     )
     view = ConnectionView(job="a", connection="1", subflows=subflows)
-    desk.take("h0", PathsReport(mode="act", stopped=False, connections=(view,)), 0)
+    service.take("h0", PathsReport(mode="act", stopped=False, connections=(view,)), 0)
     ends = {("h0/rail0", "h1/rail0"), ("h0/rail1", "h1/rail1")}
-    assert desk.pairs(5) == {"a": frozenset(ends | {pair[::-1] for pair in ends})}
-    assert [(flow.pair, flow.rate_bps) for flow in desk.flows(5)] == [
+    assert service.pairs(5) == {"a": frozenset(ends | {pair[::-1] for pair in ends})}
+    assert [(flow.pair, flow.rate_bps) for flow in service.flows(5)] == [
         ("h0/rail0->h1/rail0", 5),
         ("h0/rail1->h1/rail1", 5),
     ]
 
 
-def test_a_path_that_was_left_is_the_jobs_for_a_while(desk: TrafficDesk) -> None:
+def test_a_path_that_was_left_is_the_jobs_for_a_while(service: TrafficService) -> None:
     """Failover has left a dead NIC before its incident opens."""
-    desk.take("h0", report("a"), 0)
-    desk.take("h0", report(), 5)
+    service.take("h0", report("a"), 0)
+    service.take("h0", report(), 5)
     both = frozenset({("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")})
-    assert desk.pairs(5) == {}
-    assert desk.used(USED_NS - 1) == {"a": both}
-    assert desk.used(USED_NS) == {}
+    assert service.pairs(5) == {}
+    assert service.used(USED_NS - 1) == {"a": both}
+    assert service.used(USED_NS) == {}
 
 
 def test_a_host_that_reports_no_more_is_shown_with_its_age_then_forgotten(
-    desk: TrafficDesk,
+    service: TrafficService,
 ) -> None:
-    desk.take("h0", report("a"), 0)
-    assert set(desk.pairs(STALE_NS - 1)) == {"a"}
-    assert desk.flows(STALE_NS - 1)
-    assert desk.pairs(STALE_NS) == {}
-    assert desk.flows(STALE_NS) == []
-    desk.take("h1", report("b"), FORGET_NS - 1)
-    ages = {each.host: each.age_ns for each in desk.status(FORGET_NS - 1).hosts}
+    service.take("h0", report("a"), 0)
+    assert set(service.pairs(STALE_NS - 1)) == {"a"}
+    assert service.flows(STALE_NS - 1)
+    assert service.pairs(STALE_NS) == {}
+    assert service.flows(STALE_NS) == []
+    service.take("h1", report("b"), FORGET_NS - 1)
+    ages = {each.host: each.age_ns for each in service.status(FORGET_NS - 1).hosts}
     assert ages == {"h0": FORGET_NS - 1, "h1": 0}
-    desk.take("h1", report("b"), FORGET_NS)
-    assert [each.host for each in desk.status(FORGET_NS).hosts] == ["h1"]
-    assert [each.host for each in desk.paths(ConnectionsQuery(), FORGET_NS).hosts] == ["h1"]
+    service.take("h1", report("b"), FORGET_NS)
+    assert [each.host for each in service.status(FORGET_NS).hosts] == ["h1"]
+    assert [each.host for each in service.paths(ConnectionsQuery(), FORGET_NS).hosts] == ["h1"]

@@ -71,8 +71,10 @@ class Counts(NamedTuple):
     ],
 )
 def test_pages_are_graded_by_name_and_rule(pages: list[str], expected: Counts) -> None:
-    told = [(rule, subject, 3 * S) for rule, _, subject in (page.partition(" ") for page in pages)]
-    got = graded(FAULTS, told, S, "", paused={"h1"})
+    reported = [
+        (rule, subject, 3 * S) for rule, _, subject in (page.partition(" ") for page in pages)
+    ]
+    got = graded(FAULTS, reported, S, "", paused={"h1"})
     counts = Counts(got.alone, got.among, len(got.missed), len(got.wrong), len(got.twice))
     assert counts == expected
     assert got.seconds == (2.0,) * (counts.alone + counts.among)

@@ -8,7 +8,7 @@ from collections import deque
 
 from tests.controller.judged import Control
 
-from syntony.controller.fabric_changes import ChangeDesk
+from syntony.controller.fabric_changes import FabricChangeService
 from syntony.fabric.book import SILENT, PathBook, Way
 from syntony.fabric.learn import Ask, FlowKey, Learnt, PathLearner
 from syntony.model import MS, S
@@ -96,7 +96,7 @@ class World:
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}
         self.rows: deque[tuple[int, str, list[Learnt]]] = deque()
         self.book = PathBook()
-        self.desk = ChangeDesk(self.book, None)
+        self.service = FabricChangeService(self.book, None)
         peers: dict[str, set[str]] = {name: set() for name in names}
         few = self.rng.randint(4, 5)
         for name in names:
@@ -146,18 +146,18 @@ class World:
 
     def _locate(self) -> None:
         due = [row for row in self.rows if row[0] <= self.now_ns]
-        told = [(each, nic) for row in due for nic in [row[1]] for each in row[2]]
+        reported = [(each, nic) for row in due for nic in [row[1]] for each in row[2]]
         self.rows = deque(row for row in self.rows if row[0] > self.now_ns)
-        for each, nic in sorted(told, key=lambda one: one[0].at_ns):
+        for each, nic in sorted(reported, key=lambda one: one[0].at_ns):
             way = Way(nic, f"{each.flow.dst}/rail0", each.flow.sport, each.flow.dport)
             hops = [hop or SILENT for hop in each.hops]
             if self.book.learn(way, hops, each.at_ns):
-                self.desk.take(way, self.now_ns, each.at_ns)
+                self.service.take(way, self.now_ns, each.at_ns)
             else:
-                self.desk.confirm(way, hops, each.at_ns)
+                self.service.confirm(way, hops, each.at_ns)
         before = self.control.fabric.gone if self.control.fabric is not None else {}
-        self.desk.settle(self.now_ns)
-        self.control.fabric = self.desk.standing
+        self.service.settle(self.now_ns)
+        self.control.fabric = self.service.standing
         if self.control.fabric is not None and before != self.control.fabric.gone:
             self._judge()
 

@@ -141,6 +141,6 @@ def test_seconds_without_a_probe_show_neither() -> None:
     ]  # fmt: skip
     report = darkness(still, VICTIM, *FAULT)
     assert all(claim.held for claim in darkness_claims(report, VICTIM, expected=2))
-    unasked = [msgspec.structs.replace(point, sent=0, lost=0) for point in series({})]
-    report = darkness(unasked, VICTIM, *FAULT)
+    unrequested = [msgspec.structs.replace(point, sent=0, lost=0) for point in series({})]
+    report = darkness(unrequested, VICTIM, *FAULT)
     assert not any(claim.held for claim in darkness_claims(report, VICTIM, expected=2))

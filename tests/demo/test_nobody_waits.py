@@ -58,6 +58,6 @@ LUCKY = msgspec.structs.replace(GOOD, before=phase(240, 0, None), gain=1.0, move
     ],
 )
 def test_verdicts(found: Figures, change: dict[str, Any], held: list[bool]) -> None:
-    told = claims(msgspec.structs.replace(found, **change))
-    assert [claim.held for claim in told] == held
-    assert all(claim.measured for claim in told)
+    reported = claims(msgspec.structs.replace(found, **change))
+    assert [claim.held for claim in reported] == held
+    assert all(claim.measured for claim in reported)

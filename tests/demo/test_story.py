@@ -110,7 +110,7 @@ def test_the_summary_counts_them_apart(reports: list[ActReport], status: int, ti
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Names of the acts that would be played; each reports a held claim."""
     played: list[list[str]] = []
 
@@ -122,15 +122,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return played
 
 
-def test_several_acts_are_played_in_the_order_of_the_story(told: list[list[str]]) -> None:
+def test_several_acts_are_played_in_the_order_of_the_story(reported: list[list[str]]) -> None:
     assert run(["demo", "--act", "named-cause, one-clock"]) == 0
-    assert told == [["one-clock", "named-cause"]]
+    assert reported == [["one-clock", "named-cause"]]
 
 
-def test_an_unknown_act_is_named(told: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_act_is_named(
+    reported: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["demo", "--act", "one-clock,two-clocks"]) == 2
     assert "no act 'two-clocks'" in capsys.readouterr().err
-    assert not told
+    assert not reported
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_an_unknown_act_is_named(told: list[list[str]], capsys: pytest.CaptureFi
 def test_nothing_is_fetched_unasked(
     words: list[str],
     fetched: int,
-    told: list[list[str]],
+    reported: list[list[str]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -152,5 +154,5 @@ def test_nothing_is_fetched_unasked(
     monkeypatch.setattr("syntony.lab.jobs.torch_build.fetch_torch", fetch)
     assert run(["demo", "--act", "nobody-noticed", *words]) == 0
     assert len(calls) == fetched
-    assert told == [["nobody-noticed"]], "played all the same"
+    assert reported == [["nobody-noticed"]], "played all the same"
     assert ("plain sockets take its place" in capsys.readouterr().err) == bool(fetched)

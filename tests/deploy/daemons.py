@@ -52,7 +52,7 @@ class Webhook:
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
 
-    def told(self, status: str, **labels: str) -> list[dict[str, Any]]:
+    def reported(self, status: str, **labels: str) -> list[dict[str, Any]]:
         """Alerts of this status that have these labels."""
         return [
             alert

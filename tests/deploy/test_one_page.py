@@ -20,7 +20,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
 from syntony.io.scrape import ScrapeServer
@@ -60,7 +60,7 @@ class Fleet:
         self._state = ControlState(directory)
         store: Any = type("Store", (), {"links": self})()
         settings = AlertSettings(receivers=(receiver,))
-        self._desk = AlertDesk(settings, self._state, store)
+        self._service = IncidentService(settings, self._state, store)
         self._clock = KernelClock("here")
         self._fleet_ns = self._clock.now_ns()
         self._monotonic_ns = 0
@@ -131,8 +131,8 @@ class Fleet:
         self._runs += 1
         silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
         standing = Standing(4, self.lost, (), {}, self.gone)
-        self._desk.evaluate(self._fleet_ns, silent, (), (), fabric=standing, homes=HOMES)
-        self._desk.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
+        self._service.evaluate(self._fleet_ns, silent, (), (), fabric=standing, homes=HOMES)
+        self._service.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 
 
 @pytest.fixture
@@ -219,12 +219,12 @@ def test_each_death_is_one_page_and_its_end_none(
     death(fleet, True)
     for _ in range(150):
         fleet.tick()
-    assert [each["labels"]["alertname"] for each in pages(hook)] == [page], told(hook)
+    assert [each["labels"]["alertname"] for each in pages(hook)] == [page], reported(hook)
     death(fleet, False)
     for _ in range(150):
         fleet.tick()
-    assert len(pages(hook)) == 1, told(hook)
-    assert hook.told("resolved", alertname=page), "and somebody hears that it is over"
+    assert len(pages(hook)) == 1, reported(hook)
+    assert hook.reported("resolved", alertname=page), "and somebody hears that it is over"
 
 
 @pytest.mark.slow
@@ -238,17 +238,17 @@ def test_a_dead_leaf_while_the_controller_is_dead_pages_once_for_its_ports(
     for _ in range(150):
         fleet.tick()
     names = {each["labels"]["alertname"] for each in pages(hook)}
-    assert names == {"SyntonyControllerDown", "SyntonyLinkDown"}, told(hook)
+    assert names == {"SyntonyControllerDown", "SyntonyLinkDown"}, reported(hook)
     groups = {each["groupKey"] for each in hook.notifications("SyntonyLinkDown")}
     assert len(groups) == 1, "one page for all of its ports"
 
 
 def pages(hook: Webhook) -> list[dict[str, Any]]:
-    """Alerts that somebody was told of, once each."""
-    seen = {(each["fingerprint"], each["startsAt"]): each for each in hook.told("firing")}
+    """Alerts that somebody was informed of, once each."""
+    seen = {(each["fingerprint"], each["startsAt"]): each for each in hook.reported("firing")}
     return list(seen.values())
 
 
-def told(hook: Webhook) -> list[str]:
+def reported(hook: Webhook) -> list[str]:
     return [f"{e['status']} {e['labels']['alertname']} {e['labels'].get('component')}"
             for e in hook.alerts]  # fmt: skip

@@ -12,7 +12,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 from tests.link import wait_until
 
 from syntony.controller.config import AlertSettings
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
 from syntony.io.scrape import ScrapeServer
@@ -72,8 +72,8 @@ def test_prometheus_scrapes_and_its_alert_reaches_the_receiver(
         wait_until(lambda: daemons.value(url, "syntony_link_flaps_total") == 0)
         host.flaps = 2000  # over a window of seconds, increase() sees but a part of an hour's
         labels = {"alertname": "SyntonyLinkFlapping", "component": "h9/rail0"}
-        wait_until(lambda: bool(hook.told("firing", **labels)))
-    alert = hook.told("firing", **labels)[0]
+        wait_until(lambda: bool(hook.reported("firing", **labels)))
+    alert = hook.reported("firing", **labels)[0]
     assert alert["receiver"] == "oncall"
     assert alert["labels"]["severity"] == "critical"
     assert alert["annotations"]["summary"].startswith("h9/rail0: link has flapped")
@@ -110,7 +110,7 @@ class Desk:
         self.links = Links()
         self.state = ControlState(directory)
         store: Any = type("Store", (), {"links": self.links})()
-        self.desk = AlertDesk(settings, self.state, store)
+        self.service = IncidentService(settings, self.state, store)
         self._clock = KernelClock("here")
         self.fleet_ns = self._clock.now_ns()
         self._monotonic_ns = 0
@@ -119,33 +119,33 @@ class Desk:
         self.fleet_ns += seconds * S
         self._monotonic_ns += RESEND_NS
         self.links.now_ns = self.fleet_ns
-        self.desk.evaluate(self.fleet_ns, {"h3": 0}, (), ())
-        self.desk.deliver(self._monotonic_ns, self.fleet_ns, self._clock.now_ns())
+        self.service.evaluate(self.fleet_ns, {"h3": 0}, (), ())
+        self.service.deliver(self._monotonic_ns, self.fleet_ns, self._clock.now_ns())
 
 
-def until(told: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
-    wait_until(lambda: bool(told()))
-    return told()[0]
+def until(reported: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
+    wait_until(lambda: bool(reported()))
+    return reported()[0]
 
 
 def test_an_incident_is_taken_by_the_real_alertmanager(
     tmp_path: Path, hook: Webhook, alertmanager: str
 ) -> None:
-    desk = Desk(tmp_path, alertmanager)
-    desk.links.flaps = 9
-    desk.tick()
-    desk.tick(4)  # the rule waits for what may explain it
+    service = Desk(tmp_path, alertmanager)
+    service.links.flaps = 9
+    service.tick()
+    service.tick(4)  # the rule waits for what may explain it
     labels = {"alertname": "link-flapping", "component": "h3/rail1"}
-    alert = until(lambda: hook.told("firing", **labels))
+    alert = until(lambda: hook.reported("firing", **labels))
     assert alert["receiver"] == "oncall"
     assert {"cluster": "test", "host": "h3", "nic": "rail1"}.items() <= alert["labels"].items()
     assert alert["annotations"]["summary"].endswith("flapped 9 times within the past hour")
     assert alert["annotations"]["remedy"]
     # The warning about the same flaps is explained by it: nobody hears of that one.
-    assert not hook.told("firing", alertname="link-flaps")
-    desk.links.flaps = 0
+    assert not hook.reported("firing", alertname="link-flaps")
+    service.links.flaps = 0
     for _ in range(4):
-        desk.tick(300)
-    until(lambda: hook.told("resolved", **labels))
-    assert desk.desk.notifier.refused == 0
-    desk.state.close()
+        service.tick(300)
+    until(lambda: hook.reported("resolved", **labels))
+    assert service.service.notifier.refused == 0
+    service.state.close()

@@ -22,11 +22,11 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.asked_for = folder / "asked-for"
+        self.requested_for = folder / "asked-for"
         header = folder / VERBS
         header.parent.mkdir(mode=0o755)
         header.touch()
-        self._program("apt-get", f'echo "$*" >>{self.asked_for}')
+        self._program("apt-get", f'echo "$*" >>{self.requested_for}')
 
     def _program(self, name: str, text: str) -> None:
         path = self._folder / name
@@ -67,7 +67,7 @@ def test_a_user_gets_a_package_without_the_plugin_and_one_line(machine: Machine)
     (line,) = done.stderr.splitlines()
     assert "without its NCCL net plug-in" in line
     assert "apt-get install -y libibverbs-dev" in line
-    assert not machine.asked_for.exists()
+    assert not machine.requested_for.exists()
 
 
 def test_a_user_without_a_compiler_gets_no_package_and_one_line(machine: Machine) -> None:
@@ -87,7 +87,7 @@ def test_a_complete_machine_is_told_nothing(machine: Machine) -> None:
 def test_root_installs_and_looks_again(machine: Machine, refused: str, status: int) -> None:
     """Here nothing comes of it: what is left out is said, what cannot be left out is an error."""
     done = machine.ask(refused, 0)
-    assert "libibverbs-dev" in machine.asked_for.read_text().splitlines()[-1]
+    assert "libibverbs-dev" in machine.requested_for.read_text().splitlines()[-1]
     assert done.returncode == status, done.stderr
     last = done.stderr.splitlines()[-1]
     assert ("without its NCCL" if status == 0 else "still lacks: gcc libc6-dev") in last

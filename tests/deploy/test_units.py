@@ -158,9 +158,9 @@ def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
         (command,) = settings(path.with_suffix(".service"))["ExecStart"]
         text = each.read_text().replace(command.split()[0], "/bin/true")
         (tmp_path / each.name).write_text(text)
-    asked = path.name.replace("@", "@prometheus")
+    requested = path.name.replace("@", "@prometheus")
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", asked],
+        ["systemd-analyze", "verify", "--man=no", requested],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env=os.environ | {"SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
     )  # fmt: skip

@@ -185,7 +185,7 @@ class Grade(NamedTuple):
 
 
 SURE = 0.7
-"""Confidence beyond which one name among several is told as the name."""
+"""Confidence beyond which one name among several is reported as the name."""
 
 
 def grade(case: Case, findings: list[tuple[str, float, tuple[str, ...]]]) -> Grade:

@@ -20,13 +20,13 @@ def test_changes_of_sums_are_as_good_as_all_paths() -> None:
         sent[rng.random(paths) < 0.1] = 0
         sent[rng.random(paths) < 0.02] = -1
         carrying = crossed.carrying(int(rng.integers(1, paths + 1)))
-        told = rng.integers(-1, 90, carrying.paths)
+        reported = rng.integers(-1, 90, carrying.paths)
         same = rng.random(carrying.paths) < 0.7
-        told[same] = sent[: carrying.paths][same]
-        # Beyond the first, nothing is told: what was sent there differs from nothing.
-        differs = np.append(told, np.zeros(paths - carrying.paths, np.int64)) != sent
+        reported[same] = sent[: carrying.paths][same]
+        # Beyond the first, nothing is reported: what was sent there differs from nothing.
+        differs = np.append(reported, np.zeros(paths - carrying.paths, np.int64)) != sent
         changed = np.flatnonzero(differs | (lost > 0))
-        carried = Carried(told, carrying.sums(told), carrying.crossing)
+        carried = Carried(reported, carrying.sums(reported), carrying.crossing)
         fast = ChangedTally(crossed, carried, changed, sent[changed], lost[changed])
         plain = plain_tally(crossed, sent, lost)
         every = np.arange(crossed.candidates)

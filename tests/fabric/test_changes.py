@@ -1,4 +1,4 @@
-"""The learnt fabric's changes: what is told, what is not, and what a restart remembers."""
+"""The learnt fabric's changes: what is reported, what is not, and what a restart remembers."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ def test_a_cable_that_every_way_left_is_lost_until_one_takes_it_again() -> None:
     assert fabric.wait(S) == [], "it may come back"
     assert fabric.wait(SOON_NS) == [("removed", "leaf0--spine1")]
     assert set(fabric.map.lost) == {"leaf0--spine1"}
-    told = fabric.wait(ROUND_NS)
-    assert {change for change, _ in told} == {"rerouted"}
-    assert all("leaf0" in name for _, name in told)
+    reported = fabric.wait(ROUND_NS)
+    assert {change for change, _ in reported} == {"rerouted"}
+    assert all("leaf0" in name for _, name in reported)
     fabric.dead = set()
     fabric.learn()
     assert ("added", "leaf0--spine1") in fabric.wait(SOON_NS)
@@ -149,11 +149,11 @@ def test_what_was_lost_or_moved_is_remembered_for_its_time_and_no_longer() -> No
     fabric.learn()
     fabric.wait(SOON_NS)
     lost_ns, moved_ns = fabric.map.lost["leaf1--spine1"], fabric.map.moved["h0/rail0"].at_ns
-    for told, at_ns, length_ns in (("moved", moved_ns, MOVED_NS), ("lost", lost_ns, LOST_NS)):
+    for reported, at_ns, length_ns in (("moved", moved_ns, MOVED_NS), ("lost", lost_ns, LOST_NS)):
         fabric.map.settle(at_ns + length_ns - 1)
-        assert getattr(fabric.map, told)
+        assert getattr(fabric.map, reported)
         fabric.map.settle(at_ns + length_ns)
-        assert not getattr(fabric.map, told)
+        assert not getattr(fabric.map, reported)
 
 
 def test_what_comes_back_at_once_is_not_told() -> None:
@@ -186,12 +186,12 @@ def test_a_nic_is_waited_for_while_its_old_paths_are_learnt_anew() -> None:
     fabric = Fabric()
     fabric.look()
     fabric.home["h0/rail0"] = "leaf3"
-    told = []
+    reported = []
     for way in [way for way in fabric.ways if way.src == "h0/rail0"][:56]:
         fabric.map.take(way, fabric.heard(way), fabric.now_ns)
-        told += fabric.wait(S)
-    told += fabric.wait(SOON_NS)
-    assert told == [("moved", "h0/rail0")]
+        reported += fabric.wait(S)
+    reported += fabric.wait(SOON_NS)
+    assert reported == [("moved", "h0/rail0")]
 
 
 def test_a_spine_that_dies_takes_its_cables_with_it() -> None:
@@ -199,8 +199,8 @@ def test_a_spine_that_dies_takes_its_cables_with_it() -> None:
     fabric.look()
     fabric.dead = {f"leaf{k}--spine1" for k in range(LEAVES)}
     fabric.learn()
-    told = fabric.wait(SOON_NS)
-    assert set(told) == {("removed", name) for name in {*fabric.dead, "spine1"}}
+    reported = fabric.wait(SOON_NS)
+    assert set(reported) == {("removed", name) for name in {*fabric.dead, "spine1"}}
 
 
 def test_a_spine_is_known_to_be_down_by_some_of_its_ways_and_over_a_restart() -> None:
@@ -267,9 +267,9 @@ def test_few_ways_that_left_a_spine_say_nothing_of_it(number: int) -> None:
     assert bool(fabric.map.down) is (number == 10)
 
 
-@pytest.mark.parametrize(("number", "told"), [(9, "unseen"), (10, "removed")])
+@pytest.mark.parametrize(("number", "reported"), [(9, "unseen"), (10, "removed")])
 def test_a_cable_that_few_ways_left_for_others_is_unseen_and_not_lost(
-    number: int, told: str
+    number: int, reported: str
 ) -> None:
     fabric = Fabric()
     fabric.look()
@@ -280,8 +280,8 @@ def test_a_cable_that_few_ways_left_for_others_is_unseen_and_not_lost(
     fabric.dead = {cable}
     for place, way in enumerate(crossing):
         fabric.map.take(way, fabric.heard(way) if place < number else (), fabric.now_ns + S)
-    assert (told, cable) in fabric.wait(SOON_NS + S)
-    assert (cable in fabric.map.lost) is (told == "removed")
+    assert (reported, cable) in fabric.wait(SOON_NS + S)
+    assert (cable in fabric.map.lost) is (reported == "removed")
 
 
 def test_ways_that_fell_silent_elsewhere_say_nothing_of_a_spine() -> None:
@@ -388,8 +388,8 @@ def test_ways_dealt_out_anew_are_one_change_for_two_switches() -> None:
     fabric.salt = 1
     fabric.learn()
     assert fabric.wait(SOON_NS) == []
-    told = fabric.wait(ROUND_NS)
-    assert set(told) == {
+    reported = fabric.wait(ROUND_NS)
+    assert set(reported) == {
         ("rerouted", f"leaf{a}..leaf{b}") for a in range(LEAVES) for b in range(LEAVES) if a != b
     }
 
@@ -404,9 +404,9 @@ def test_a_restart_remembers_what_is_lost_and_sees_what_moved_meanwhile() -> Non
     again.dead = fabric.dead
     again.home["h7/rail0"] = "leaf1"
     again.learn()
-    told = again.wait(LOOK_NS)
-    told += again.wait(ROUND_NS)
-    assert told == [("moved", "h7/rail0")]
+    reported = again.wait(LOOK_NS)
+    reported += again.wait(ROUND_NS)
+    assert reported == [("moved", "h7/rail0")]
     assert set(again.map.lost) == {"leaf0--spine1"}
 
 
@@ -425,9 +425,9 @@ def test_of_a_great_many_changes_only_the_number_is_told() -> None:
     for number in range(3 * MAX_TOLD):
         nic = f"n{number}/rail0"
         fabric.map.take(Way(nic, "h0/rail0", 1, 2), (nic, "leaf1"), fabric.now_ns)
-    told = fabric.wait(SOON_NS)
-    assert len(told) == MAX_TOLD + 1
-    assert told[-1] == ("added", "*")
+    reported = fabric.wait(SOON_NS)
+    assert len(reported) == MAX_TOLD + 1
+    assert reported[-1] == ("added", "*")
 
 
 @settings(max_examples=60, deadline=None)

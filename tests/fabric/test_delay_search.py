@@ -11,12 +11,12 @@ from syntony.fabric.crossed import Crossed
 from syntony.fabric.delay import DelayFinding, find_delays
 
 CANDIDATES = 12
-PRICE = np.full(CANDIDATES, math.log(CANDIDATES))
+PENALTY = np.full(CANDIDATES, math.log(CANDIDATES))
 
 
 def search(
     paths: list[list[int]], change_ns: list[float], sigma_ns: float = 100.0,
-    signs: list[list[int]] | None = None, price: np.ndarray = PRICE,
+    signs: list[list[int]] | None = None, penalty: np.ndarray = PENALTY,
 ) -> list[DelayFinding]:  # fmt: skip
     """`signs` as `paths`; quiet paths of others are added, with noise of 100 ns."""
     rng = np.random.default_rng(3)
@@ -28,7 +28,7 @@ def search(
         sign[row, : len(given)] = given
     change = np.concatenate((change_ns, np.zeros(len(quiet)))) + rng.normal(0, 100, len(rows))
     crossed = Crossed(np.array(rows, dtype=np.int32), sign, CANDIDATES)
-    return find_delays(crossed, change, np.full(len(rows), sigma_ns), price)
+    return find_delays(crossed, change, np.full(len(rows), sigma_ns), penalty)
 
 
 @pytest.mark.parametrize(("late_ns", "found"), [(1_500, False), (2_500, True), (1e6, True)])
@@ -78,16 +78,16 @@ def test_two_that_the_same_paths_cross_are_told_as_two() -> None:
     (found,) = search([[0, 1]] * 6, [9_000.0] * 6)
     assert {found.candidate, *found.alternatives} == {0, 1}
     assert found.confidence == pytest.approx(0.5, rel=0.01)
-    dearer = PRICE.copy()
+    dearer = PENALTY.copy()
     dearer[0] += 1.0
-    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, price=dearer)
+    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, penalty=dearer)
     assert (found.candidate, found.alternatives) == (1, (0,))
     assert found.confidence == pytest.approx(1 / (1 + math.exp(-1)), rel=0.01)
     dearer[0] += 4.0
-    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, price=dearer)
+    (found,) = search([[0, 1]] * 6, [9_000.0] * 6, penalty=dearer)
     assert (found.candidate, found.alternatives) == (1, ())
     dearer[:2] = math.inf
-    assert search([[0, 1]] * 6, [9_000.0] * 6, price=dearer) == []
+    assert search([[0, 1]] * 6, [9_000.0] * 6, penalty=dearer) == []
 
 
 def test_what_two_slow_ones_have_in_common_is_not_blamed() -> None:
@@ -124,7 +124,7 @@ def test_paths_that_were_not_measured_do_not_count() -> None:
     nothing = np.full(4, np.nan)
     assert (
         find_delays(
-            Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PRICE
+            Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PENALTY
         )
         == []
     )
@@ -153,6 +153,6 @@ def test_two_slow_components_on_mostly_the_same_paths_are_told_as_their_sum(
     """… and either as the other's alternative."""
     paths = [[0, 1]] * 10 + [[0]] * alone + [[1]] * alone
     late = [38_000.0] * 10 + [8_000.0] * alone + [30_000.0] * alone
-    told = search(paths, late)
-    assert {round(each.delay_ns, -3) for each in told} == found
-    assert {c for each in told for c in (each.candidate, *each.alternatives)} == {0, 1}
+    reported = search(paths, late)
+    assert {round(each.delay_ns, -3) for each in reported} == found
+    assert {c for each in reported for c in (each.candidate, *each.alternatives)} == {0, 1}

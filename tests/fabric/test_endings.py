@@ -53,11 +53,11 @@ def test_a_fault_that_goes_on_is_not_forgotten() -> None:
     for _ in range(10):
         fabric.second({"spine0->leaf1": 0.02})
         fabric.named()
-    told = 0
+    reported = 0
     for _ in range(30):
         fabric.second({"spine0->leaf1": 0.02})
-        told += fabric.named() == ["spine0->leaf1"]
-    assert told >= 28, f"{told} of 30 s"
+        reported += fabric.named() == ["spine0->leaf1"]
+    assert reported >= 28, f"{reported} of 30 s"
 
 
 def test_a_fault_that_eases_is_told_at_its_new_size() -> None:
@@ -97,8 +97,8 @@ def test_forgetting_is_as_if_nothing_had_been_counted(
         known = counts.copy()
         if second < total - keep_s:
             known[:, flows] = 0
-        for each, told in ((forgetful, counts), (ignorant, known)):
-            each.add(SecondCounts(told, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
+        for each, reported in ((forgetful, counts), (ignorant, known)):
+            each.add(SecondCounts(reported, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
     if not more:
         forgetful.forget(flows, keep_s)
     for one, other in zip(forgetful.windows(FLOWS), ignorant.windows(FLOWS), strict=True):
@@ -119,8 +119,8 @@ def test_what_is_kept_when_something_is_forgotten_leaves_the_longest_window_in_i
         known = counts.copy()
         if second < total - 15:
             known[:, flows] = 0
-        for each, told in ((forgetful, counts), (ignorant, known)):
-            each.add(SecondCounts(told, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
+        for each, reported in ((forgetful, counts), (ignorant, known)):
+            each.add(SecondCounts(reported, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
         if second > total + 260:
             one, other = (each.windows(FLOWS)[-1].counts for each in (forgetful, ignorant))
             assert np.array_equal(one, other), second

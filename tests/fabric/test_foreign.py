@@ -31,8 +31,8 @@ def located(case: Case, *, delays: bool = False) -> tuple[Finding, ...]:
 
 
 def verdict(case: Case, findings: tuple[Finding, ...]) -> tuple[str, int]:
-    told = [(each.component, each.confidence, each.alternatives) for each in findings]
-    got = grade(case, told)
+    reported = [(each.component, each.confidence, each.alternatives) for each in findings]
+    got = grade(case, reported)
     return got.verdict, got.doubled
 
 

@@ -109,11 +109,11 @@ def kinds(topology: Topology) -> dict[str, int]:
 
 
 def test_toml_json_and_dot_say_the_same_and_tiers_are_found_out() -> None:
-    told = parse_topology(TOML)
-    assert kinds(told) == {"nic": 1, "leaf": 1, "spine": 1}
-    assert told.by_address == {"10.0.0.1": "a"}
-    assert parse_topology(format_topology(told)) == told
-    assert parse_topology(DOT) == told
+    reported = parse_topology(TOML)
+    assert kinds(reported) == {"nic": 1, "leaf": 1, "spine": 1}
+    assert reported.by_address == {"10.0.0.1": "a"}
+    assert parse_topology(format_topology(reported)) == reported
+    assert parse_topology(DOT) == reported
 
 
 def test_an_address_names_its_device_however_it_is_written() -> None:
@@ -407,7 +407,7 @@ def test_neighbours_that_say_anything_are_merged_or_doubted(heard: list[Neighbou
 
 
 def test_ports_below_a_garbled_head_are_not_those_of_the_node_before() -> None:
-    """They, and the head, are told as skipped, cut at 60 characters."""
+    """They, and the head, are reported as skipped, cut at 60 characters."""
     head = 'Switch\t40 S-0000000000000002"\t\t# "MF0;leaf1:MQM8700/U1" enhanced port 0 lid 2 lmc 0'
     lines = [
         'Switch\t40 "S-0000000000000001"\t\t# "MF0;leaf0:MQM8700/U1" enhanced port 0 lid 1 lmc 0',
@@ -416,7 +416,7 @@ def test_ports_below_a_garbled_head_are_not_those_of_the_node_before() -> None:
         head,
         '[3]\t"H-0000000000000013"[1](13) \t\t# "h2 mlx5_0" lid 13 4xHDR',
     ]
-    told = parse_subnet("\n".join(lines))
-    assert {at for at, _ in told.rates} == {"leaf0"}
-    assert len(told.topology.cables) == 2
-    assert told.skipped == (f"line 4: {head[:60]!r}", f"line 5: {lines[4][:60]!r}")
+    reported = parse_subnet("\n".join(lines))
+    assert {at for at, _ in reported.rates} == {"leaf0"}
+    assert len(reported.topology.cables) == 2
+    assert reported.skipped == (f"line 4: {head[:60]!r}", f"line 5: {lines[4][:60]!r}")

@@ -130,7 +130,7 @@ def faulty(plant: Plant, kind: str) -> set[str]:
 
 
 def wrong(findings: Sequence[Finding], hurt: set[str]) -> list[str]:
-    """Names that are not to blame, unless told as one of several that cannot be told apart."""
+    """Names that are not to blame, unless told as one of several that cannot be distinguished."""
     return [
         found.component
         for found in findings

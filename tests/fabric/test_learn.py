@@ -45,7 +45,7 @@ class Routers:
         self._rng = random.Random(seed)
         self._silent = silent
         self._lost = lost
-        self.asked = 0
+        self.requested = 0
         self.truth = truth
 
     def run(self, learner: PathLearner, until_ns: int, now_ns: int = 0) -> dict[FlowKey, Learnt]:
@@ -53,7 +53,7 @@ class Routers:
         coming: list[tuple[int, Ask, str]] = []
         for at_ns in range(now_ns, until_ns, 5 * MS):
             while (ask := learner.next(at_ns)) is not None:
-                self.asked += 1
+                self.requested += 1
                 hops = self.truth(ask.flow)
                 name = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
                 if name and name not in self._silent and self._rng.random() >= self._lost:
@@ -89,9 +89,9 @@ def test_a_silent_hop_is_unknown_and_those_behind_it_are_not() -> None:
 def test_orders_keep_to_the_rate() -> None:
     routers = Routers(1)
     routers.run(PathLearner(), 1 * S)
-    assert routers.asked == 0
+    assert routers.requested == 0
     routers.run(learner(), 500 * MS)
-    assert routers.asked <= 26 + BURST
+    assert routers.requested <= 26 + BURST
 
 
 def test_a_known_path_is_asked_for_again_and_told_as_unchanged() -> None:
@@ -180,10 +180,10 @@ def test_a_router_that_answers_no_more_is_not_asked_for_ever() -> None:
     Routers(1).run(learning, 8 * S)
     quiet = Routers(1, silent=frozenset({"spine0"}))
     quiet.run(learning, 300 * S, 8 * S)
-    quiet.asked = 0
+    quiet.requested = 0
     quiet.run(learning, 420 * S, 300 * S)
     # Two rounds of twelve paths of three hops; half of them ask a silent one three times.
-    assert quiet.asked <= 2 * (12 * 3 + 6 * 2) + 20
+    assert quiet.requested <= 2 * (12 * 3 + 6 * 2) + 20
 
 
 def test_what_does_not_answer_has_not_turned() -> None:
@@ -329,10 +329,10 @@ def test_a_hop_that_died_is_noticed_by_checks_within_a_turn_of_the_hops(spines: 
                 found = ask.flow
     assert found is not None
     assert sent <= spines + 2 * CHECKS
-    asked = []
+    requested = []
     while (due := learning.next(100 * S + (spines + CHECKS) * CHECK_NS)) is not None:
-        asked.append(due.flow)
-    assert found in asked, "a path that differs is asked for whole, at once"
+        requested.append(due.flow)
+    assert found in requested, "a path that differs is asked for whole, at once"
 
 
 def test_what_a_check_confirms_or_nobody_answers_is_left_alone() -> None:
@@ -363,15 +363,15 @@ def test_spare_and_short_paths_are_not_checked_and_checks_keep_to_their_rate() -
 def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:
     """Paths that lose everything would be asked for all the time."""
     quiet = Routers(6, silent=frozenset(name for flow in FLOWS for name in truth(flow)))
-    asked = []
+    requested = []
     for doubts in (False, True):
-        learning, quiet.asked = learner(), 0
+        learning, quiet.requested = learner(), 0
         for at_s in range(60):
             if doubts:
                 learning.doubt(FLOWS, at_s * S)
             quiet.run(learning, (at_s + 1) * S, at_s * S)
-        asked.append(quiet.asked)
-    assert asked[0] == asked[1] > 0
+        requested.append(quiet.requested)
+    assert requested[0] == requested[1] > 0
 
 
 def test_a_path_is_as_old_as_its_first_question() -> None:

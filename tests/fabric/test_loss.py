@@ -89,8 +89,8 @@ def test_paths_counted_in_parts_are_the_same_as_at_once() -> None:
         for s in (slice(0, half), slice(half, None))
     ]
     whole = tally_losses(counts.crossings, counts.sent, counts.lost, SMALL.candidates)
-    price = prices(SMALL)
-    assert find_losses(merge(parts), price) == find_losses(whole, price)
+    penalty = prices(SMALL)
+    assert find_losses(merge(parts), penalty) == find_losses(whole, penalty)
 
 
 @settings(max_examples=60, deadline=None)

@@ -79,7 +79,7 @@ def test_a_path_has_its_links_and_what_is_unknown_is_a_group() -> None:
 
 def clos() -> tuple[list[Device], list[Cable]]:
     """Two pods of two leaves and an aggregation switch each, under one core, names that say
-    nothing; the NICs are told by theirs."""
+    nothing; the NICs are reported by theirs."""
     devices = [Device(name=f"h{k}/rail0") for k in range(4)]
     devices += [Device(name=name) for name in ("w0", "w1", "w2", "w3", "x0", "x1", "y")]
     cables = [Cable(a=f"h{k}/rail0", b=f"w{k}", a_port="1", b_port="1") for k in range(4)]
@@ -113,9 +113,9 @@ def test_a_topology_differs_by_what_moved_came_and_went() -> None:
     fewer = make_topology([d for d in devices if d.name != "h3/rail0"],
                           [c for c in cables if c.a != "h3/rail0"])  # fmt: skip
     for one, other, word in ((before, fewer, "removed"), (fewer, before, "added")):
-        told = [(c.change, c.what, c.name, c.detail) for c in diff(one, other)]
-        assert told[0] == (word, "device", "h3/rail0", "nic")
-        assert told[-1] == (word, "cable", "h3/rail0--w3", "ports 1 and 1")
+        reported = [(c.change, c.what, c.name, c.detail) for c in diff(one, other)]
+        assert reported[0] == (word, "device", "h3/rail0", "nic")
+        assert reported[-1] == (word, "cable", "h3/rail0--w3", "ports 1 and 1")
 
 
 A = Way("h0/rail0", "h1/rail0", 61000, 8620)
@@ -236,7 +236,7 @@ def test_candidates_are_what_is_listed_and_what_that_implies() -> None:
     assert across(f"{leaf}--spine1", ComponentKind.CABLE) == [1, 2]
     assert across(f"{leaf}->{spine}", ComponentKind.LINK) == [0, 3]
     assert across(nic, ComponentKind.NIC) == [0]
-    finite = found.price[[number[leaf, ComponentKind.LEAF],
+    finite = found.penalty[[number[leaf, ComponentKind.LEAF],
                           number[f"{leaf}->spine1", ComponentKind.LINK]]]  # fmt: skip
     assert finite[0] - finite[1] == pytest.approx(IMPLIED_PRICE), "what is told comes first"
 

@@ -26,10 +26,10 @@ ROWS: dict[str, list[float | str]] = {
 @pytest.mark.parametrize("windows", [[10, 10, 20, 20], [20, 20, 10, 10]])
 def test_stretches_of_time_are_looked_at_one_by_one_and_together(windows: list[float]) -> None:
     first, second = ([100, 200, 0], [1, 20, 0]), ([50, 0, 10], [3, 0, 0])
-    told = counts(**ROWS, window=list(windows))
-    assert told.pop("all") == ([150, 200, 10], [4, 20, 0])
-    assert told == {str(windows[0]): first, str(windows[2]): second}
-    assert list(told) == sorted(told), "in their order"
+    reported = counts(**ROWS, window=list(windows))
+    assert reported.pop("all") == ([150, 200, 10], [4, 20, 0])
+    assert reported == {str(windows[0]): first, str(windows[2]): second}
+    assert list(reported) == sorted(reported), "in their order"
 
 
 def test_labels_have_no_whole() -> None:
@@ -40,5 +40,5 @@ def test_one_stretch_is_the_whole_already() -> None:
     rows: dict[str, list[float | str]] = {
         "path_id": [0, 1, 2], "sent": [100, 200, 50], "lost": [1, 20, 3],
     }  # fmt: skip
-    told = counts(**rows, window=[10, 10, 10])
-    assert list(told.values()) == [([100, 200, 50], [1, 20, 3])]
+    reported = counts(**rows, window=[10, 10, 10])
+    assert list(reported.values()) == [([100, 200, 50], [1, 20, 3])]

@@ -90,7 +90,7 @@ def test_what_a_topology_is_checked_for() -> None:
         [device("a", "10.0.0.1", "10.0.0.1"), b],
         [Cable(a="a", b="b"), Cable(a="b", b="a", a_port="1"), Cable(a="b", b="a", b_port="1")],
     )
-    assert len(twice.cables) == 3, "ports that are not told, and equal ones of two devices"
+    assert len(twice.cables) == 3, "ports that are not reported, and equal ones of two devices"
 
 
 def test_switches_are_tiers_by_their_distance_from_the_nics() -> None:
@@ -181,8 +181,8 @@ def test_a_path_is_compared_with_the_middle_of_its_own_past() -> None:
     middle = float(np.median(past))
     assert np.isnan(found[:MIN_BASE_WINDOWS]).all()
     assert found[MIN_BASE_WINDOWS:] == [170 - middle, 171 - float(np.median([*past, 170.0]))]
-    told = observations([*past, 170.0], [90.0] * (len(past) + 1))
-    assert told[-1] == 80.0, "what is told of its base goes before"
+    reported = observations([*past, 170.0], [90.0] * (len(past) + 1))
+    assert reported[-1] == 80.0, "what is reported its base goes before"
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_column_may_have_gaps_but_nothing_else_than_numbers(
         else:
             with pytest.raises(InputError, match="not-numbers: OBS column owd_p50_ns is not of"):
                 check_observed(typed, np.arange(3))
-    told = check_observed(columns, np.arange(3)).p50_ns.tolist()
-    assert [None if value != value else value for value in told] == found  # noqa: PLR0124 - NaN
+    reported = check_observed(columns, np.arange(3)).p50_ns.tolist()
+    assert [None if value != value else value for value in reported] == found  # noqa: PLR0124 - NaN
     columns["sent"] = np.array([5, None, 5], dtype=object)
     with pytest.raises(InputError, match="missing-counts: OBS row 1"):
         check_observed(columns, np.arange(3))

@@ -51,8 +51,8 @@ def test_who_is_told(seed: int) -> None:
     trips = Trips(seed)
     assert trips.named({}, {"h3/rail0": 0.002}) == [], "now and then, every host is late"
     assert trips.named({}, {"h3/rail0": 0.05}) == [("replies", "replies of h3/rail0")]
-    (told,) = trips.named({"h3/rail0->leaf1": 0.02}, {})
-    assert told == ("nic", "h3/rail0"), "its own probes suffer too"
+    (reported,) = trips.named({"h3/rail0->leaf1": 0.02}, {})
+    assert reported == ("nic", "h3/rail0"), "its own probes suffer too"
     found = trips.named({"leaf0->spine1": 0.02}, {"h3/rail0": 0.002})
     assert found in ([("cable", "leaf0--spine1")], [("link", "leaf0->spine1")])
 
@@ -72,8 +72,8 @@ def starved(fabric: Fabric, share: float, *, heard: bool) -> None:
     rows: list[FlowCounts] = []
     arrived: dict[tuple[str, str], int] = {}
     for flow in fabric.flows:
-        asked, asks = flow.dst == "h3/rail0", flow.src == "h3/rail0"
-        broken = int(fabric.rng.binomial(PER_SECOND, share)) if asked else 0
+        requested, asks = flow.dst == "h3/rail0", flow.src == "h3/rail0"
+        broken = int(fabric.rng.binomial(PER_SECOND, share)) if requested else 0
         sent = int(fabric.rng.binomial(PER_SECOND, 1 - share)) if asks else PER_SECOND
         pair = (flow.src, flow.dst)
         arrived[pair] = arrived.get(pair, 0) + sent - (0 if heard else broken)

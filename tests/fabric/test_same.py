@@ -71,12 +71,12 @@ class PlainDelays(delay._Search):
 
 
 def plain_delays(
-    crossed: Crossed, change_ns: np.ndarray, sigma_ns: np.ndarray, price: np.ndarray, *,
-    strictness: float = delay.STRICTNESS,
+    crossed: Crossed, change_ns: np.ndarray, sigma_ns: np.ndarray, penalty: np.ndarray, *,
+    threshold: float = delay.STRICTNESS,
 ) -> list[delay.DelayFinding]:  # fmt: skip
     if np.isfinite(change_ns).sum() < delay.MIN_PATHS:
         return []
-    return PlainDelays(crossed, change_ns, sigma_ns, price + strictness).run()
+    return PlainDelays(crossed, change_ns, sigma_ns, penalty + threshold).run()
 
 
 def drawn(seed: int) -> tuple[foreign.Case, Candidates]:
@@ -110,7 +110,7 @@ def test_losses_and_delays_are_found_as_by_looking_at_all_paths() -> None:
         change_ns = np.where(rng.random(len(sent)) < 0.1, np.nan, case.change_ns)
         sigma_ns = np.full(len(sent), 100.0)
         found, expected = (
-            look(crossed, change_ns, sigma_ns, candidates.price)
+            look(crossed, change_ns, sigma_ns, candidates.penalty)
             for look in (find_delays, plain_delays)
         )
         assert found == expected, f"seed {seed}"
@@ -127,7 +127,7 @@ def test_a_clock_that_jumped_is_found_as_by_looking_at_all_paths() -> None:
         sign = np.array([(far == host) - (near == host) for near, far in ends])
         change_ns = np.random.default_rng(seed).normal(0, 200, len(sign)) + jump_ns * sign
         found, expected = (
-            look(candidates.crossed, change_ns, np.full(len(sign), 100.0), candidates.price)
+            look(candidates.crossed, change_ns, np.full(len(sign), 100.0), candidates.penalty)
             for look in (find_delays, plain_delays)
         )
         assert found == expected, f"seed {seed}"
@@ -282,7 +282,7 @@ def test_every_second_is_judged_as_if_all_had_been_counted_anew(
         rows, heard = [], defaultdict[tuple[str, str], int](int)
         for flow in flows:
             if second and rng.random() < 0.02:
-                continue  # nothing is told of it
+                continue  # nothing is reported it
             on = [bad in book.components(way) for way in (flow, reply(flow))]
             sent = 8
             lost = sum(rng.random() < (share if on[0] else 0.002) for _ in range(sent))

@@ -10,8 +10,8 @@ import pytest
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.extra_probes import separating, suspected
 from syntony.fabric.names import cable_name, link_name
-from syntony.fabric.sounding import separating, suspected
 from syntony.fabric.watch import Watch, reply
 from syntony.model.findings import Finding
 
@@ -181,9 +181,9 @@ def test_what_was_asked_for_names_the_part(case: int) -> None:
     assert broken in names
     assert len(names) > 1, "twins before"
     links = {name for flow in probed.flows for name in probed.book.components(flow) if "->" in name}
-    asked = separating(names, links, homes, planned=pairs, limit=4)
-    assert asked.pairs
-    probed.add([pair for pair in asked.pairs if pair not in pairs])
+    requested = separating(names, links, homes, planned=pairs, limit=4)
+    assert requested.pairs
+    probed.add([pair for pair in requested.pairs if pair not in pairs])
     (found, *more) = probed.run(broken, 0.5, 12)
     assert (found.component, found.twins, more) == (broken, 0, [])
 

@@ -8,7 +8,7 @@ import pytest
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
-from syntony.fabric.starved import FlowEnds, told_apart
+from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
@@ -27,25 +27,27 @@ def finding(component: str = LATE, kind: str = "nic", **changes: object) -> Find
 
 
 def window(
-    own: tuple[int, int], asked: tuple[int, int], field: int = history.LOST, name: str = "10s"
+    own: tuple[int, int], requested: tuple[int, int], field: int = history.LOST, name: str = "10s"
 ) -> Window:
     """(sent, not answered) of each of the late host's two flows, and of each towards it."""
     counts = np.zeros((history.FIELDS, len(FLOWS)), dtype=np.int64)
-    for flow, (sent, lost) in enumerate([own, own, asked, asked, (10_000, 0)]):
+    for flow, (sent, lost) in enumerate([own, own, requested, requested, (10_000, 0)]):
         counts[history.SENT, flow], counts[field, flow] = sent, lost
     return Window(name, 10, counts)
 
 
 def kind(found: Finding, seen: Window) -> str:
-    (told,) = told_apart((found,), FlowEnds.of(FLOWS), [seen])
-    assert told.component == (f"replies of {LATE}" if told.kind == "replies" else found.component)
-    assert told.alternatives == (() if told.kind == "replies" else found.alternatives)
-    return told.kind
+    (reported,) = reclassify_slow_hosts((found,), FlowEnds.of(FLOWS), [seen])
+    assert reported.component == (
+        f"replies of {LATE}" if reported.kind == "replies" else found.component
+    )
+    assert reported.alternatives == (() if reported.kind == "replies" else found.alternatives)
+    return reported.kind
 
 
 @pytest.mark.parametrize("field", [history.LOST, history.LOST_BACK, history.UNRESOLVED])
 @pytest.mark.parametrize(
-    ("own", "asked", "late"),
+    ("own", "requested", "late"),
     [
         ((1000, 0), (1000, 50), True),  # its own probes come through
         ((1000, 50), (1000, 50), False),  # they fare no better: a part that loses
@@ -58,9 +60,9 @@ def kind(found: Finding, seen: Window) -> str:
     ],
 )
 def test_who_fares_better(
-    own: tuple[int, int], asked: tuple[int, int], late: bool, field: int
+    own: tuple[int, int], requested: tuple[int, int], late: bool, field: int
 ) -> None:
-    assert (kind(finding(), window(own, asked, field)) == "replies") == late
+    assert (kind(finding(), window(own, requested, field)) == "replies") == late
 
 
 @pytest.mark.parametrize(
@@ -75,18 +77,18 @@ def test_who_fares_better(
 def test_only_what_is_at_a_hosts_edge_can_be_its_lateness(
     component: str, of: str, late: bool
 ) -> None:
-    told = told_apart(
+    reported = reclassify_slow_hosts(
         (finding(component, of),), FlowEnds.of(FLOWS), [window((1000, 0), (1000, 50))]
     )[0]
     if component == "h3":
-        assert told.component == "replies of h3"
+        assert reported.component == "replies of h3"
     else:
-        assert (told.kind == "replies") == late
+        assert (reported.kind == "replies") == late
 
 
 def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
     seen = window((1000, 0), (1000, 50))
     assert kind(finding(loss=0.0), seen) == "nic"
     assert kind(finding(window="60s"), seen) == "nic"
-    both = told_apart((finding(), finding(OTHER)), FlowEnds.of(FLOWS), [seen])
+    both = reclassify_slow_hosts((finding(), finding(OTHER)), FlowEnds.of(FLOWS), [seen])
     assert [each.kind for each in both] == ["replies", "nic"]

@@ -13,7 +13,7 @@ from syntony.fabric.steady import STEADY_NS, Steady
 CHANGE_NS, QUEUE_NS = 20_000.0, 50_000.0
 
 
-def told(
+def reported(
     some: Change | Excess | None, every: Change | Excess | None, least_ns: float, seed: int
 ) -> int:
     """Holds one against the other; how many of the known were left out."""
@@ -68,8 +68,8 @@ def live(seed: int) -> tuple[int, int]:
         counts = np.zeros((FIELDS, flows), dtype=np.int64)
         history.add(SecondCounts(counts, np.array(delays), errors))
         every = history.change(flows)
-        left_out += told(history.change(flows, CHANGE_NS), every, CHANGE_NS, seed)
-        left_out += told(history.excess(flows, QUEUE_NS), history.excess(flows), QUEUE_NS, seed)
+        left_out += reported(history.change(flows, CHANGE_NS), every, CHANGE_NS, seed)
+        left_out += reported(history.excess(flows, QUEUE_NS), history.excess(flows), QUEUE_NS, seed)
         moved += 0 if every is None else int((np.abs(every.delay_ns) > CHANGE_NS).sum())
     return left_out, moved
 

@@ -74,11 +74,11 @@ def test_two_windows_tell_of_one_fault_if_they_share_half_of_the_paths(
 def test_less_than_half_of_the_paths_is_another_fault() -> None:
     paths = [["a", "leaf0"]] * 2 + [["a", "leaf1"]] * 3 + [["b", "leaf1"]] * 9
     few = make_candidates(Listing.of(paths))
-    told = Said("leaf1", 0, 90), Said("a", 1, 50)
-    assert chosen(*told, candidates=few) == [("leaf1", 0)], "three of its five"
+    reported = Said("leaf1", 0, 90), Said("a", 1, 50)
+    assert chosen(*reported, candidates=few) == [("leaf1", 0)], "three of its five"
     paths = [["a", "leaf0"]] * 4 + paths
     more = make_candidates(Listing.of(paths))
-    assert chosen(*told, candidates=more) == [("leaf1", 0), ("a", 1)], "three of nine"
+    assert chosen(*reported, candidates=more) == [("leaf1", 0), ("a", 1)], "three of nine"
 
 
 def window(share: float, bad: str, *, name: str = "10s", overlaps: bool = False) -> WindowCounts:

@@ -28,7 +28,7 @@ from syntony.wire.failover import (
 )
 
 PATIENCE_S = 60.0
-DEAD = {"my-carrier", "my-nic", "his-nic", "path", "peer", "fabric"}
+DEAD = {"local-carrier", "local-nic", "remote-nic", "path", "peer", "fabric"}
 """Causes of leaving a path that failed: which of them is told first depends on who looks first."""
 PAIR = Path(__file__).with_name("pair.py")
 

@@ -66,15 +66,15 @@ def test_chronyd_selects_our_refclock_and_says_what_we_say(lab: LiveLab) -> None
     words = [*SYNTONY, "lab", "exec", "--lab", NAME, HOST, "--", "chronyd"]
     # It ends with the lab: what is started here is only the way into it.
     chronyd = subprocess.Popen([*words, "-d", "-x", "-u", "root", "-f", str(config)])
-    asked = ("chronyc", "-c", "-h", f"{place}/cmd")
+    requested = ("chronyc", "-c", "-h", f"{place}/cmd")
     try:
         eventually((place / "sock").exists, "chronyd listens")
         feed(lab, place / "sock")
-        eventually(lambda: ",SYNT," in inside(*asked, "sources"), "chronyd answers")
-        eventually(lambda: inside(*asked, "sources").split(",")[5] != "0", "it hears us")
-        eventually(lambda: inside(*asked, "sources").startswith("#,*,SYNT"), "selected")
+        eventually(lambda: ",SYNT," in inside(*requested, "sources"), "chronyd answers")
+        eventually(lambda: inside(*requested, "sources").split(",")[5] != "0", "it hears us")
+        eventually(lambda: inside(*requested, "sources").startswith("#,*,SYNT"), "selected")
         # refid, name, stratum, reference time, system time behind NTP time, …
-        behind_s = float(inside(*asked, "tracking").split(",")[4])
+        behind_s = float(inside(*requested, "tracking").split(",")[4])
         assert behind_s == pytest.approx(offset_s(), abs=CLOSE_S)
     finally:
         inside("sh", "-c", f"kill $(cat {place}/pid)")

@@ -1,4 +1,4 @@
-"""What a program on a host is told of fleet time, in a lab with the truth beside it."""
+"""What a program on a host is reported fleet time, in a lab with the truth beside it."""
 
 from __future__ import annotations
 

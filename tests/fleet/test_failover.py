@@ -65,8 +65,8 @@ def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(fleet: Fleet)
         fleet.lab.clear(fault.id)
         await_true(lambda: on_its_own_nics(fleet, "plain"), "back on its own way")
         job.steps()
-    told = {"detour", "return"}
-    await_true(lambda: told <= {row.action for row in fleet.log("plain")}, "both in the log")
+    reported = {"detour", "return"}
+    await_true(lambda: reported <= {row.action for row in fleet.log("plain")}, "both in the log")
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def test_nothing_of_it_needs_the_controller(fleet: Fleet) -> None:
             await_true(lambda: carried(fleet, "h0", "rail0"), "and used again")
         account = job.steps()
         assert account["longest_s"] < STALL_S
-        # What was done meanwhile is told when there is someone to tell.
+        # What was done meanwhile is reported when there is someone to tell.
         await_true(
             lambda: fleet.came_back("alone"),
             "the whole story",
@@ -174,7 +174,7 @@ def test_an_address_taken_away_and_given_back(fleet: Fleet) -> None:
 
 
 def give_back(fleet: Fleet, routes: str) -> None:
-    """The kernel drops a NIC's routes with its address; whoever gives it back gives them too."""
+    """The kernel drops a NIC's routes with its address; anyone who gives it back gives them too."""
     have = fleet.lab.run("h0", "ip", "route", "show", "table", "all", "dev", "rail1").splitlines()
     for line in routes.splitlines():
         if line not in have and "proto kernel" not in line:

@@ -41,7 +41,7 @@ def fleet() -> Iterator[Fleet]:
     yield from four_hosts(NAME)
 
 
-def told(fleet: Fleet, job: str) -> list[ProcessView]:
+def reported(fleet: Fleet, job: str) -> list[ProcessView]:
     answer = ask(fleet.target, ConnectionsQuery(job=job, host="h0"))
     return [each for host in answer.hosts for each in host.report.processes]
 
@@ -55,16 +55,16 @@ def test_a_process_tells_and_hears(fleet: Fleet, program: str, tmp_path: Path) -
         heard.open("w") as out,
         subprocess.Popen(fleet.lab.enter_argv("h0", [*SYNTONY, *words]), stdout=out),
     ):
-        await_true(lambda: bool(told(fleet, "ring")), "the process is connected")
-        (view,) = told(fleet, "ring")
+        await_true(lambda: bool(reported(fleet, "ring")), "the process is connected")
+        (view,) = reported(fleet, "ring")
         try:
             assert view.program == "job_tell"
             (flow,) = view.flows
             assert (flow.local.partition(":")[0], flow.remote.partition(":")[0]) == ends
             assert flow.outstanding == 4
-            assert not told(fleet, "another")
+            assert not reported(fleet, "another")
             await_true(
-                lambda: told(fleet, "ring")[0].flows[0].bytes_done > flow.bytes_done, "progress"
+                lambda: reported(fleet, "ring")[0].flows[0].bytes_done > flow.bytes_done, "progress"
             )
             path = " ".join(f"::ffff:{end}" for end in ends)
             fault = fleet.lab.inject("blackhole", "h2/rail0", {})
@@ -77,4 +77,4 @@ def test_a_process_tells_and_hears(fleet: Fleet, program: str, tmp_path: Path) -
             await_true(lambda: "started :: ::\n" in heard.read_text(), "the start")
         finally:
             fleet.lab.run("h0", "kill", str(view.pid))
-    await_true(lambda: not told(fleet, "ring"), "it is gone")
+    await_true(lambda: not reported(fleet, "ring"), "it is gone")

@@ -42,8 +42,8 @@ def test_a_plain_connection_goes_on_over_the_other_nic_and_returns(
         await_true(lambda: on_its_own_nics(fleet, name), "back on its own way")
         account = job.steps()
     assert account["longest_s"] < STALL_S
-    told = {"detour", "return"}
-    await_true(lambda: told <= {row.action for row in fleet.log(name)}, "both ways in the log")
+    reported = {"detour", "return"}
+    await_true(lambda: reported <= {row.action for row in fleet.log(name)}, "both ways in the log")
 
 
 def spine_of(fleet: Fleet, job: str) -> str:
@@ -65,7 +65,7 @@ def test_a_spine_that_swallows_is_passed_by(fleet: Fleet) -> None:
         account = job.steps()
     assert account["longest_s"] < STALL_S
     # Where all probed ports cross that spine, too, the whole pair of NICs is what is left.
-    why = {"fabric", "path", "my-nic", "his-nic"}
+    why = {"fabric", "path", "local-nic", "remote-nic"}
     await_true(
         lambda: any(
             row.action == "detour" and row.cause in why for row in fleet.log("plain-spine")

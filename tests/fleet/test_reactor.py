@@ -54,7 +54,7 @@ def test_a_rail_is_left_and_used_again_without_any_telemetry(fleet: Fleet, kind:
         account = job.steps()
         assert account["longest_s"] < STALL_S
         assert [daemon(fleet, f"reactor-{host}") for host in ("h0", "h2")] == reactors
-        # What was done meanwhile is told when there is someone to tell it.
+        # What was done meanwhile is reported when there is someone to tell it.
         await_true(
             lambda: fleet.came_back(kind), "the whole story", instead=lambda: fleet.log(kind)
         )
@@ -66,14 +66,14 @@ def test_a_reactor_that_is_back_tears_nothing_and_handles_the_next_fault(
 ) -> None:
     with fleet.job(kind) as job:
         await_true(lambda: fleet.both(kind), "a subflow over each rail")
-        before, told = ports(fleet), daemon(fleet, "agent-h0")
+        before, reported = ports(fleet), daemon(fleet, "agent-h0")
         assert len(before) == 2
         with without(fleet, kind, "h0"):
             await_true(lambda: not fleet.connections(kind).get("h0"), "its telemetry says so")
         await_true(lambda: fleet.both(kind), "both rails, as it sees them again")
         assert ports(fleet) == before
         assert fleet.causes(kind) == set()
-        assert daemon(fleet, "agent-h0") == told, "the other half went on"
+        assert daemon(fleet, "agent-h0") == reported, "the other half went on"
         fault = fleet.lab.inject("blackhole", "h0/rail0")
         await_true(lambda: fleet.only(kind, "rail1"), "nothing over the dead NIC, at both ends")
         fleet.lab.clear(fault.id)

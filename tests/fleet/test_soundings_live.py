@@ -54,8 +54,8 @@ def test_twins_are_told_apart_by_pairs_that_the_mesh_lacks(lab: LiveLab) -> None
 
     def sounded() -> bool:
         lines = log.read_text(encoding="utf-8").splitlines()
-        asked = [line for line in lines if "suspects to be told apart" in line]
-        return any(broken in line and twin in line and "/rail" in line for line in asked)
+        requested = [line for line in lines if "suspects to be distinguished" in line]
+        return any(broken in line and twin in line and "/rail" in line for line in requested)
 
     await_true(sounded, "further pairs asked for")
 
@@ -64,13 +64,13 @@ def test_twins_are_told_apart_by_pairs_that_the_mesh_lacks(lab: LiveLab) -> None
         return {each["subject"]: each["rule"] for each in found if each["pages"]}
 
     await_true(lambda: bool(paged()), "a page")
-    told = paged()
-    assert told == {broken: "link-loss"} or all(
+    reported = paged()
+    assert reported == {broken: "link-loss"} or all(
         # On a machine that is too slow for the answer both are named, and never the twin alone.
         broken in subject.split(OR)
-        for subject in told
-    ), told
+        for subject in reported
+    ), reported
     await_true(
         lambda: [each.component for each in ask(target, FindingsQuery()).findings] == [broken],
-        "told apart",
+        "distinguished",
     )

@@ -78,24 +78,26 @@ def main() -> None:
     parser.add_argument("--both", action="store_true")
     parser.add_argument("--drop", default="")
     parser.add_argument("--timeout-ms", type=int, default=1000)
-    asked = parser.parse_args()
-    timeout_ns = asked.timeout_ms * MS
-    if asked.both:
+    requested = parser.parse_args()
+    timeout_ns = requested.timeout_ms * MS
+    if requested.both:
         other = engine(REFLECTOR_ID, LAB_PORT, timeout_ns)
     port = free_port()
-    mine = engine(INITIATOR_ID if asked.both or asked.to else REFLECTOR_ID, port, timeout_ns)
-    if asked.both or asked.to:
-        mine.set_flows(flows_to(LAB_PORT if asked.both else asked.to))
-    if asked.drop:
-        rule = f"add rule ip t in {asked.drop} numgen random mod 3 0 drop"
+    mine = engine(
+        INITIATOR_ID if requested.both or requested.to else REFLECTOR_ID, port, timeout_ns
+    )
+    if requested.both or requested.to:
+        mine.set_flows(flows_to(LAB_PORT if requested.both else requested.to))
+    if requested.drop:
+        rule = f"add rule ip t in {requested.drop} numgen random mod 3 0 drop"
         subprocess.run(["nft", rule], check=True)
     print(port, flush=True)
     sys.stdin.readline()
     rows = [[int(row["seq"]), int(row["flags"])] for row in mine.drain()]
-    told = {"sent": mine.counters().sent, "late_ms": late.longest_ns // MS}
-    print(json.dumps({"records": rows, "counters": told}))
+    reported = {"sent": mine.counters().sent, "late_ms": late.longest_ns // MS}
+    print(json.dumps({"records": rows, "counters": reported}))
     mine.close()
-    if asked.both:
+    if requested.both:
         other.close()
 
 

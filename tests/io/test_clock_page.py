@@ -203,7 +203,7 @@ def test_the_extension_says_what_cffi_says(tmp_path: Path) -> None:
     read = reader.read
     del reader
     gc.collect()
-    assert isinstance(read(), Reading), "the mapping lives as long as whoever reads it"
+    assert isinstance(read(), Reading), "the mapping lives as long as anyone who reads it"
     with pytest.raises(TypeError):
         extension.NowReader(0, 0, int, (), None)
     with pytest.raises(TypeError):

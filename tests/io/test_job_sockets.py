@@ -67,7 +67,7 @@ def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(holder: Holder
         (holder.held, holder.inode + 1, errno.ESTALE),
         (holder.held._replace(fd=999), holder.inode, errno.EBADF),
     ):
-        with pytest.raises(OSError) as told:  # noqa: PT011 - the number is looked at
+        with pytest.raises(OSError) as reported:  # noqa: PT011 - the number is looked at
             quicken(held, inode, 80 * MS)
-        assert told.value.errno == code
+        assert reported.value.errno == code
     assert holder.us(TCP_RTO_MIN_US) == before_us

@@ -150,6 +150,6 @@ def test_driver_statistics_of_this_machine() -> None:
         NicStatistics("lo", ())
     with pytest.raises(OSError, match="No such device"):
         NicStatistics("no-such-nic", ())
-    # Only CAP_NET_ADMIN is told whether there is a module.
+    # Only CAP_NET_ADMIN is informed whether there is a module.
     with pytest.raises(OSError, match=r"not supported|not permitted"):
         module_eeprom("lo")

@@ -66,8 +66,8 @@ class Follower:
             self.events += self.engine.liveness()
 
     def alive(self, flow_id: int) -> bool | None:
-        told = [event.alive for event in self.events if event.flow_id == flow_id]
-        return told[-1] if told else None
+        reported = [event.alive for event in self.events if event.flow_id == flow_id]
+        return reported[-1] if reported else None
 
 
 def drop(rule: str) -> None:
@@ -189,11 +189,11 @@ def a_silent_pair_is_asked_at_once_and_told() -> None:
     here.watch([path(n, "127.0.0.2", 200 * MS) for n in range(4)])
     follower = Follower(here)
     follower.until(lambda: all(follower.alive(n) for n in range(4)), "alive")
-    follower.until(lambda: not any(each.doubted for each in here.watched()), "answered")
+    follower.until(lambda: not any(each.suspect for each in here.watched()), "answered")
     before = here.counters().sent
     drop("ip daddr 127.0.0.2 udp dport 8620")
     follower.until(lambda: all(each.hushed for each in here.watched()), "hushed")
-    assert all(each.doubted for each in here.watched())
+    assert all(each.suspect for each in here.watched())
     assert here.counters().sent >= before + 6
     heal()
     follower.until(lambda: not any(each.hushed for each in here.watched()), "heard again")

@@ -24,7 +24,7 @@ QUIET_S = 0.3
 
 
 @pytest.fixture
-def told() -> Iterator[tuple[ProbeEngine, int]]:
+def reported() -> Iterator[tuple[ProbeEngine, int]]:
     """An engine that offers `OWN`, and its port."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
         found.bind(("127.0.0.1", 0))
@@ -56,12 +56,14 @@ def answers(port: int, *packets: bytes) -> list[bytes]:
                 return found
 
 
-def test_a_question_is_answered_once_and_by_no_more_bytes(told: tuple[ProbeEngine, int]) -> None:
-    engine, port = told
-    asked = encode(question(), KEY)
-    (answer,) = answers(port, asked, asked)
-    assert len(answer) == len(asked) == PACKET_BYTES
-    assert answers(port, asked) == []
+def test_a_question_is_answered_once_and_by_no_more_bytes(
+    reported: tuple[ProbeEngine, int],
+) -> None:
+    engine, port = reported
+    requested = encode(question(), KEY)
+    (answer,) = answers(port, requested, requested)
+    assert len(answer) == len(requested) == PACKET_BYTES
+    assert answers(port, requested) == []
     assert engine.counters().replayed == 2
     packet = decode(answer, (KEY,))
     assert (packet.type, packet.seq, packet.epoch) == (TELL, 1, 7)
@@ -70,8 +72,8 @@ def test_a_question_is_answered_once_and_by_no_more_bytes(told: tuple[ProbeEngin
 
 
 @pytest.mark.parametrize("what", ["key", "nic", "epoch", "body", "stranger"])
-def test_no_other_question_is_answered(told: tuple[ProbeEngine, int], what: str) -> None:
-    _, port = told
+def test_no_other_question_is_answered(reported: tuple[ProbeEngine, int], what: str) -> None:
+    _, port = reported
     good = encode(question(seq=5), KEY)
     assert len(answers(port, good)) == 1
     bad = {
@@ -84,8 +86,8 @@ def test_no_other_question_is_answered(told: tuple[ProbeEngine, int], what: str)
     assert answers(port, bad[what]) == []
 
 
-def test_a_nic_without_verbs_says_so(told: tuple[ProbeEngine, int]) -> None:
-    engine, port = told
+def test_a_nic_without_verbs_says_so(reported: tuple[ProbeEngine, int]) -> None:
+    engine, port = reported
     engine.offer([])
     (answer,) = answers(port, encode(question(), KEY))
     assert answer[40:62] == bytes(22)
@@ -108,9 +110,9 @@ def test_an_answer_counts_to_its_question_only() -> None:
             engine.set_peers({2: PeerKeys(KEY)})
             engine.start()
             engine.ask([flow])
-            assert engine.told(1) == [None]
-            asked, address = peer.recvfrom(2048)
-            question_of = decode(asked, (KEY,))
+            assert engine.reported(1) == [None]
+            requested, address = peer.recvfrom(2048)
+            question_of = decode(requested, (KEY,))
             assert question_of.type == ASK
             right = Packet(
                 type=TELL, src_nic=1, dst_nic=2, flow_id=0, seq=question_of.seq,
@@ -127,13 +129,13 @@ def test_an_answer_counts_to_its_question_only() -> None:
             for wrong in (forged, stale):
                 peer.sendto(wrong, address)
             eventually(lambda: engine.counters().unsolicited == 1, "the stale answer was read")
-            assert engine.told(1) == [None]
+            assert engine.reported(1) == [None]
             peer.sendto(encode(right, KEY), address)
-            eventually(lambda: engine.told(1) != [None], "told")
+            eventually(lambda: engine.reported(1) != [None], "told")
             peer.sendto(encode(right, KEY), address)
             eventually(lambda: engine.counters().unsolicited == 2, "the second is none")
-            (told,) = engine.told(1)
-            assert told == Endpoint(2, 0, bytes(16), 0, infiniband=False)
+            (reported,) = engine.reported(1)
+            assert reported == Endpoint(2, 0, bytes(16), 0, infiniband=False)
 
 
 def test_questions_and_answers_have_no_room_for_more() -> None:

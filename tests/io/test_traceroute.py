@@ -168,12 +168,12 @@ def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) 
     quote = quotable(flow, sender.sent[0])
     start = 40 if is6(flow) else 20
     if is6(flow):
-        told = [*range(4), 6, *range(8, start + 12)]
+        reported = [*range(4), 6, *range(8, start + 12)]
         free = {4, 5, 7, *range(start + 12, len(quote))}
     else:
-        told = [4, 5, 9, *range(12, start + 8)]
-        free = set(range(start)) - {0, *told}
-    for at in told:
+        reported = [4, 5, 9, *range(12, start + 8)]
+        free = set(range(start)) - {0, *reported}
+    for at in reported:
         bits = [0x0F, 0xF0] if at == 0 and is6(flow) else [1 << rng.randrange(8)]
         for bit in bits:
             turned = bytearray(quote)

@@ -70,7 +70,7 @@ def test_the_front_end_network_is_separate(lab: LiveLab) -> None:
 def test_blackhole(lab: LiveLab, family: int) -> None:
     before_ns = time.monotonic_ns()
     fault = lab.inject("blackhole", DST)
-    assert before_ns < fault.asked_ns < fault.since_ns < time.monotonic_ns()
+    assert before_ns < fault.requested_ns < fault.since_ns < time.monotonic_ns()
     assert lab.pings(SRC, DST, family).got == 0
     assert lab.pings(SRC, SAME_LEAF, family).got == 5
     assert next(link for link in lab.status().links if link.name == DST).up

@@ -52,8 +52,8 @@ def pingpong(lab: Lab, rail: int, count: int = 100) -> tuple[int, str]:
         )  # fmt: skip
     finally:
         lab_ok(lab, "h1", "pkill -x ibv_rc_pingpong")  # the process here has no hold on it
-        told, _ = server.communicate(timeout=SERVER_S)
-    return done.returncode, f"{done.stdout}{done.stderr}h1: {told}"
+        reported, _ = server.communicate(timeout=SERVER_S)
+    return done.returncode, f"{done.stdout}{done.stderr}h1: {reported}"
 
 
 def lab_ok(lab: Lab, host: str, script: str) -> bool:

@@ -138,20 +138,20 @@ def hot(temperature_c: float, serial: str = "S1") -> Module:
 def test_a_hot_module_is_told_once_and_when_it_is_well() -> None:
     watch = ModuleWatch()
     readings = [70.0, 76.0, 74.0, 77.0, 69.0]
-    told = [watch.take(at, "eth0", hot(reading)) for at, reading in enumerate(readings)]
-    assert [len(notes) for notes in told] == [0, 1, 0, 0, 1]
-    assert "airflow" in told[1][0].remedy
-    assert told[4][0].after == "well"
+    reported = [watch.take(at, "eth0", hot(reading)) for at, reading in enumerate(readings)]
+    assert [len(notes) for notes in reported] == [0, 1, 0, 0, 1]
+    assert "airflow" in reported[1][0].remedy
+    assert reported[4][0].after == "well"
 
 
 def test_a_degrading_module_is_told_once_a_day() -> None:
-    watch, told = ModuleWatch(), []
+    watch, reported = ModuleWatch(), []
     for sample in range(4 * 36):  # 36 hours, half a degree an hour
         at_ns = sample * SPACING_NS
-        told += watch.take(at_ns, "eth0", hot(50.0 + sample / 8 + 0.2 * (sample % 3)))
-    assert {note.after for note in told} == {"degrading"}
-    assert len(told) == 2
-    assert "temperature" in told[0].detail
+        reported += watch.take(at_ns, "eth0", hot(50.0 + sample / 8 + 0.2 * (sample % 3)))
+    assert {note.after for note in reported} == {"degrading"}
+    assert len(reported) == 2
+    assert "temperature" in reported[0].detail
 
 
 def test_another_module_begins_anew() -> None:

@@ -1,4 +1,4 @@
-"""States as sysfs words them, and the changes that are told."""
+"""States as sysfs words them, and the changes that are reported."""
 
 from __future__ import annotations
 
@@ -152,26 +152,26 @@ def test_a_link_that_comes_back_with_an_unreadable_speed_is_told_without_one() -
     assert "lanes were lost" in slower.remedy
 
 
-def told(machine: PortMachine) -> PortState:
+def reported(machine: PortMachine) -> PortState:
     return machine.state
 
 
 def test_a_step_on_the_way_up_is_told_only_when_it_holds() -> None:
     """A link that goes from one step to the next, or begins one anew, is still on its way."""
     machine = PortMachine()
-    assert told(machine) is PortState.UNKNOWN
+    assert reported(machine) is PortState.UNKNOWN
     machine.take(0, PortReading(PortState.NO_PEER, None))
     steps = [PortState.TRAINING, PortState.RECOVERING, PortState.NO_SUBNET_MANAGER] * 4
     for at, state in enumerate(steps, start=1):
         assert machine.take(at * (SETTLED_NS - 1), PortReading(state, None)) is None
-        assert told(machine) is PortState.NO_PEER
+        assert reported(machine) is PortState.NO_PEER
     since_ns = len(steps) * (SETTLED_NS - 1)
     last = PortReading(steps[-1], None)
     assert machine.take(since_ns + SETTLED_NS - 1, last) is None
     change = machine.take(since_ns + SETTLED_NS, last)
     assert change is not None
     assert (change.before, change.after) == (PortState.NO_PEER, PortState.NO_SUBNET_MANAGER)
-    assert told(machine) is PortState.NO_SUBNET_MANAGER
+    assert reported(machine) is PortState.NO_SUBNET_MANAGER
     assert machine.take(since_ns + 2 * SETTLED_NS, last) is None
     assert SETTLED_NS == 3 * S
 

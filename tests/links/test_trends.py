@@ -123,7 +123,7 @@ def module(
     return Module(identity, temperature_c, 3.3, lanes, **limits)  # type: ignore[arg-type]
 
 
-def told(notes: list[LinkNote]) -> list[str]:
+def reported(notes: list[LinkNote]) -> list[str]:
     return [note.after for note in notes]
 
 
@@ -142,7 +142,7 @@ def test_a_module_is_too_hot_at_its_limit_and_well_some_degrees_below(
 ) -> None:
     watch = ModuleWatch()
     notes = [n for at, t in enumerate(readings) for n in watch.take(at, "eth0", module(t))]
-    assert told(notes) == after
+    assert reported(notes) == after
     assert all(note.losses == 0 and note.kind == "module" for note in notes)
 
 
@@ -161,20 +161,20 @@ def test_a_lane_is_too_dark_at_its_limit_and_well_a_decibel_above(
 ) -> None:
     watch = ModuleWatch()
     notes = [n for at, p in enumerate(readings) for n in watch.take(at, "eth0", module(rx_dbm=p))]
-    assert told(notes) == after
+    assert reported(notes) == after
     assert all("lane 1 " in note.detail for note in notes)
 
 
 def test_a_limit_that_cannot_be_read_any_more_neither_clears_nor_accuses() -> None:
     """The threshold page may be missing from one reading: that is not cooling down."""
     watch = ModuleWatch()
-    assert told(watch.take(0, "eth0", module(80.0))) == ["beyond limit"]
+    assert reported(watch.take(0, "eth0", module(80.0))) == ["beyond limit"]
     unknown = module(80.0, temperature_alarm_c=None, rx_alarm_dbm=None)
     assert watch.take(1, "eth0", unknown) == []
     assert watch.take(2, "eth0", module(None)) == []
     assert watch.take(3, "eth0", module(80.0)) == []
-    assert told(watch.take(4, "eth0", module(40.0))) == ["well"]
-    assert told(ModuleWatch().take(0, "eth0", unknown)) == []
+    assert reported(watch.take(4, "eth0", module(40.0))) == ["well"]
+    assert reported(ModuleWatch().take(0, "eth0", unknown)) == []
 
 
 def rising(
@@ -192,7 +192,7 @@ def test_a_limit_within_a_week_is_foreseen_and_one_beyond_is_not() -> None:
     assert FORESIGHT_H == 168
     days = 15.75 / 24
     near = rising(ModuleWatch(), 0, 16, 75 - (6 + days) * 2, 2.0)
-    assert told(near)[:1] == ["degrading"]
+    assert reported(near)[:1] == ["degrading"]
     assert near[0].detail.endswith("days")
     assert "+2.0 a day" in rising(ModuleWatch(), 0, 16, 75 - (6.5 + days) * 2, 2.0)[-1].detail
     assert rising(ModuleWatch(), 0, 16, 75 - (7.5 + days) * 2, 2.0) == []
@@ -201,32 +201,32 @@ def test_a_limit_within_a_week_is_foreseen_and_one_beyond_is_not() -> None:
 def test_a_trend_is_told_once_a_day_and_not_of_what_is_beyond_its_limit_already() -> None:
     watch = ModuleWatch()
     notes = rising(watch, 0, 28, 60.0, 5.0)
-    assert told(notes) == ["degrading"] * 2
+    assert reported(notes) == ["degrading"] * 2
     gaps = [late.at_ns - early.at_ns for early, late in pairwise(notes)]
     assert all(gap == REPEAT_NS for gap in gaps)
     hot = rising(ModuleWatch(), 0, 12, 74.9, 5.0)
-    assert told(hot) == ["beyond limit"]
+    assert reported(hot) == ["beyond limit"]
 
 
 def test_another_module_has_no_past() -> None:
     """Its trend, its limit crossed and the day's notice were its predecessor's."""
     watch = ModuleWatch()
-    assert told(rising(watch, 0, 16, 60.0, 5.0)) == ["degrading"]
+    assert reported(rising(watch, 0, 16, 60.0, 5.0)) == ["degrading"]
     notes = watch.take(17 * HOUR_NS, "eth0", module(70.0, serial="S2"))
-    assert told(notes) == ["OSFP ACME DR8 S2"]
+    assert reported(notes) == ["OSFP ACME DR8 S2"]
     assert (notes[0].before, notes[0].detail) == ("OSFP ACME DR8 S1", "another module")
     # It cools down where the old one heated: its own past decides.
     later = 17 * HOUR_NS + SPACING_NS
     for at in range(LEAST):
         assert watch.take(later + at * SPACING_NS, "eth0", module(70.0 - at, serial="S2")) == []
-    assert told(watch.take(18 * DAY_NS, "eth0", module(80.0, serial="S2"))) == ["beyond limit"]
+    assert reported(watch.take(18 * DAY_NS, "eth0", module(80.0, serial="S2"))) == ["beyond limit"]
     third = watch.take(18 * DAY_NS + 1, "eth0", module(80.0, serial="S3"))
-    assert told(third) == ["OSFP ACME DR8 S3", "beyond limit"]
+    assert reported(third) == ["OSFP ACME DR8 S3", "beyond limit"]
 
 
 def test_ports_are_apart() -> None:
     watch = ModuleWatch()
-    assert told(watch.take(0, "eth0", module(80.0))) == ["beyond limit"]
-    assert told(watch.take(0, "eth1", module(80.0, serial="S9"))) == ["beyond limit"]
-    assert told(watch.take(1, "eth1", module(40.0, serial="S10"))) == ["OSFP ACME DR8 S10"]
+    assert reported(watch.take(0, "eth0", module(80.0))) == ["beyond limit"]
+    assert reported(watch.take(0, "eth1", module(80.0, serial="S9"))) == ["beyond limit"]
+    assert reported(watch.take(1, "eth1", module(40.0, serial="S10"))) == ["OSFP ACME DR8 S10"]
     assert watch.take(2, "eth0", module(80.0)) == []

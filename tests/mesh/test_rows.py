@@ -147,8 +147,16 @@ def test_rows_are_what_one_counts_by_hand(seed: int) -> None:
         assert row["prober"] == info.src
         assert (row["sport"], row["dscp"]) == (info.flow.src_port, info.flow.dscp)
         count = expected.pop((info.flow.flow_id, int(row["ts_ns"]), way))
-        told = tuple(int(row[name]) for name in ("sent", "lost", "unresolved", "stalled", "count"))
-        assert told == (count.sent, count.lost, count.unresolved, count.stalled, len(count.delays))
+        reported = tuple(
+            int(row[name]) for name in ("sent", "lost", "unresolved", "stalled", "count")
+        )
+        assert reported == (
+            count.sent,
+            count.lost,
+            count.unresolved,
+            count.stalled,
+            len(count.delays),
+        )
         ranks = {"owd_min_ns": 0, "owd_p50_ns": 0.5, "owd_p90_ns": 0.9, "owd_p99_ns": 0.99,
                  "owd_max_ns": 1}  # fmt: skip
         assert [int(row[name]) for name in ranks] == pytest.approx(

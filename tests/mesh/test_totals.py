@@ -1,4 +1,4 @@
-"""Counters of a NIC are the sums of the rows that were told of it."""
+"""Counters of a NIC are the sums of the rows that were reported it."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def test_totals_are_sums(
         said = direction(second)
         totals.add(NICS, flow, said, said)
     every = [probe for second in seconds for probe in second]
-    found = {(nic, way): told for nic, way, told in totals.each()}
+    found = {(nic, way): reported for nic, way, reported in totals.each()}
     assert len(found) == (4 if seconds else 0)
-    for (nic, _), told in found.items():
+    for (nic, _), reported in found.items():
         mine = [probe for probe in every if NICS[probe[0]] == nic]
         delays = [probe[1] for probe in mine if probe[2]]
-        assert told.sent == sum(not probe[4] for probe in mine)
-        assert told.lost == sum(probe[3] for probe in mine)
-        assert told.unresolved == sum(probe[3] and probe[4] for probe in mine)
-        assert told.stalled == sum(probe[4] for probe in mine)
-        assert told.delay_sum_ns == sum(delays)
-        assert sum(told.delays) == len(delays)
+        assert reported.sent == sum(not probe[4] for probe in mine)
+        assert reported.lost == sum(probe[3] for probe in mine)
+        assert reported.unresolved == sum(probe[3] and probe[4] for probe in mine)
+        assert reported.stalled == sum(probe[4] for probe in mine)
+        assert reported.delay_sum_ns == sum(delays)
+        assert sum(reported.delays) == len(delays)
         for place, bound in enumerate(BOUNDS_NS):
-            assert sum(told.delays[: place + 1]) == sum(delay <= bound for delay in delays)
+            assert sum(reported.delays[: place + 1]) == sum(delay <= bound for delay in delays)
 
 
 def test_another_plan_has_other_nics() -> None:
@@ -59,7 +59,7 @@ def test_another_plan_has_other_nics() -> None:
     said = direction([(0, 5, True, False, False)])
     for nic in ("h0/rail0", "h0/rail1", "h0/rail1"):
         totals.add([nic], np.zeros(1, dtype=np.intp), said, said)
-    assert [(nic, told.sent) for nic, way, told in totals.each() if way == "out"] == [
+    assert [(nic, reported.sent) for nic, way, reported in totals.each() if way == "out"] == [
         ("h0/rail0", 1),
         ("h0/rail1", 2),
     ]

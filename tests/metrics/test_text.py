@@ -53,8 +53,8 @@ def test_the_scraper_chooses_the_format(accept: str, answer: str) -> None:
 
 def test_a_histogram_is_cumulative() -> None:
     sheet = Sheet({"host": "h0"})
-    told = Histogram([(1e-6, 2), (math.inf, 5)], 0.25)
-    sheet.put("probe_one_way_delay_seconds", told, nic="rail0", direction="out")
+    reported = Histogram([(1e-6, 2), (math.inf, 5)], 0.25)
+    sheet.put("probe_one_way_delay_seconds", reported, nic="rail0", direction="out")
     found = {
         (name, dict(labels).get("le")): value
         for (name, labels), value in samples(render(sheet, ACCEPT)[1], strict=True).items()
@@ -92,8 +92,8 @@ def test_of_several_states_one_holds() -> None:
     )
     sheet = Sheet({"host": "h0"})
     sheet.state(name, ["up", "down", "gone"], "down", label)
-    ((_, told),) = sheet.families()
-    assert [(dict(each.labels)[label], each.value) for each in told] == [
+    ((_, reported),) = sheet.families()
+    assert [(dict(each.labels)[label], each.value) for each in reported] == [
         ("up", 0.0), ("down", 1.0), ("gone", 0.0),
     ]  # fmt: skip
 

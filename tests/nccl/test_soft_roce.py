@@ -72,13 +72,13 @@ def test_no_message_is_lost_or_doubled_while_rails_fail(lab: Lab, program: Path)
             time.sleep(4)
             lab.clear()
             time.sleep(4)
-        told, said = receiver.communicate(timeout=400)
+        reported, said = receiver.communicate(timeout=400)
         _, sent = sender.communicate(timeout=60)
     finally:
         receiver.kill()
         sender.kill()
     assert (receiver.returncode, sender.returncode) == (0, 0), said + sent
-    found = json.loads(told)
+    found = json.loads(reported)
     assert (found["messages"], found["wrong"]) == (MESSAGES, 0)
     for rail in ("rxe_rail0", "rxe_rail1"):
         assert f"rail {rail} is left" in sent + said

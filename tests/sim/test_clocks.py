@@ -1,4 +1,4 @@
-"""Simulated clocks do what they are told: every number of a kind, seen from outside."""
+"""Simulated clocks do what they are reported: every number of a kind, seen from outside."""
 
 from __future__ import annotations
 

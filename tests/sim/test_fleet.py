@@ -179,13 +179,13 @@ def test_the_dead_are_not_probed_and_liars_add_to_every_stamp() -> None:
     assert fleet._edge((1, 2), EPOCH_NS, quiet) is not None
     fleet.lies = {1: lambda peer: 1_000 * peer}
     honest = probed(IDLE)
-    as_prober, as_peer = fleet._told(honest, (1, 2)), fleet._told(honest, (0, 1))
+    as_prober, as_peer = fleet._reported(honest, (1, 2)), fleet._reported(honest, (0, 1))
     assert (as_prober.fwd_tx - honest.fwd_tx == 2_000).all()
     assert (as_prober.rev_rx - honest.rev_rx == 2_000).all()
     assert (as_prober.fwd_rx == honest.fwd_rx).all()
     assert (as_peer.fwd_rx == honest.fwd_rx).all(), "to peer 0 it adds nothing"
     fleet.lies = {1: lambda _peer: 5}
-    assert (fleet._told(honest, (0, 1)).rev_tx - honest.rev_tx == 5).all()
+    assert (fleet._reported(honest, (0, 1)).rev_tx - honest.rev_tx == 5).all()
 
 
 def test_a_run_counts_what_every_clock_could_have_claimed() -> None:
@@ -214,9 +214,9 @@ def test_a_regime_is_what_its_name_says(name: str) -> None:
     there, back = ways(regime.traffic(rng()), regime.windows - 1, 0, 2)
     for setting, pattern in NAMED.items():
         if match := re.search(pattern, name):
-            (told,) = (float(group) for group in match.groups() if group)
+            (reported,) = (float(group) for group in match.groups() if group)
             found = there.load if setting == "load" else getattr(regime.kind, setting)
-            assert found == pytest.approx(told * SCALE.get(setting, 1.0)), setting
+            assert found == pytest.approx(reported * SCALE.get(setting, 1.0)), setting
         elif setting != "load":
             assert getattr(regime.kind, setting) == getattr(STEADY, setting), setting
     early, _ = ways(regime.traffic(rng()), 0, 0, 2)

@@ -14,12 +14,12 @@ from syntony.traffic.pacing import LinkQueue, Pacer, Sending
 
 
 class Orders(Pacer):
-    """Says the same each time, and remembers what it was told."""
+    """Says the same each time, and remembers what it was reported."""
 
     def __init__(self, *orders: dict[str, int]) -> None:
         super().__init__()
         self.orders = list(orders) or [{}]
-        self.told: list[tuple[int, list[float], LinkQueue]] = []
+        self.reported: list[tuple[int, list[float], LinkQueue]] = []
         self.sendings: list[Sending] = []
 
     def step(  # type: ignore[override]
@@ -31,7 +31,7 @@ class Orders(Pacer):
     ) -> dict[str, int]:
         assert set(capacities) == set(queues) == {LINK}
         self.sendings = list(sendings)
-        self.told.append((now_ns, [each.rate_bps for each in sendings], queues[LINK]))
+        self.reported.append((now_ns, [each.rate_bps for each in sendings], queues[LINK]))
         return self.orders.pop(0) if len(self.orders) > 1 else self.orders[0]
 
 
@@ -84,8 +84,8 @@ def test_an_order_holds_a_sender_back_once_it_is_in_force() -> None:
     case = Case([Sender(), Sender()], act_ns=5 * S, order_ns=100 * MS, end_ns=12 * S)
     pacer = Orders({"f0": 8_000_000, "f1": 20_000_000})
     outcome = run(case, pacer)
-    assert pacer.told[0][0] == 5 * S
-    assert [at for at, _, _ in pacer.told[:3]] == [5 * S + k * LOOK_NS for k in range(3)]
+    assert pacer.reported[0][0] == 5 * S
+    assert [at for at, _, _ in pacer.reported[:3]] == [5 * S + k * LOOK_NS for k in range(3)]
     assert outcome.changes == [(5 * S, 1.0)]
     at = (5 * S + 100 * MS) // TICK_NS
     drained = at + S // TICK_NS  # what waited goes through first
@@ -121,10 +121,10 @@ def test_a_pacer_is_told_of_rates_late_in_windows_and_with_noise(noise: float) -
     )  # fmt: skip
     pacer = Orders()
     run(case, pacer)
-    rates = np.array([rates for _, rates, _ in pacer.told])
+    rates = np.array([rates for _, rates, _ in pacer.reported])
     assert rates.mean(axis=0) == pytest.approx([16e6, 8e6], rel=0.03)
     assert rates[:, 0].std() / 16e6 == pytest.approx(noise, rel=0.35)
-    for now_ns, _, queue in pacer.told:
+    for now_ns, _, queue in pacer.reported:
         assert 400 * MS <= now_ns - queue.at_ns < 800 * MS
         assert queue.queue_ns == 0
     first, second = pacer.sendings
@@ -137,7 +137,7 @@ def test_a_pacer_is_told_of_rates_late_in_windows_and_with_noise(noise: float) -
 def test_a_pacer_is_told_of_the_queue_there_was() -> None:
     pacer = Orders()
     outcome = run(Case([Sender()] * 4, noise=0.0, end_ns=20 * S), pacer)
-    for _, _, queue in pacer.told[-8:]:
+    for _, _, queue in pacer.reported[-8:]:
         last = queue.at_ns // TICK_NS
         there = outcome.queue_ns[last - S // TICK_NS : last]
         assert queue.queue_ns == int(np.median(there))

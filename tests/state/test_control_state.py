@@ -53,8 +53,8 @@ def test_everything_survives_the_process(reopen: Open) -> None:
         assert second.mode("pacing") is None
         assert Document(second, "probe keys", KeyRing).load() == RING
         assert second.changes(0, 10) == changes
-    told = [(each.number, each.what, each.before, each.after, each.comment) for each in changes]
-    assert told == [
+    reported = [(each.number, each.what, each.before, each.after, each.comment) for each in changes]
+    assert reported == [
         (1, "failover switch", "", "stopped", "maintenance"),
         (2, "placement mode", "act", "observe", ""),
         (3, "incident 4", "", "ack", "mine"),
@@ -85,8 +85,8 @@ def test_the_audit_log_replayed_is_the_state(orders: list[tuple[str, object]]) -
             assert each.before == replayed.get(each.what, each.before)
             replayed[each.what] = each.after
         found = state.switch()
-        told = None if found is None else ("running", "stopped")[found.stopped]
-        assert told == replayed.get("failover switch")
+        reported = None if found is None else ("running", "stopped")[found.stopped]
+        assert reported == replayed.get("failover switch")
         for what in ("placement", "pacing"):
             assert state.mode(what) == replayed.get(f"{what} mode")
 
@@ -185,18 +185,18 @@ def test_an_outbox_keeps_order_and_sheds_the_oldest(reopen: Open) -> None:
 def test_a_newer_schema_is_refused_in_one_line(reopen: Open) -> None:
     with reopen() as state, state.transaction() as connection:
         connection.execute("INSERT INTO schema_migration VALUES (9999)")
-    with pytest.raises(ConfigError, match=r"has schema 9999.*start the version") as told:
+    with pytest.raises(ConfigError, match=r"has schema 9999.*start the version") as reported:
         reopen()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
 
 
 def test_a_full_disk_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
     with ControlState(tmp_path) as state:
         state.set_switch(switch(1, stopped=True), ANN, "")
         state.read("PRAGMA max_page_count = 1")  # the file may not grow: SQLITE_FULL
-        with pytest.raises(StateError, match="database or disk is full") as told:
+        with pytest.raises(StateError, match="database or disk is full") as reported:
             state.record("x" * 100_000, "", at_ns=2, issuer=ANN, comment="")
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
         assert [each.at_ns for each in state.changes(0, 9)] == [1]
     with ControlState(tmp_path) as state:
         assert state.switch() == switch(1, stopped=True)
@@ -214,12 +214,14 @@ def test_a_directory_that_may_not_be_written_is_one_line() -> None:
         if not us:
             os.seteuid(65_534)
         try:
-            with pytest.raises(ConfigError, match=r"control state .*; check state_dir$") as told:
+            with pytest.raises(
+                ConfigError, match=r"control state .*; check state_dir$"
+            ) as reported:
                 ControlState(place)
         finally:
             os.seteuid(us)
             place.chmod(0o755)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)
 
 
 def test_the_newest_changes_of_a_time_range_in_order(reopen: Open) -> None:

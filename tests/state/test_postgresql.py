@@ -119,15 +119,15 @@ def test_a_fleet_moves_from_sqlite_once(postgresql: Server, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_an_unknown_database_is_one_line_without_the_password(postgresql: Server) -> None:
     url = f"postgresql://syntony:hunter2@/none?host={postgresql.directory}"
-    with pytest.raises(ConfigError, match=r"none.*does not exist") as told:
+    with pytest.raises(ConfigError, match=r"none.*does not exist") as reported:
         ControlState(url)
-    assert "hunter2" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "hunter2" not in str(reported.value)
+    assert "\n" not in str(reported.value)
 
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "postgresql://syntony:hunter2@127.0.0.1:1/x"])
 def test_what_cannot_be_reached_is_one_line(url: str) -> None:
-    with pytest.raises((ConfigError, MissingError)) as told:
+    with pytest.raises((ConfigError, MissingError)) as reported:
         ControlState(url)
-    assert "hunter2" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "hunter2" not in str(reported.value)
+    assert "\n" not in str(reported.value)

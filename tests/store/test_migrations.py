@@ -30,8 +30,8 @@ def versions(engine: Engine) -> list[Row]:
 
 
 def test_every_change_of_the_tables_has_a_version() -> None:
-    told = repr([(t.name, [c[:2] for c in t.columns], t.order) for t in TABLES.values()])
-    assert FINGERPRINTS[MIGRATIONS[-1].version] == zlib.crc32(told.encode())
+    reported = repr([(t.name, [c[:2] for c in t.columns], t.order) for t in TABLES.values()])
+    assert FINGERPRINTS[MIGRATIONS[-1].version] == zlib.crc32(reported.encode())
     numbers = [each.version for each in MIGRATIONS]
     assert numbers == list(range(1, len(numbers) + 1))
 
@@ -78,6 +78,6 @@ def test_a_newer_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     engine.execute(f"DROP TABLE {CLOCK.name}")
     store.close()
     for _ in range(2):  # the directory is let go each time
-        with pytest.raises(StoreError, match=r"has schema 9999, .* start the version") as told:
+        with pytest.raises(StoreError, match=r"has schema 9999, .* start the version") as reported:
             open_store(str(tmp_path))
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reported.value)

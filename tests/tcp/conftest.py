@@ -31,7 +31,7 @@ class Done(NamedTuple):
     out: str
     err: str
     code: int
-    asked: int
+    requested: int
     """Connections that this host asked to be MPTCP and whose peer agreed."""
 
 
@@ -72,16 +72,16 @@ class Hosts:
 
     def finish(self, host: str, start: Callable[[], subprocess.Popen[str]]) -> Done:
         """Whatever `start` starts, to its end."""
-        before = self.asked(host)
+        before = self.requested(host)
         process = start()
         try:
             out, err = process.communicate(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-        return Done(out, err, process.returncode, self.asked(host) - before)
+        return Done(out, err, process.returncode, self.requested(host) - before)
 
-    def asked(self, host: str) -> int:
+    def requested(self, host: str) -> int:
         return self.count(host, "MPCapableSYNACKRX")
 
     def count(self, host: str, counter: str) -> int:

@@ -29,7 +29,7 @@ def ask(
     with running(hosts.start("h1", server, "serve", address, COUNT)) as port:
         done = hosts.run("h0", program, "ask", address, port, COUNT, **(environ or {}))
     assert done.code == 0, done.err
-    return done.out.strip(), done.asked
+    return done.out.strip(), done.requested
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -96,7 +96,7 @@ def test_no_mptcp_in_the_kernel(hosts: Hosts, compiled: Compile) -> None:
             done = hosts.finish("h0", lambda: hosts.start_plain("h0", *words))
     finally:
         hosts.lab.run("h0", "sysctl", "-qw", "net.mptcp.enabled=1")
-    assert (done.code, done.out.strip(), done.asked) == (0, "0 of 3 mptcp", 0)
+    assert (done.code, done.out.strip(), done.requested) == (0, "0 of 3 mptcp", 0)
     assert done.err == (
         "syntony: MPTCP is switched off here; switch it on: sysctl net.mptcp.enabled=1;"
         " the job runs on plain TCP\n"

@@ -65,7 +65,7 @@ def tcp(hosts: Hosts, compiled: Compile) -> dict[Case, Answer]:
 def interposed(hosts: Hosts, compiled: Compile) -> dict[Case, Answer]:
     done = hosts.run("h0", compiled("tcp_options"), "default", SYNTONY_TCP="all")
     assert (done.code, done.err) == (0, "")
-    assert done.asked > 100
+    assert done.requested > 100
     return answers(done.out)
 
 

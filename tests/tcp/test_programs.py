@@ -33,41 +33,41 @@ def test_python_web_server_urllib_and_curl(hosts: Hosts) -> None:
         by_curl = hosts.run("h0", "curl", "-sS", url)
         plain = hosts.lab.run("h0", "curl", "-sS", url)
     assert by_urllib.out == by_curl.out == plain == page.read_text()
-    assert (by_urllib.asked, by_curl.asked) == (1, 1)
+    assert (by_urllib.requested, by_curl.requested) == (1, 1)
 
 
 def test_asyncio_streams(hosts: Hosts) -> None:
     address = hosts.address(SERVER, 6)
     with running(hosts.start("h1", *script("asyncio_echo"), "serve", address)) as port:
         done = hosts.run("h0", *script("asyncio_echo"), "ask", address, port, "20")
-    assert (done.code, done.err, done.asked) == (0, "", 20)
+    assert (done.code, done.err, done.requested) == (0, "", 20)
 
 
 def test_threads_forks_and_children(hosts: Hosts) -> None:
     address = hosts.address(SERVER)
     with running(hosts.start("h1", *script("many"), "serve", address)) as port:
         done = hosts.run("h0", *script("many"), "everywhere", address, port, "80")
-    assert (done.code, done.err, done.asked) == (0, "", 100)
+    assert (done.code, done.err, done.requested) == (0, "", 100)
 
 
 def test_a_thousand_connections_at_once(hosts: Hosts) -> None:
     address = hosts.address(SERVER)
     with running(hosts.start("h1", *script("many"), "serve", address)) as port:
         done = hosts.run("h0", *script("many"), "ask", address, port, "1000")
-    assert (done.code, done.err, done.asked) == (0, "", 1000)
+    assert (done.code, done.err, done.requested) == (0, "", 1000)
 
 
 def test_gloo(hosts: Hosts) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     address = hosts.address("h0/rail0")
-    joined = hosts.asked("h1")
+    joined = hosts.requested("h1")
     with hosts.start("h1", *script("all_reduce"), "1", address) as other:
         done = hosts.run("h0", *script("all_reduce"), "0", address)
         said, errors = other.communicate()
     assert (done.code, done.out) == (0, "rank 0: 10 right sums\n"), done.err
     assert (other.returncode, said) == (0, "rank 1: 10 right sums\n"), errors
-    between = done.asked + hosts.asked("h1") - joined
+    between = done.requested + hosts.requested("h1") - joined
     assert between >= 2  # the store's and gloo's own
 
 
@@ -121,7 +121,7 @@ def test_mpi(hosts: Hosts, compiled: Compile) -> None:
     )  # fmt: skip
     done = hosts.run("h0", *words, program, SYNTONY_TCP="all")
     assert (done.code, done.out) == (0, "5 of 5 right\n"), done.err
-    assert done.asked >= 3  # between every two ranks
+    assert done.requested >= 3  # between every two ranks
 
 
 def test_tcp_user_timeout_keeps_its_effect(hosts: Hosts) -> None:

@@ -130,7 +130,7 @@ class Run:
         """Times the truth that the kernel says a path can carry."""
         self.refusals = 0
         """So many orders more are refused."""
-        self.told: list[tuple[int, Note]] = []
+        self.reported: list[tuple[int, Note]] = []
         rails = range(len(shapes))
         self.machine = Failover(
             Policy(mode=Mode.ACT if agent else Mode.OBSERVE),
@@ -164,7 +164,7 @@ class Run:
         self._hear(events.SubflowDown(at_ns=self.now_ns, token=TOKEN, flow=path.flow, error=110))
 
     def actions(self, kind: str) -> list[Note]:
-        return [note for _, note in self.told if note.action == kind]
+        return [note for _, note in self.reported if note.action == kind]
 
     def _tick(self) -> None:
         self.now_ns += TICK_NS
@@ -223,7 +223,7 @@ class Run:
                     if path.flow == each.flow:
                         path.backup = each.retired
             elif isinstance(each, Note):
-                self.told.append((self.now_ns, each))
+                self.reported.append((self.now_ns, each))
             elif isinstance(each, Create):
                 self._do(self.machine.handle(events.SubflowDown(
                     at_ns=self.now_ns, token=TOKEN, flow=each.flow, error=111

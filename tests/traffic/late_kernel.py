@@ -1,5 +1,5 @@
 """What Linux keeps of one MPTCP connection's local addresses (after net/mptcp/pm_userspace.c), and
-two hosts on it whose agents may be away for a while: for connections that are learnt of late."""
+two hosts on it whose agents may be away for a while: for connections that are learnt recently."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ class World:
         """(host, nic) whose packets vanish."""
         self.bad_spines: set[int | tuple[int, int]] = set()
         """Of all rails, or (rail, spine)."""
-        self.told: dict[tuple[str, int], bool] = {}
-        self.asked_ns: dict[tuple[str, int], int] = {}
+        self.reported: dict[tuple[str, int], bool] = {}
+        self.requested_ns: dict[tuple[str, int], int] = {}
         """Flows that are probed only since then."""
         self._all_ns = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -233,7 +233,7 @@ class World:
         self.do(host, host.machine.watch(flows, 0))
         for flow in flows:
             if flow.flow_id % 10 < PORTS_PER_PATH:
-                self.told[host.name, flow.flow_id] = True
+                self.reported[host.name, flow.flow_id] = True
                 host.machine.handle(self._liveness(flow.flow_id, alive=True))
 
     def _ask_more(self, host: Host, pairs: frozenset[Pair]) -> None:
@@ -242,12 +242,12 @@ class World:
             for nic, _ in pairs
             for port in range(PORTS_PER_PATH, PORTS_PER_PATH + MORE_PORTS)
         }
-        for name, flow_id in list(self.asked_ns):
+        for name, flow_id in list(self.requested_ns):
             if name == host.name and flow_id not in wanted:
-                del self.asked_ns[name, flow_id]
-                self.told.pop((name, flow_id), None)
+                del self.requested_ns[name, flow_id]
+                self.reported.pop((name, flow_id), None)
         for flow_id in wanted:
-            self.asked_ns.setdefault((host.name, flow_id), self.now_ns)
+            self.requested_ns.setdefault((host.name, flow_id), self.now_ns)
         usual = {
             100 + rail * 10 + port for rail in range(self.rails) for port in range(PORTS_PER_PATH)
         }
@@ -255,17 +255,17 @@ class World:
 
     def _probe(self) -> None:
         """Liveness with some detection time: told at one of the next looks that find it so."""
-        if not self.black and not self.bad_spines and all(self.told.values()):
+        if not self.black and not self.bad_spines and all(self.reported.values()):
             return
-        for (name, flow_id), told in list(self.told.items()):
+        for (name, flow_id), reported in list(self.reported.items()):
             alive = self._answers(name, flow_id)
-            if alive != told and self.random.random() < 0.4:
+            if alive != reported and self.random.random() < 0.4:
                 self._tell_life(name, flow_id, alive=alive)
-        for (name, flow_id), asked_ns in list(self.asked_ns.items()):
-            if (name, flow_id) not in self.told and self.now_ns >= asked_ns + FOUND_NS:
+        for (name, flow_id), requested_ns in list(self.requested_ns.items()):
+            if (name, flow_id) not in self.reported and self.now_ns >= requested_ns + FOUND_NS:
                 self._tell_life(name, flow_id, alive=self._answers(name, flow_id))
         for host in self.hosts.values():
-            mine = [flow_id for name, flow_id in self.told if name == host.name]
+            mine = [flow_id for name, flow_id in self.reported if name == host.name]
             answered = [flow_id for flow_id in mine if self._answers(host.name, flow_id)]
             host.machine.health.heard(dict.fromkeys(answered, Reply(self.now_ns)), self.now_ns)
 
@@ -276,7 +276,7 @@ class World:
         return not self.dead(FourTuple(address(name, rail), 40_000 + port, there, 8620))
 
     def _tell_life(self, name: str, flow_id: int, *, alive: bool) -> None:
-        self.told[name, flow_id] = alive
+        self.reported[name, flow_id] = alive
         self.tell(self.hosts[name], self._liveness(flow_id, alive=alive), may_be_lost=False)
 
     def _sample(self) -> None:
@@ -358,8 +358,8 @@ class World:
                 self._send(host, events.AddressWithdrawn(
                     at_ns=self.now_ns, token=7, remote_id=local_id
                 ))  # fmt: skip
-            case Watch(doubted=doubted, torn=torn):
-                self._ask_more(host, doubted | torn)
+            case Watch(suspect=suspect, partial=partial):
+                self._ask_more(host, suspect | partial)
             case _:
                 pass
 

@@ -25,7 +25,7 @@ from tests.traffic.network import (
 
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
-from syntony.agent.steering.weighing import Weighing
+from syntony.agent.steering.path_corroboration import PathCorroboration
 from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent, StallEvent
@@ -60,7 +60,7 @@ class Agent:
         self.away = False
         self.flows: dict[int, Watched] = {}
         self.rung = False
-        self.weighing = Weighing(host.machine.health, cast("FlowWatch", self))
+        self.path_corroboration = PathCorroboration(host.machine.health, cast("FlowWatch", self))
 
     # --- a LivenessSource ---
 
@@ -76,7 +76,7 @@ class Agent:
         return [
             WatchStatus(
                 flow_id=flow_id, alive=each.life, heard_ns=each.heard_ns, rtt_ns=each.rtt_ns,
-                slack_ns=0, doubted=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
+                slack_ns=0, suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
                 hushed=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
             )
             for flow_id, each in self.flows.items()
@@ -161,7 +161,7 @@ class SilentWorld(World):
         away_ns = self.now_ns - self.left_ns
         for each in self.agents[name].flows.values():
             each.awake_ns += away_ns
-        self.agents[name].weighing.was_away(self.now_ns)
+        self.agents[name].path_corroboration.was_away(self.now_ns)
         self.do(host, host.machine.handle(StallEvent(at_ns=self.now_ns, lasted_ns=away_ns)))
         self._all_ns = self.now_ns
 
@@ -189,9 +189,14 @@ class SilentWorld(World):
 
     def _turn(self, host: Host) -> None:
         agent = self.agents[host.name]
-        weighed = agent.weighing.weigh(cast("LivenessSource", agent), self.now_ns)
+        corroborated = agent.path_corroboration.corroborate(
+            cast("LivenessSource", agent), self.now_ns
+        )
         agent.rung = False
-        self.do(host, host.machine.tick(self.now_ns, back=weighed.back, presumed=weighed.presumed))
+        self.do(
+            host,
+            host.machine.tick(self.now_ns, back=corroborated.back, presumed=corroborated.presumed),
+        )
 
     def run(self, duration_ns: int) -> None:
         end_ns = self.now_ns + duration_ns

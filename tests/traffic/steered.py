@@ -95,9 +95,9 @@ class World:
             self._pipe.append(self._measure())
             mover.update(list(self.flows.values()))
             moves = mover.step(self._pipe[0], self.at_ns)
-            asked = [move.flow_id for move in moves]
-            assert len(asked) == len(set(asked)), "two moves of one flow at once"
-            assert set(asked) == mover.under_way
+            requested = [move.flow_id for move in moves]
+            assert len(requested) == len(set(requested)), "two moves of one flow at once"
+            assert set(requested) == mover.under_way
             for move in moves:
                 flow = self.flows[move.flow_id]
                 assert move.old == flow.path_id

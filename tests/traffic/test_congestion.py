@@ -44,7 +44,7 @@ def progress(acked_ms: int, waits_ms: int) -> Progress:
     ("flows", "believed"),
     [
         ((), True),  # no data on that pair: the probes alone
-        ((progress(-500, 540),), True),  # none acknowledged of late, and it waits
+        ((progress(-500, 540),), True),  # none acknowledged recently, and it waits
         ((progress(12, 34),), True),  # hardly after the last reply, and none since
         ((progress(34, 12),), False),  # it may have been under way, but the next one may come
         ((progress(36, 12),), False),  # sent after it: the path carries, the probes are in a queue
@@ -66,7 +66,7 @@ def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
     now_ns = DIED_NS + Policy().settle_ns
     assert health.pending(now_ns) == [("n0", "10.0.0.2")]
     if flows:
-        health.weigh("n0", "10.0.0.2", flows, now_ns)
+        health.corroborate("n0", "10.0.0.2", flows, now_ns)
     assert bool(health.conclude(now_ns)) is believed
     assert (health.dead("n0", "10.0.0.2") is not None) is believed
 
@@ -94,7 +94,7 @@ def test_a_nic_that_was_missing_is_added_and_a_known_one_keeps_its_state() -> No
 def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
-    health.weigh("n0", "10.0.0.2", [progress(40, 21)], now_ns)
+    health.corroborate("n0", "10.0.0.2", [progress(40, 21)], now_ns)
     due_ns = health.due_ns()
     assert due_ns is not None
     assert due_ns <= DIED_NS + RTT_NS + 20 * MS
@@ -108,7 +108,7 @@ def test_a_path_that_nobody_waits_for_is_left_all_the_same() -> None:
     while health.dead("n0", "10.0.0.2") is None:
         now_ns = health.due_ns() or now_ns
         if health.pending(now_ns):
-            health.weigh("n0", "10.0.0.2", [progress(-500, 0)], now_ns)
+            health.corroborate("n0", "10.0.0.2", [progress(-500, 0)], now_ns)
         health.conclude(now_ns)
     assert now_ns == LAST_REPLY_NS + NO_HURRY_NS
 

@@ -48,7 +48,7 @@ def test_it_is_taken_up_after_two_seconds_with_pauses_of_one() -> None:
     late = Pacer()
     assert not paced(late, MS, S)
     assert not paced(late, 0, 2 * S + 1)
-    assert not paced(late, MS, 3 * S), "a longer pause: it begins anew"
+    assert not paced(late, MS, 3 * S), "a longer pause: it starts again"
 
 
 @pytest.mark.parametrize(("age_ns", "counts"), [(5 * S, True), (5 * S + 1, False)])
@@ -182,8 +182,8 @@ def test_who_made_a_connection_that_is_older_than_the_agent_its_ports_tell(
     assert conn.accepted is accepted
     assert conn.inherited
     assert subflow is not None
-    told = events.ConnectionUp(at_ns=NOW, token=4, flow=sample.flow, accepted=accepted)
-    assert not table.established(told).inherited
+    reported = events.ConnectionUp(at_ns=NOW, token=4, flow=sample.flow, accepted=accepted)
+    assert not table.established(reported).inherited
 
 
 def test_a_standby_is_dated_to_when_its_round_trip_was_first_too_long() -> None:
@@ -215,5 +215,5 @@ def test_what_an_operator_reads_first_is_not_kept_from_him() -> None:
     quiet = []
     for _ in range(5):
         host.conn.tries("nic1", "10.1.0.2").failed(NOW, POLICY)
-        quiet.append(not host.conn.tries("nic1", "10.1.0.2").told)
+        quiet.append(not host.conn.tries("nic1", "10.1.0.2").reported)
     assert quiet == [False, False, True, False, True]

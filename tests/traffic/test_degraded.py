@@ -101,30 +101,30 @@ def test_a_degraded_connection_says_what_is_in_the_way() -> None:
     )
 
 
-def told(host: Host, now_ns: int) -> list[Note]:
-    """Of a connection that the peer joins, so that nothing is told of joins of ours."""
+def reported(host: Host, now_ns: int) -> list[Note]:
+    """Of a connection that the peer joins, so that nothing is reported joins of ours."""
     return of(host.settle(now_ns), Note)
 
 
 @pytest.mark.parametrize("short_ns", [DEGRADED_NS, 7 * S + 240 * MS])
 def test_a_connection_that_is_whole_again_says_for_how_long_it_was_not(short_ns: int) -> None:
     host = Host(accepted=True)
-    assert told(host, NOW) == []
-    (degraded,) = told(host, NOW + 5 * S)
+    assert reported(host, NOW) == []
+    (degraded,) = reported(host, NOW + 5 * S)
     assert (degraded.action, degraded.reason.since_ns) == ("degraded", NOW)
     host.add(FourTuple(here(1), 61_000, there(1), POLICY.port), "nic1")
-    (whole,) = told(host, NOW + short_ns)
+    (whole,) = reported(host, NOW + short_ns)
     assert (whole.action, whole.token, whole.job) == ("whole", 7, "train")
     assert whole.reason.evidence == f"a path on every rail again after {short_ns / 1e9:.1f} s"
     host.conn.subflows.popitem()
-    assert told(host, NOW + short_ns + MS) == [], "not degraded at once again"
+    assert reported(host, NOW + short_ns + MS) == [], "not degraded at once again"
 
 
 def test_one_that_is_whole_again_in_time_was_never_degraded() -> None:
     host = Host(accepted=True)
     assert NOW + 5 * S in host.settle(NOW).dues
-    assert told(host, NOW + 5 * S - 1) == []
+    assert reported(host, NOW + 5 * S - 1) == []
     host.add(FourTuple(here(1), 61_000, there(1), POLICY.port), "nic1")
-    assert told(host, NOW + 5 * S - 1) == []
+    assert reported(host, NOW + 5 * S - 1) == []
     host.conn.subflows.popitem()
-    assert told(host, NOW + 5 * S) == [], "from now on"
+    assert reported(host, NOW + 5 * S) == [], "from now on"

@@ -54,7 +54,7 @@ def test_carrier_loss_leaves_at_once_and_returns_after_the_hold_down(host: str, 
     lost = int(nic[-1])
     for each in "ab":
         assert rails(world, each) == [1 - lost], "both ends know over the living subflow"
-    assert causes(world) == {Cause.JOIN, Cause.MY_CARRIER, Cause.PEER}
+    assert causes(world) == {Cause.JOIN, Cause.LOCAL_CARRIER, Cause.PEER}
     world.run(3 * S)
     began_ns = world.now_ns
     world.link(host, nic, up=True)
@@ -137,11 +137,11 @@ def test_a_rail_whose_watched_ports_all_pass_a_bad_spine_is_joined_over_the_othe
         world.run(650 * MS)
         assert rails(world, "a") == rails(world, "b") == [0, 1], f"seed {seed}"
         assert len(world.living("a")) == 2, f"seed {seed}"
-        told = [each for each in notes(world, began_ns) if each.action == "create"]
+        reported = [each for each in notes(world, began_ns) if each.action == "create"]
         tried = [each for each in moves(world, began_ns) if isinstance(each, Create) and each.quiet]
-        assert 1 <= len(told) < len(tried), "several are tried at a time, of whom one is told"
-        assert {each.reason.cause for each in told} == {Cause.RETURN}, f"seed {seed}"
-        assert all("ports are still silent" in each.reason.evidence for each in told)
+        assert 1 <= len(reported) < len(tried), "several are tried at a time, of whom one is told"
+        assert {each.reason.cause for each in reported} == {Cause.RETURN}, f"seed {seed}"
+        assert all("ports are still silent" in each.reason.evidence for each in reported)
         world.run(5 * S)
         assert len(world.living("a")) == 2, f"seed {seed}: it stays"
         world.bad_spines.clear()
@@ -162,7 +162,7 @@ def test_a_dead_nic_is_not_joined_however_many_ports_are_asked() -> None:
 def test_what_comes_back_is_told_as_a_return_whoever_saw_it_go(seed: int) -> None:
     """Here nobody but the flow itself, at either end."""
     world = settled(seed)
-    world.told.clear()  # no probe is ever judged
+    world.reported.clear()  # no probe is ever judged
     world.black.add(("b", "nic0"))
     world.run(3 * S)
     assert rails(world, "a") == rails(world, "b") == [1]
@@ -201,7 +201,7 @@ def test_when_no_rail_lives_at_both_ends_it_goes_across_and_comes_back(
     world = settled(11)
     gone = ("a", f"nic{mine}"), ("b", f"nic{1 - mine}")
     if black:  # the probes are faster than the peer's word
-        for host, flow_id in world.told:
+        for host, flow_id in world.reported:
             if host == "b" and flow_id // 10 % 10 == mine:
                 world.lie(host, flow_id, alive=False)
         world.run(world.policy.settle_ns + 1 * MS)
@@ -323,7 +323,7 @@ def test_faults_never_cost_the_last_living_path_and_all_comes_back(seed: int) ->
 def test_false_news_does_no_harm(seed: int) -> None:
     world = settled(seed)
     chance = random.Random(seed)
-    ids = sorted(world.told)
+    ids = sorted(world.reported)
     for _ in range(100):
         host, flow_id = chance.choice(ids)
         if chance.random() < 0.2:
@@ -350,7 +350,7 @@ def test_noise_without_a_false_failover(minutes: int) -> None:
     world = settled(seed)
     before = len(moves(world))
     chance = random.Random(seed)
-    ids = sorted(world.told)
+    ids = sorted(world.reported)
     while world.now_ns < minutes * 60 * S:
         host, flow_id = chance.choice(ids)
         what = chance.random()

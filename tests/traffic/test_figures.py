@@ -11,24 +11,24 @@ from tests.traffic.test_plain import Host as PlainHost
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
 from syntony.traffic.connection import Attempts, Connection, State, Subflow
+from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
 from syntony.traffic.lease import Heard, may_decide
 from syntony.traffic.meter import Meter
+from syntony.traffic.pair_timeouts import PairTimeouts
 from syntony.traffic.pairs import LocalNic, PairState, Progress, Reply, WatchedFlow
-from syntony.traffic.silence import Silence
-from syntony.traffic.sounding import Sounding
 
 FLOW = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
 PAIR = ("nic0", there(0))
 
 
-@pytest.mark.parametrize(("late_ns", "told"), [(5 * S - 1, False), (5 * S, True)])
-def test_a_connection_is_degraded_after_five_seconds(late_ns: int, told: bool) -> None:
+@pytest.mark.parametrize(("late_ns", "reported"), [(5 * S - 1, False), (5 * S, True)])
+def test_a_connection_is_degraded_after_five_seconds(late_ns: int, reported: bool) -> None:
     host = Host()
     host.settle(NOW)
     notes = [each.action for each in of(host.settle(NOW + late_ns), Note)]
-    assert ("degraded" in notes) is told
+    assert ("degraded" in notes) is reported
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def believed_until(flow: Progress | None, *, presumed: bool = False) -> int:
         host.health.liveness(life(flow_id, NOW, alive=False))
     if presumed:
         host.health.presume({PAIR: NOW}, NOW)
-    host.health.weigh(*PAIR, [flow] if flow else [], NOW + 100 * MS)
+    host.health.corroborate(*PAIR, [flow] if flow else [], NOW + 100 * MS)
     return max(0, host.health._pairs[PAIR].carries_until_ns - NOW)
 
 
@@ -96,8 +96,8 @@ def test_a_path_that_nobody_waits_for_is_kept_for_a_quarter_of_a_second() -> Non
     host = Host()
     for flow_id in (0, 1):
         host.health.liveness(life(flow_id, NOW, alive=False))
-    host.health.weigh(*PAIR, [], NOW + 245 * MS)
-    host.health.weigh(*PAIR, [], NOW + 400 * MS)
+    host.health.corroborate(*PAIR, [], NOW + 245 * MS)
+    host.health.corroborate(*PAIR, [], NOW + 400 * MS)
     assert host.health._pairs[PAIR].carries_until_ns == NOW + 250 * MS
 
 
@@ -113,7 +113,7 @@ def test_each_death_that_healed_at_once_gives_40_ms_for_ten_seconds(
         for flow_id in (0, 1):
             host.health.liveness(life(flow_id, NOW, alive=False))
         host.health.liveness(life(0, NOW, alive=True))
-    assert host.health.patience_ns(PAIR, NOW + after_ns) == more_ms * MS
+    assert host.health.timeout_ns(PAIR, NOW + after_ns) == more_ms * MS
 
 
 @pytest.mark.parametrize(("dead_ns", "brief"), [(500 * MS - 1, 1), (500 * MS, 0)])
@@ -134,8 +134,8 @@ def test_after_a_stall_of_ours_deaths_wait_and_not_for_ever() -> None:
     assert found.due_ns() == NOW + 6 * MS
     found.stall(StallEvent(at_ns=NOW, lasted_ns=S))
     assert found.due_ns() == NOW + 25 * MS
-    assert found.patience_ns(PAIR, NOW) == 25 * MS
-    assert found.patience_ns(PAIR, NOW + S) == 0
+    assert found.timeout_ns(PAIR, NOW) == 25 * MS
+    assert found.timeout_ns(PAIR, NOW + S) == 0
     found.stall(StallEvent(at_ns=NOW + 10 * S, lasted_ns=S))
     assert found.due_ns() == NOW + 106 * MS, "four graces more"
 
@@ -203,34 +203,34 @@ def test_a_window_is_400_ms_and_four_are_kept(gap_ms: int, windows: int) -> None
 
 
 def test_of_several_pairs_the_first_due_counts() -> None:
-    sounding = Sounding()
-    assert sounding.due_ns() is None
+    extra_ports = ExtraPortProbing()
+    assert extra_ports.due_ns() is None
     for late_ms in (0, 100):
-        assert sounding.begin(("n", str(late_ms)), NOW + late_ms * MS)
-    assert sounding.due_ns() == NOW + 250 * MS
-    assert sounding.end(NOW + 250 * MS, lambda _: True)
-    assert sounding.due_ns() == NOW + 350 * MS, "before the torn one"
+        assert extra_ports.begin(("n", str(late_ms)), NOW + late_ms * MS)
+    assert extra_ports.due_ns() == NOW + 250 * MS
+    assert extra_ports.end(NOW + 250 * MS, lambda _: True)
+    assert extra_ports.due_ns() == NOW + 350 * MS, "before the torn one"
 
 
 def test_extra_ports_are_asked_for_a_quarter_of_a_second_once_a_second() -> None:
-    sounding = Sounding()
+    extra_ports = ExtraPortProbing()
     pairs = [("n", str(k)) for k in range(6)]
-    assert [sounding.begin(pair, NOW) for pair in pairs] == [True] * 4 + [False] * 2
-    assert sounding.due_ns() == NOW + 250 * MS
-    assert sounding.end(NOW + 250 * MS, lambda pair: pair == pairs[0])
-    assert sounding.torn == {pairs[0]}
-    assert sounding.due_ns() == NOW + 1_250 * MS
-    assert not sounding.begin(pairs[1], NOW + S - 1)
-    assert sounding.begin(pairs[1], NOW + S)
-    assert not sounding.begin(pairs[0], NOW + S), "torn: it is asked already"
+    assert [extra_ports.begin(pair, NOW) for pair in pairs] == [True] * 4 + [False] * 2
+    assert extra_ports.due_ns() == NOW + 250 * MS
+    assert extra_ports.end(NOW + 250 * MS, lambda pair: pair == pairs[0])
+    assert extra_ports.partial == {pairs[0]}
+    assert extra_ports.due_ns() == NOW + 1_250 * MS
+    assert not extra_ports.begin(pairs[1], NOW + S - 1)
+    assert extra_ports.begin(pairs[1], NOW + S)
+    assert not extra_ports.begin(pairs[0], NOW + S), "torn: it is asked already"
 
 
 @pytest.mark.parametrize(
-    ("waits_ms", "rtt_ms", "asked"),
+    ("waits_ms", "rtt_ms", "requested"),
     [(29, 1, False), (30, 1, True), (39, 20, False), (40, 20, True)],
 )
 def test_data_that_wait_30_ms_and_two_round_trips_are_asked_about(
-    waits_ms: int, rtt_ms: int, asked: bool
+    waits_ms: int, rtt_ms: int, requested: bool
 ) -> None:
     found = machine()
     found.tick(NOW + 50 * MS)
@@ -241,7 +241,7 @@ def test_data_that_wait_30_ms_and_two_round_trips_are_asked_about(
         news = sample(NOW + (60 + ms) * MS, 9, **began)
         out = found.handle(FlowSample(**{**{f: getattr(news, f) for f in news.__struct_fields__},
                                          "flow": flow}))  # fmt: skip
-    assert any(isinstance(each, Watch) and each.doubted for each in out) is asked
+    assert any(isinstance(each, Watch) and each.suspect for each in out) is requested
 
 
 def test_what_is_not_listed_for_three_seconds_is_over() -> None:
@@ -252,17 +252,17 @@ def test_what_is_not_listed_for_three_seconds_is_over() -> None:
 
 
 def test_patience_is_45_ms_at_first_and_between_25_and_200() -> None:
-    silence = Silence()
-    assert silence.patience_ns(PAIR, NOW) == 45 * MS
-    assert silence.patience_ns(PAIR, NOW + 3_600 * S) == 25 * MS
+    silence = PairTimeouts()
+    assert silence.timeout_ns(PAIR, NOW) == 45 * MS
+    assert silence.timeout_ns(PAIR, NOW + 3_600 * S) == 25 * MS
     silence.late(50 * MS, NOW)
-    assert silence.patience_ns(PAIR, NOW) == (25 + 50 + 4 * 20) * MS
+    assert silence.timeout_ns(PAIR, NOW) == (25 + 50 + 4 * 20) * MS
     silence.late(900 * MS, NOW)
-    assert silence.patience_ns(PAIR, NOW) == 200 * MS
-    calm = Silence()
+    assert silence.timeout_ns(PAIR, NOW) == 200 * MS
+    calm = PairTimeouts()
     calm.late(30 * MS, NOW)
-    assert calm.patience_ns(PAIR, NOW) == 55 * MS
-    assert calm.patience_ns(PAIR, NOW + 4 * S) == max(25 + 15, 45 * 0.5 ** (4 / 16)) * MS
+    assert calm.timeout_ns(PAIR, NOW) == 55 * MS
+    assert calm.timeout_ns(PAIR, NOW + 4 * S) == max(25 + 15, 45 * 0.5 ** (4 / 16)) * MS
 
 
 def test_a_nic_that_comes_up_without_a_change_of_its_addresses_is_news_all_the_same() -> None:

@@ -45,7 +45,7 @@ def shake(world: World, rng: random.Random) -> None:
 
 
 def delivers(world: World, within_ns: int) -> bool:
-    """Whether anything has got through of late."""
+    """Whether anything has got through recently."""
     alive = [world.hosts["a"].subflows[flow] for flow in world.living("a")]
     return any(at_ns > world.now_ns - within_ns for at_ns in alive)
 

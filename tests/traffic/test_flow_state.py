@@ -11,8 +11,8 @@ from syntony.traffic.connection import (
     LOSSY_BACKOFF,
     LOSSY_NS,
     LOSSY_SILENT_NS,
+    PARTIAL_LATE_NS,
     TAKEN,
-    TORN_LATE_NS,
     UNREPEATED,
     Attempts,
     Connection,
@@ -92,9 +92,9 @@ def test_of_a_flow_that_loses_all_the_time_two_timers_have_to_fire(
 @pytest.mark.parametrize(("late_ns", "stalled"), [(0, True), (1, False)])
 def test_who_went_with_the_probes_is_not_asked_for_more(late_ns: int, stalled: bool) -> None:
     # The flow was last acknowledged at 1 s, a round trip of 1 ms and 50 ms after the probes.
-    torn_ns = S - TORN_LATE_NS - MS - late_ns
+    partial_ns = S - PARTIAL_LATE_NS - MS - late_ns
     now = sample(S + PATIENCE_NS, 200, retransmits=2, last_ack_ns=PATIENCE_NS)
-    assert lossy().take(now, POLICY, torn_ns) is stalled
+    assert lossy().take(now, POLICY, partial_ns) is stalled
 
 
 def test_what_is_told_of_a_stall() -> None:
@@ -116,15 +116,15 @@ def test_what_is_told_of_a_stall() -> None:
 
 
 def test_attempts_wait_after_three_at_once_and_longer_each_time() -> None:
-    tries, waits, told = Attempts(), [], []
+    tries, waits, reported = Attempts(), [], []
     for _ in range(12):
         tries.failed(S, POLICY)
         waits.append((tries.next_ns - S) // MS)
-        told.append(tries.told)
+        reported.append(tries.reported)
     join = POLICY.join_ns // MS
     assert waits[: AT_ONCE + 4] == [0, 0, 0, join, 2 * join, 4 * join, 8 * join]
     assert waits[-1] == POLICY.join_max_ns // MS
-    assert [k + 1 for k, each in enumerate(told) if each] == [1, 2, 4, 8]
+    assert [k + 1 for k, each in enumerate(reported) if each] == [1, 2, 4, 8]
     tries.succeeded()
     assert (tries.count, tries.next_ns > S) == (0, True)
     tries.restart()

@@ -1,4 +1,4 @@
-"""What is told of a job's flows to whoever places them, and of the links that flows crowd."""
+"""What is reported a job's flows to anyone who places them, and of the links that flows crowd."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syntony.traffic.relocate import Relocation
 MOVABLE = Policy(mode=Mode.ACT, place=("tr*",))
 
 
-def told(host: Host, policy: Policy = MOVABLE) -> list[JobFlow]:
+def reported(host: Host, policy: Policy = MOVABLE) -> list[JobFlow]:
     return list(job_flows([host.conn], Relocation(policy, host.steering)))
 
 
@@ -31,7 +31,7 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     host = Host(MOVABLE)
     meter = host.conn.subflows[host.first].meter
     meter.tx_bps, meter.rx_bps, meter.windows = 7, 5, 3
-    (flow,) = told(host)
+    (flow,) = reported(host)
     assert flow == JobFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
                            moving=False, tx_bps=7, rx_bps=5, windows=3)  # fmt: skip
     assert flow.traced, "however little it carries"
@@ -49,7 +49,7 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
 def test_who_dialled_may_move_it_if_the_job_has_asked_for_it(
     change: dict[str, Any], policy: Policy, dialled: bool, movable: bool
 ) -> None:
-    (flow,) = told(Host(policy, **change), policy)
+    (flow,) = reported(Host(policy, **change), policy)
     assert (flow.dialled, flow.movable) == (dialled, movable)
 
 
@@ -57,11 +57,13 @@ def test_what_does_not_carry_or_belongs_to_nobody_is_not_told() -> None:
     host = Host(MOVABLE)
     coming = host.add(FourTuple(here(1), 1, there(1), 2), "nic1")
     host.add(FourTuple("192.0.2.1", 1, there(0), 2), None)
-    assert {flow.nic for flow in told(host)} == {"nic0", "nic1"}, "not of a NIC that is not ours"
+    assert {flow.nic for flow in reported(host)} == {"nic0", "nic1"}, (
+        "not of a NIC that is not ours"
+    )
     coming.state = State.COMING
-    assert {flow.nic for flow in told(host)} == {"nic0"}
+    assert {flow.nic for flow in reported(host)} == {"nic0"}
     host.conn.job = ""
-    assert told(host) == []
+    assert reported(host) == []
 
 
 def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
@@ -69,11 +71,11 @@ def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
     host.add(FourTuple(here(1), 1, there(1), 2), "nic1")
     order = Order(move_id="m", token=7, flow=host.first, port=1, evidence="e")
     host.conn.moving["nic0", there(0)] = Moving(order, host.first, "nic0", NOW, 1)
-    assert {flow.nic: flow.moving for flow in told(host)} == {"nic0": True, "nic1": False}
+    assert {flow.nic: flow.moving for flow in reported(host)} == {"nic0": True, "nic1": False}
     host.conn.subflows[host.first].slow.reason = host.steering._why(
         host.conn, ("nic0", there(0)), NOW
     )
-    assert {flow.nic: flow.movable for flow in told(host)} == {"nic0": False, "nic1": True}
+    assert {flow.nic: flow.movable for flow in reported(host)} == {"nic0": False, "nic1": True}
 
 
 @pytest.mark.parametrize(

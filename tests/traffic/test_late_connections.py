@@ -1,4 +1,4 @@
-"""Connections that an agent learns of late: every order of acceptance, pause, restart and lost
+"""Connections that an agent learns recently: every order of acceptance, pause, restart and lost
 announcement ends with a path on every rail."""
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from syntony.traffic.redundancy import DEGRADED_NS
 QUICK_NS = 500 * MS
 """From the last hindrance to a path on every rail…"""
 LISTED_NS = 8 * S
-"""… and where an agent has to find out for itself what it has not been told."""
+"""… and where an agent has to find out for itself what it has not been reported."""
 
 
 def rails(world: LateWorld) -> list[list[int]]:
     return [sorted(rail_of(flow.local) for flow in world.living(host)) for host in "ab"]
 
 
-def told(world: LateWorld, host: str, action: str) -> list[Note]:
+def reported(world: LateWorld, host: str, action: str) -> list[Note]:
     return [
         each
         for _, each in world.hosts[host].actions
@@ -54,7 +54,7 @@ def test_many_joins_before_the_announcement_leave_nothing_behind() -> None:
     tried = [each for _, each in world.hosts["a"].actions if isinstance(each, Create)]
     assert len(tried) > 256, "ids have come round"
     assert not any(
-        "this kernel" in each.reason.evidence for each in told(world, "a", "join-failed")
+        "this kernel" in each.reason.evidence for each in reported(world, "a", "join-failed")
     )
     world.run(QUICK_NS)
     assert rails(world) == [[0, 1], [0, 1]]
@@ -63,13 +63,13 @@ def test_many_joins_before_the_announcement_leave_nothing_behind() -> None:
 def test_the_log_calls_no_join_made_that_never_came_up() -> None:
     world = LateWorld(3, {"a": 0, "b": 6 * S})
     world.run(6 * S - 1)
-    assert not told(world, "a", "create")
-    failed = told(world, "a", "join-failed")
+    assert not reported(world, "a", "create")
+    failed = reported(world, "a", "join-failed")
     read = [each for each in failed if not each.quiet]
     assert len(read) < len(failed), "of many in a row some are read"
     assert all("ECONNREFUSED" in each.reason.evidence for each in failed)
     world.run(QUICK_NS)
-    (made,) = told(world, "a", "create")
+    (made,) = reported(world, "a", "create")
     assert made.new in world.hosts["a"].subflows
 
 
@@ -116,14 +116,14 @@ def test_whatever_comes_between(seed: int) -> None:
 def test_a_connection_short_of_a_rail_is_told_with_what_is_in_the_way() -> None:
     world = LateWorld(5, {"a": 0, "b": 20 * S})
     world.run(DEGRADED_NS - MS)
-    assert not told(world, "a", "degraded")
+    assert not reported(world, "a", "degraded")
     world.run(2 * S)
-    (note,) = told(world, "a", "degraded")
+    (note,) = reported(world, "a", "degraded")
     assert note.reason.evidence.startswith("1 of 2 paths: nic1: ")
     assert "joins in a row failed" in note.reason.evidence
     assert is_degraded(world, "a")
     world.run(20 * S)
-    assert len(told(world, "a", "degraded")) == len(told(world, "a", "whole")) == 1
+    assert len(reported(world, "a", "degraded")) == len(reported(world, "a", "whole")) == 1
     assert not is_degraded(world, "a")
 
 
@@ -133,15 +133,15 @@ def test_a_dead_rail_degrades_a_connection_at_both_ends_until_it_is_back(host: s
     world.run(1 * S)
     world.black.add((host, "nic1"))
     world.run(DEGRADED_NS - 500 * MS)
-    assert not told(world, "a", "degraded") + told(world, "b", "degraded")
+    assert not reported(world, "a", "degraded") + reported(world, "b", "degraded")
     world.run(2 * S)
     for each in "ab":
-        (note,) = told(world, each, "degraded")
+        (note,) = reported(world, each, "degraded")
         assert "probes unanswered" in note.reason.evidence or "withdrawn" in note.reason.evidence
     world.black.clear()
     world.run(3 * S)
     for each in "ab":
-        assert len(told(world, each, "whole")) == 1
+        assert len(reported(world, each, "whole")) == 1
 
 
 def test_nothing_is_degraded_where_nothing_may_be_done() -> None:

@@ -58,7 +58,7 @@ def test_a_budget_is_never_exceeded_in_any_second_and_never_withheld(
     per_s: int, waits: list[int]
 ) -> None:
     """At most two seconds' worth in any second (a full bucket, and what fills it meanwhile); and
-    whoever waits as long as he is told gets his turn."""
+    anyone who waits as long as he is told gets his turn."""
     budget, now_ns = Budget(per_s), T0
     taken: deque[int] = deque()
     for wait_ns in waits:

@@ -68,8 +68,8 @@ def test_two_flows_ask_for_twice_a_link_and_a_dead_one_has_no_end() -> None:
     assert use(found)["leaf0->spine1"] == np.inf
     others = nothing(found)
     others[found.link[UP]] = 50 * GBPS
-    asked = found.use(found.choice({"j0": "s0", "j1": ""}), others)
-    assert asked[found.link[UP]] == pytest.approx(1.5), "others' traffic counts"
+    requested = found.use(found.choice({"j0": "s0", "j1": ""}), others)
+    assert requested[found.link[UP]] == pytest.approx(1.5), "others' traffic counts"
 
 
 def test_a_flow_that_sends_little_asks_for_less_each_time_and_for_all_once_it_queues() -> None:

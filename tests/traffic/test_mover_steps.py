@@ -10,13 +10,13 @@ from tests.traffic.test_mover import colliding, on
 from tests.traffic.test_place import leaf_spine
 
 from syntony.model import S
+from syntony.traffic.extra_ports import AGAIN_NS, ASKS_NS, MOST, PARTIAL_NS, ExtraPortProbing
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
+from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.place import Choice
 from syntony.traffic.problem import Problem
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
-from syntony.traffic.sounding import AGAIN_NS, ASKS_NS, MOST, TORN_NS, Sounding
-from syntony.traffic.torn import Torn
 from syntony.traffic.trials import Verdict
 
 POLICY = MovePolicy()
@@ -27,8 +27,8 @@ def seen_at(at_ns: int, **rates: float) -> Seen:
     world = World(colliding())
     world.at_ns = at_ns
     found = world._measure()
-    told = {name: FlowRate(at_ns, bps * GBPS) for name, bps in rates.items()}
-    return replace(found, rates={**found.rates, **told})
+    reported = {name: FlowRate(at_ns, bps * GBPS) for name, bps in rates.items()}
+    return replace(found, rates={**found.rates, **reported})
 
 
 def began(policy: MovePolicy = POLICY) -> tuple[Mover, str]:
@@ -118,10 +118,10 @@ def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not
     on_s1: int, barred: bool
 ) -> None:
     """Packets wait on it: with room for what ours ask of it, the map does not know why."""
-    asked: list[Problem] = []
+    requested: list[Problem] = []
 
     def placer(problem: Problem, start: Choice | None = None) -> Choice:
-        asked.append(problem)
+        requested.append(problem)
         assert start is not None
         return start
 
@@ -133,7 +133,7 @@ def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not
     capacities = {link: 100 * 10**9 for f in flows for path in f.paths for link in path.links}
     delays = {("j0", "s0"): waits, ("j0", "s1"): waits}
     assert mover.step(Seen(delays=delays, capacities=capacities), S) == ()
-    (problem,) = asked
+    (problem,) = requested
     assert problem.barred is not None
     assert problem.barred[:3].tolist() == [False, barred, False]
 
@@ -166,20 +166,20 @@ def test_moves_wait_for_the_budget_of_a_second() -> None:
 # --- partial failures of a pair ---
 
 
-def verdict_of(torn: Torn) -> tuple[int | None, bool]:
-    return torn.since_ns, torn.unsure
+def verdict_of(partial: PartialPathFailure) -> tuple[int | None, bool]:
+    return partial.since_ns, partial.unsure
 
 
 def test_a_pair_is_torn_by_two_silent_flows_while_others_answer_well_into_the_silence() -> None:
-    torn = Torn()
-    torn.died(1, 1_000, 1_400)
-    torn.heard(3, 9_000)
-    assert verdict_of(torn) == (None, False), "one may stand in a queue"
-    torn.died(2, 2_000, 2_400)
-    assert verdict_of(torn) == (1_000, False), "since the second newest of those that are silent"
-    torn.lives(2)
-    assert verdict_of(torn) == (None, False)
-    fresh = Torn()
+    partial = PartialPathFailure()
+    partial.died(1, 1_000, 1_400)
+    partial.heard(3, 9_000)
+    assert verdict_of(partial) == (None, False), "one may stand in a queue"
+    partial.died(2, 2_000, 2_400)
+    assert verdict_of(partial) == (1_000, False), "since the second newest of those that are silent"
+    partial.lives(2)
+    assert verdict_of(partial) == (None, False)
+    fresh = PartialPathFailure()
     fresh.died(1, 1_000, 1_400)
     fresh.died(2, 2_000, 2_400)
     fresh.heard(3, 1_199)
@@ -195,25 +195,25 @@ def test_a_pair_is_torn_by_two_silent_flows_while_others_answer_well_into_the_si
 
 
 def test_a_pair_is_asked_fast_for_a_while_then_as_torn_or_not_for_a_second() -> None:
-    sounding, pair = Sounding(), ("nic0", "10.0.0.2")
-    assert sounding.due_ns() is None
-    assert sounding.begin(pair, S)
-    assert not sounding.begin(pair, S + 1)
-    assert sounding.doubted == {pair}
-    assert sounding.due_ns() == S + ASKS_NS
-    assert not sounding.end(S + ASKS_NS - 1, lambda _: True)
-    assert sounding.doubted == {pair}
-    assert sounding.end(S + ASKS_NS, lambda _: True)
-    assert not sounding.doubted
-    assert sounding.torn == {pair}
-    assert sounding.due_ns() == S + ASKS_NS + TORN_NS
-    again_ns = S + ASKS_NS + TORN_NS
-    assert not sounding.begin(pair, again_ns), "it is known"
-    assert not sounding.end(again_ns, lambda _: True), "as before"
-    assert sounding.end(again_ns + TORN_NS, lambda _: False), "it is well again"
-    assert sounding.torn == frozenset()
-    assert sounding.begin(pair, again_ns + TORN_NS)
-    once = Sounding()
+    extra_ports, pair = ExtraPortProbing(), ("nic0", "10.0.0.2")
+    assert extra_ports.due_ns() is None
+    assert extra_ports.begin(pair, S)
+    assert not extra_ports.begin(pair, S + 1)
+    assert extra_ports.suspect == {pair}
+    assert extra_ports.due_ns() == S + ASKS_NS
+    assert not extra_ports.end(S + ASKS_NS - 1, lambda _: True)
+    assert extra_ports.suspect == {pair}
+    assert extra_ports.end(S + ASKS_NS, lambda _: True)
+    assert not extra_ports.suspect
+    assert extra_ports.partial == {pair}
+    assert extra_ports.due_ns() == S + ASKS_NS + PARTIAL_NS
+    again_ns = S + ASKS_NS + PARTIAL_NS
+    assert not extra_ports.begin(pair, again_ns), "it is known"
+    assert not extra_ports.end(again_ns, lambda _: True), "as before"
+    assert extra_ports.end(again_ns + PARTIAL_NS, lambda _: False), "it is well again"
+    assert extra_ports.partial == frozenset()
+    assert extra_ports.begin(pair, again_ns + PARTIAL_NS)
+    once = ExtraPortProbing()
     once.begin(pair, S)
     once.end(S + ASKS_NS, lambda _: False)
     assert not once.begin(pair, S + AGAIN_NS - 1)
@@ -221,7 +221,7 @@ def test_a_pair_is_asked_fast_for_a_while_then_as_torn_or_not_for_a_second() -> 
 
 
 def test_only_so_many_pairs_are_asked_at_a_time() -> None:
-    sounding = Sounding()
-    assert [sounding.begin(("nic0", f"10.0.0.{k}"), S) for k in range(MOST + 1)] == [
+    extra_ports = ExtraPortProbing()
+    assert [extra_ports.begin(("nic0", f"10.0.0.{k}"), S) for k in range(MOST + 1)] == [
         *[True] * MOST, False
     ]  # fmt: skip

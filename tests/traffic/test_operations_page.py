@@ -11,7 +11,7 @@ import pytest
 from syntony.job_hook import syntony_job_hook as hook
 from syntony.model import MS, S
 from syntony.traffic import operations_page as page
-from syntony.traffic.operations_page import OPEN_NS, Operation, OperationsReader, Step, Told
+from syntony.traffic.operations_page import OPEN_NS, Operation, OperationsReader, Reported, Step
 
 NOW_NS = 5_000 * S
 SEED = random.SystemRandom().randrange(1 << 32)
@@ -51,7 +51,7 @@ def named(rank: int = 1, ranks: int = 4) -> Written:
     return made
 
 
-def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> Told:
+def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> Reported:
     return reader.read(made.read, now_ns)
 
 
@@ -73,11 +73,11 @@ def test_operations_and_steps_are_told_once() -> None:
     made.begin(0, NOW_NS - 9 * MS, op=6, size=4096)
     made.end(0, NOW_NS - 4 * MS, op=6)
     made.record(page.STEP, 0, 0, 7, 0, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS)
-    told = take(reader, made)
-    assert (told.rank, told.ranks, told.dropped) == (1, 4, 0)
+    reported = take(reader, made)
+    assert (reported.rank, reported.ranks, reported.dropped) == (1, 4, 0)
     wanted = Operation("0.abc", 4, 0, "reduce_scatter", 4096, NOW_NS - 9 * MS, NOW_NS - 4 * MS)
-    assert told.operations == (wanted,)
-    assert told.steps == (Step(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
+    assert reported.operations == (wanted,)
+    assert reported.steps == (Step(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
     assert take(reader, made)[2:] == ((), (), 0)
 
 
@@ -102,9 +102,9 @@ def test_what_was_overwritten_is_counted() -> None:
     for seq in range(1, page.SLOTS):
         made.begin(seq, NOW_NS)
         made.end(seq, NOW_NS)
-    told = take(reader, made)
-    assert told.dropped == page.SLOTS - 2
-    assert len(told.operations) == page.SLOTS // 2
+    reported = take(reader, made)
+    assert reported.dropped == page.SLOTS - 2
+    assert len(reported.operations) == page.SLOTS // 2
     struct.pack_into("=Q", made.data, 32, 5)  # by the process's word, besides
     assert take(reader, made).dropped == 5
 
@@ -114,9 +114,9 @@ def test_a_record_that_is_not_whole_yet_is_lost_and_the_others_are_not() -> None
     for seq in range(3):
         made.record(page.STEP, 0, 0, seq, 0, NOW_NS - 2, NOW_NS - 1, 0)
     struct.pack_into("=Q", made.data, page.RECORDS_AT + 64 + 56, 0)
-    told = take(reader, made)
-    assert [step.number for step in told.steps] == [0, 2]
-    assert told.dropped == 1
+    reported = take(reader, made)
+    assert [step.number for step in reported.steps] == [0, 2]
+    assert reported.dropped == 1
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_a_record_that_is_not_whole_yet_is_lost_and_the_others_are_not() -> None
 def test_what_cannot_be_is_not_used(fields: tuple[int, ...]) -> None:
     made, reader = named(), OperationsReader()
     made.record(*fields)
-    told = take(reader, made, NOW_NS + 0)
-    assert (told.operations, told.steps, reader.malformed) == ((), (), 1)
+    reported = take(reader, made, NOW_NS + 0)
+    assert (reported.operations, reported.steps, reader.malformed) == ((), (), 1)
     assert not take(reader, made, NOW_NS + OPEN_NS).operations
 
 
@@ -176,11 +176,11 @@ def test_a_random_history_comes_through_in_any_portions() -> None:
             open_now.append((comm, seqs[comm], at_ns))
             seqs[comm] += 1
         if draw.random() < 0.001 or made.count % 8000 == 0:
-            told = take(reader, made)
-            dropped += told.dropped
-            found |= {(e.comm, e.seq): (e.begin_ns, e.done_ns) for e in told.operations}
-    told = take(reader, made)
-    found |= {(e.comm, e.seq): (e.begin_ns, e.done_ns) for e in told.operations}
+            reported = take(reader, made)
+            dropped += reported.dropped
+            found |= {(e.comm, e.seq): (e.begin_ns, e.done_ns) for e in reported.operations}
+    reported = take(reader, made)
+    found |= {(e.comm, e.seq): (e.begin_ns, e.done_ns) for e in reported.operations}
     assert dropped == reader.malformed == 0
     assert found == truth
 
@@ -196,12 +196,12 @@ def test_a_page_full_of_anything_is_read(case: int) -> None:
         for _ in range(draw.choice([1, 30, 3000])):
             at = draw.choice([draw.randrange(8, 128), draw.randrange(page.PAGE_BYTES)])
             made.data[at] = draw.randrange(256)
-        told = take(reader, made)
-        assert told.dropped >= 0
-        for each in told.operations:
+        reported = take(reader, made)
+        assert reported.dropped >= 0
+        for each in reported.operations:
             assert each.comm.isprintable()
             assert each.done_ns == 0 or each.done_ns >= each.begin_ns
-        for step in told.steps:
+        for step in reported.steps:
             assert 0 <= step.data_ns <= step.end_ns - step.begin_ns
     assert len(reader._open) <= page.MAX_OPEN
 
@@ -209,5 +209,5 @@ def test_a_page_full_of_anything_is_read(case: int) -> None:
 def test_a_short_or_foreign_page_is_none() -> None:
     for data in (b"", bytes(page.PAGE_BYTES), b"SYNOPS02" + bytes(page.PAGE_BYTES)):
         reader = OperationsReader()
-        told = reader.read(lambda size, at, data=data: data[at : at + size], NOW_NS)  # type: ignore[misc]
-        assert (told.rank, told.operations, reader.malformed) == (-1, (), 1)
+        reported = reader.read(lambda size, at, data=data: data[at : at + size], NOW_NS)  # type: ignore[misc]
+        assert (reported.rank, reported.operations, reader.malformed) == (-1, (), 1)

@@ -75,7 +75,7 @@ def test_no_link_is_promised_twice_and_nobody_gets_nothing(
         for link in budgets
         if sum(r for r, c in zip(rates, claims, strict=True) if link in c.links) >= 99.99
     }
-    assert all(tight & set(each.links) for each in claims), "whoever could have more has it"
+    assert all(tight & set(each.links) for each in claims), "anyone who could have more has it"
 
 
 def late_half(outcome: Outcome) -> tuple[float, float]:

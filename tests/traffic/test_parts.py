@@ -101,7 +101,7 @@ def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:
 
 
 def test_a_flow_that_fell_silent_with_probes_between_the_same_nics_is_stalled_at_once() -> None:
-    def quiet_at(at_ns: int, *, torn_ns: int | None) -> bool:
+    def quiet_at(at_ns: int, *, partial_ns: int | None) -> bool:
         """A flow that loses segments all the time, last acknowledged at 1 s."""
         subflow = Subflow(FLOW, "nic0", State.UP, 0)
         subflow.take(sample(S // 2, 100, unacked=5), POLICY)
@@ -109,14 +109,14 @@ def test_a_flow_that_fell_silent_with_probes_between_the_same_nics_is_stalled_at
         now = msgspec.structs.replace(
             sample(at_ns, 101, unacked=5, retransmits=2), last_ack_ns=at_ns - S
         )
-        return subflow.take(now, POLICY, torn_ns)
+        return subflow.take(now, POLICY, partial_ns)
 
     soon_ns, late_ns = S + POLICY.silence_ns, S + 550 * MS
-    assert not quiet_at(late_ns, torn_ns=None), "a queue may do that to it"
-    assert quiet_at(soon_ns, torn_ns=S), "probes went with it"
-    assert quiet_at(soon_ns, torn_ns=S + 30 * MS), "or a little later"
-    assert not quiet_at(soon_ns - MS, torn_ns=S), "not before its time"
-    assert not quiet_at(late_ns, torn_ns=S - 52 * MS), "acknowledged since: another way"
+    assert not quiet_at(late_ns, partial_ns=None), "a queue may do that to it"
+    assert quiet_at(soon_ns, partial_ns=S), "probes went with it"
+    assert quiet_at(soon_ns, partial_ns=S + 30 * MS), "or a little later"
+    assert not quiet_at(soon_ns - MS, partial_ns=S), "not before its time"
+    assert not quiet_at(late_ns, partial_ns=S - 52 * MS), "acknowledged since: another way"
 
 
 def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_are_answered() -> None:
@@ -125,19 +125,19 @@ def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_are_answered
     for each in range(4):
         found.liveness(life(each, at_ns=0, alive=True))
 
-    def torn_after(flow_id: int, at_ns: int, *, alive: bool = False) -> int | None:
+    def partial_after(flow_id: int, at_ns: int, *, alive: bool = False) -> int | None:
         found.liveness(life(flow_id, at_ns=at_ns, alive=alive))
         found.heard({3: Reply(at_ns)}, at_ns)
-        return found.torn_ns("nic0", "10.0.0.2")
+        return found.partial_ns("nic0", "10.0.0.2")
 
-    assert torn_after(0, 1 * S) is None, "one may stand in a queue"
-    assert torn_after(1, 2 * S) == 1 * S
-    assert torn_after(2, 3 * S) == 2 * S
-    assert torn_after(3, 4 * S) is None, "dead as a whole"
-    assert torn_after(3, 5 * S, alive=True) == 2 * S
-    assert torn_after(2, 6 * S, alive=True) == 1 * S
-    assert torn_after(1, 7 * S, alive=True) is None
-    assert found.torn_ns("nic1", "10.1.0.2") is None
+    assert partial_after(0, 1 * S) is None, "one may stand in a queue"
+    assert partial_after(1, 2 * S) == 1 * S
+    assert partial_after(2, 3 * S) == 2 * S
+    assert partial_after(3, 4 * S) is None, "dead as a whole"
+    assert partial_after(3, 5 * S, alive=True) == 2 * S
+    assert partial_after(2, 6 * S, alive=True) == 1 * S
+    assert partial_after(1, 7 * S, alive=True) is None
+    assert found.partial_ns("nic1", "10.1.0.2") is None
 
 
 def test_a_pair_is_dead_when_those_that_live_are_no_longer_asked() -> None:
@@ -161,11 +161,11 @@ def test_of_a_new_plan_only_what_is_still_asked_tears_a_pair() -> None:
     for each in range(4):
         found.liveness(life(each, at_ns=S, alive=each > 1))
     found.heard({3: Reply(2 * S)}, 2 * S)
-    assert found.torn_ns("nic0", "10.0.0.2") == S
+    assert found.partial_ns("nic0", "10.0.0.2") == S
     found.watch(flows[::-1])
-    assert found.torn_ns("nic0", "10.0.0.2") == S, "the same flows"
+    assert found.partial_ns("nic0", "10.0.0.2") == S, "the same flows"
     found.watch(flows[1:])
-    assert found.torn_ns("nic0", "10.0.0.2") is None
+    assert found.partial_ns("nic0", "10.0.0.2") is None
 
 
 PEERS = ("p", "q")
@@ -192,7 +192,7 @@ def life(flow_id: int, *, at_ns: int, alive: bool) -> LivenessEvent:
 
 @pytest.mark.parametrize(
     ("dead", "cause"),
-    [((0, 1), Cause.MY_NIC), ((0,), Cause.HIS_NIC)],
+    [((0, 1), Cause.LOCAL_NIC), ((0,), Cause.REMOTE_NIC)],
 )
 def test_whose_fault_it_is(dead: tuple[int, ...], cause: Cause) -> None:
     found = health()
@@ -250,8 +250,8 @@ def test_watching_stays_within_its_budget() -> None:
     flows = [probe_flow("nic0", number) for number in range(500)]
 
     def chosen(*remotes: str) -> list[ProbeFlow]:
-        asked = Watch(paths=frozenset(("nic0", remote) for remote in remotes))
-        return choose(flows, asked, str)
+        requested = Watch(paths=frozenset(("nic0", remote) for remote in remotes))
+        return choose(flows, requested, str)
 
     few = chosen("10.0.1.1")
     assert len(few) == PORTS_PER_PAIR
@@ -266,20 +266,20 @@ def test_a_pair_in_doubt_is_asked_on_more_ports_at_once_and_a_torn_one_in_its_tu
     flows = [probe_flow("eth0", number) for number in range(500)]  # ten ports a pair
     pairs = [("nic0", f"10.0.{number}.1") for number in range(10)]
 
-    def asked(pair: tuple[str, str], **more: frozenset[tuple[str, str]]) -> list[int]:
+    def requested(pair: tuple[str, str], **more: frozenset[tuple[str, str]]) -> list[int]:
         watch = Watch(paths=frozenset(pairs), **more)
         found = choose(flows, watch, {"nic0": "eth0"}.__getitem__)
         return [flow.interval_ns for flow in found if flow.dst_addr == pair[1]]
 
     usual_ns = 10 * PORTS_PER_PAIR * S // WATCH_PPS
-    doubted = frozenset(pairs[:1])
-    assert asked(pairs[0]) == [usual_ns] * PORTS_PER_PAIR
+    suspect = frozenset(pairs[:1])
+    assert requested(pairs[0]) == [usual_ns] * PORTS_PER_PAIR
     both = [usual_ns] * PORTS_PER_PAIR + [AT_ONCE_NS] * MORE_PORTS + [SLOWEST_NS] * 2
-    assert asked(pairs[0], doubted=doubted) == both
-    assert asked(pairs[1], doubted=doubted) == [usual_ns] * PORTS_PER_PAIR, "the others as ever"
-    torn = asked(pairs[0], torn=doubted)
+    assert requested(pairs[0], suspect=suspect) == both
+    assert requested(pairs[1], suspect=suspect) == [usual_ns] * PORTS_PER_PAIR, "the others as ever"
+    partial = requested(pairs[0], partial=suspect)
     in_turn = PORTS_PER_PAIR + MORE_PORTS
-    assert torn == [usual_ns * 44 // 40] * in_turn + [SLOWEST_NS] * 2, "within the budget"
+    assert partial == [usual_ns * 44 // 40] * in_turn + [SLOWEST_NS] * 2, "within the budget"
 
 
 def test_rows_have_exactly_the_tables_columns() -> None:

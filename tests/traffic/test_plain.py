@@ -145,18 +145,18 @@ def test_what_is_observed_is_told_once() -> None:
     assert (note.action, note.old, note.new) == ("would-detour", OWN, OTHER)
 
 
-@pytest.mark.parametrize(("silent_ms", "doubted"), [(29, False), (30, True)])
+@pytest.mark.parametrize(("silent_ms", "suspect"), [(29, False), (30, True)])
 @pytest.mark.parametrize("managed", [True, False])
 def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
-    silent_ms: int, doubted: bool, managed: bool
+    silent_ms: int, suspect: bool, managed: bool
 ) -> None:
     host = Host(Policy(mode=Mode.ACT, jobs=("*",) if managed else ("other-*",)))
     host.after(2 * S)
     host.tell(host.sample(2))
     host.now_ns += silent_ms * MS
     said = host.tell(host.sample(2, unacked=5, last_ack_ns=silent_ms * MS))
-    asked = {pair for each in said if isinstance(each, Watch) for pair in each.doubted}
-    assert asked == ({("n0", "10.0.0.2")} if doubted and managed else set())
+    requested = {pair for each in said if isinstance(each, Watch) for pair in each.suspect}
+    assert requested == ({("n0", "10.0.0.2")} if suspect and managed else set())
 
 
 def flows_of(host: Host) -> list[JobFlow]:
@@ -169,13 +169,13 @@ def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
     for second in range(1, 4):
         host.now_ns = second * S
         host.tell(host.sample(acked=second * 1_000_000))
-    (told,) = flows_of(host)
-    assert (told.job, told.token, told.nic, told.flow) == ("train", 0, "n0", OWN)
-    assert told.tx_bps == 8_000_000
-    assert told.dialled, "the end with the greater port"
-    assert not told.movable
-    assert told.traced
-    assert not told._replace(tx_bps=999_999).traced, "control connections are not"
+    (reported,) = flows_of(host)
+    assert (reported.job, reported.token, reported.nic, reported.flow) == ("train", 0, "n0", OWN)
+    assert reported.tx_bps == 8_000_000
+    assert reported.dialled, "the end with the greater port"
+    assert not reported.movable
+    assert reported.traced
+    assert not reported._replace(tx_bps=999_999).traced, "control connections are not"
     host.carrier("n0", up=False)
     assert not flows_of(host), "on a detour its packets have other names"
 
@@ -187,7 +187,7 @@ def test_whose_is_nobodys_is_not_told() -> None:
 def test_a_lost_carrier_moves_it_at_once_and_it_returns_after_the_hold_down() -> None:
     host = Host()
     (moved,) = host.carrier("n0", up=False)
-    assert (moved.flow, moved.wire, moved.reason.cause) == (OWN, OTHER, Cause.MY_CARRIER)
+    assert (moved.flow, moved.wire, moved.reason.cause) == (OWN, OTHER, Cause.LOCAL_CARRIER)
     host.now_ns += 3 * S
     assert not host.carrier("n0", up=True)
     assert not host.after(host.machine.health._policy.hold_down_ns - 10 * MS)
@@ -284,7 +284,7 @@ def test_a_stalled_one_takes_other_ports_first_and_not_before_the_kernel_has_tri
     assert second.wire not in {OWN, first.wire}
 
 
-def torn() -> Host:
+def partial() -> Host:
     """Four ports probed between the connection's NICs, of which two have just fallen silent."""
     host = Host()
     plan = [WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)]
@@ -301,13 +301,13 @@ def torn() -> Host:
 
 
 def test_where_the_fabric_loses_a_part_between_its_nics_it_takes_others_at_once() -> None:
-    (way,) = torn().silent(120 * MS, retransmits=0, acked=2)
+    (way,) = partial().silent(120 * MS, retransmits=0, acked=2)
     assert way.wire == OTHER, "no other port, of which most would be lost as well"
     assert way.reason.cause is Cause.FABRIC
 
 
 def test_it_goes_back_when_nothing_is_lost_there_any_more() -> None:
-    host = torn()
+    host = partial()
     host.silent(120 * MS, retransmits=0, acked=2)
     for acked in range(3, 33):
         host.tell(host.sample(acked))

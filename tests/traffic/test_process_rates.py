@@ -38,7 +38,9 @@ def test_rates_are_what_was_sent_in_whole_windows(trial: int) -> None:
     window = dict.fromkeys(paths, (now_ns, 0, 0))
     """Since when, what had been sent by then, and how many there were before."""
     for _ in range(40):
-        rates.take([SentBy("night", path[0], told(path, pairs[path])) for path in paths], now_ns)
+        rates.take(
+            [SentBy("night", path[0], reported(path, pairs[path])) for path in paths], now_ns
+        )
         for each in rates.flows(NICS):
             path = (each.process, each.flow.local, each.flow.remote)
             since_ns, before, count = window[path]
@@ -59,7 +61,7 @@ def test_rates_are_what_was_sent_in_whole_windows(trial: int) -> None:
         now_ns += rng.randrange(50 * MS, 700 * MS)
 
 
-def told(path: tuple[int, str, str], pairs: dict[int, int]) -> tuple[ProcessFlow, ...]:
+def reported(path: tuple[int, str, str], pairs: dict[int, int]) -> tuple[ProcessFlow, ...]:
     return tuple(flow(number, path[1], path[2], done) for number, done in pairs.items())
 
 

@@ -26,11 +26,11 @@ A, B = ("10.0.0.1", 17), ("10.0.0.2", 18)
 
 def stamps(first_ns: int, numbers: range = SENT, length: int = 64) -> bytes:
     """Of messages 1 ms apart, message 0 at `first_ns`."""
-    told = np.zeros(len(numbers), TOLD)
-    told["number"] = np.array(numbers)
-    told["at_ns"] = first_ns + np.array(numbers) * MS
-    told["value"] = length
-    return told.tobytes()
+    reported = np.zeros(len(numbers), TOLD)
+    reported["number"] = np.array(numbers)
+    reported["at_ns"] = first_ns + np.array(numbers) * MS
+    reported["value"] = length
+    return reported.tobytes()
 
 
 def end(of: tuple[str, int] = A, to: tuple[str, int] = B, **changed: Any) -> QueuePairFigures:
@@ -63,9 +63,9 @@ def report(
     return QueuePairsReport(at_ns=at_ns, queue_pairs=each, bound_ns=bound_ns)
 
 
-def paired(*told: tuple[str, QueuePairsReport]) -> QueuePairDelays:
+def paired(*reported: tuple[str, QueuePairsReport]) -> QueuePairDelays:
     delays = QueuePairDelays()
-    for host, each in told:
+    for host, each in reported:
         delays.take(host, each)
     delays.step(NOW_NS + S)
     return delays
@@ -87,7 +87,7 @@ def test_messages_of_both_ends_are_paired() -> None:
 def test_a_delay_grows_old() -> None:
     delays = paired(("h0", report(sender())), ("h1", report(receiver())))
     found, _ = delays.delay("h0", sender(), NOW_NS + 20 * S)
-    assert found == "nothing was paired of late"
+    assert found == "nothing was paired recently"
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_who_claims_another_ones_numbers_spoils_only_them() -> None:
 
 
 def test_of_generations_with_the_same_numbers_the_one_of_the_time_is_taken() -> None:
-    """The receiver's second generation is told of before the sender's."""
+    """The receiver's second generation is reported before the sender's."""
     again: dict[str, Any] = {"key": "7:2:2", "began_ns": NOW_NS + 10 * MS, "received_stamps": b""}
     delays = paired(("h0", report(sender())), ("h1", report(receiver(), receiver(**again))))
     assert isinstance(said(delays, sender()), OneWay)
@@ -208,7 +208,7 @@ def test_of_generations_that_were_ready_the_newest_is_taken() -> None:
 
 
 def test_a_generation_waits_for_its_peers_report() -> None:
-    """The receiver's new generation has not been told of yet: only the old one is known."""
+    """The receiver's new generation has not been reported yet: only the old one is known."""
     later: dict[str, Any] = {
         "key": "7:2:2",
         "began_ns": NOW_NS + S,
@@ -228,9 +228,9 @@ def test_stamps_that_nobody_matches_are_forgotten() -> None:
     for second in range(100):
         at_ns = NOW_NS + second * S
         numbers = range(1000 * second, 1000 * second + 16)
-        told = np.frombuffer(stamps(0, numbers), TOLD).copy()
-        told["at_ns"] = at_ns
-        delays.take("h0", report(sender(sent_stamps=told.tobytes()), at_ns=at_ns))
+        reported = np.frombuffer(stamps(0, numbers), TOLD).copy()
+        reported["at_ns"] = at_ns
+        delays.take("h0", report(sender(sent_stamps=reported.tobytes()), at_ns=at_ns))
         delays.step(at_ns)
     held = [len(each.stamps) for by_key in delays._sending.values() for each in by_key.values()]
     assert sum(held) <= 11 * MAX_STAMPS

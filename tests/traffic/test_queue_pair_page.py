@@ -130,9 +130,12 @@ def test_stamps_of_the_future_or_out_of_order_are_left_out() -> None:
 
 
 def test_both_ends_keep_the_same_messages() -> None:
-    told = np.zeros(200, TOLD)
-    told["number"] = 8 * np.arange(200)
-    here, there = numbers(thinned(told.tobytes(), 16)), numbers(thinned(told[3:].tobytes(), 16))
+    reported = np.zeros(200, TOLD)
+    reported["number"] = 8 * np.arange(200)
+    here, there = (
+        numbers(thinned(reported.tobytes(), 16)),
+        numbers(thinned(reported[3:].tobytes(), 16)),
+    )
     assert len(here) <= 16
     assert set(there) <= set(here)
     assert len(there) >= 12
@@ -160,8 +163,8 @@ def test_noise_is_read_without_an_end() -> None:
             after[64:SLOTS_BYTES] = rng.bytes(SLOTS_BYTES - 64)
         for figures in read(reader, before, after):
             msgspec.msgpack.encode(figures)
-            told = np.frombuffer(figures.sent_stamps, TOLD)
-            assert ((told["at_ns"] > NOW_NS - 10 * S) & (told["at_ns"] <= NOW_NS)).all()
+            reported = np.frombuffer(figures.sent_stamps, TOLD)
+            assert ((reported["at_ns"] > NOW_NS - 10 * S) & (reported["at_ns"] <= NOW_NS)).all()
             assert max(figures.sent, figures.bytes_posted, figures.began_ns) < 1 << 63
             used += 1
     assert used > 10

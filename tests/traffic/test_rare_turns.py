@@ -33,7 +33,7 @@ from syntony.traffic.standby import refused_standby
 TOKEN = 7
 FIRST = FourTuple(here(0), 33_000, there(0), 5_000)
 SECOND = FourTuple(here(1), 61_000, there(1), POLICY.port)
-WHY = Reason(Cause.MY_NIC, "e", NOW, NOW)
+WHY = Reason(Cause.LOCAL_NIC, "e", NOW, NOW)
 
 
 class Table:
@@ -277,8 +277,8 @@ def test_orders_beyond_the_seconds_budget_are_not_carried_out() -> None:
     world = settled(policy=Policy(mode=Mode.ACT, place=("tr*",), max_actions_per_s=1))
     for number in range(4):
         give(world, order(world, move_id=f"m{number}", flow=on_rail(world.hosts["a"], number % 2)))
-    told = [each.result for each in world.hosts["a"].machine.relocation.outcomes]
-    assert "the second's budget of actions is spent" in told
+    reported = [each.result for each in world.hosts["a"].machine.relocation.outcomes]
+    assert "the second's budget of actions is spent" in reported
 
 
 # --- plain connections ---
@@ -292,8 +292,8 @@ def test_whose_a_socket_is_is_asked_until_it_is_known_or_often_enough() -> None:
     stranger = msgspec.structs.replace(sample, inode=77, flow=OWN._replace(local_port=9))
     assert plain.is_new(stranger)
     host.tell(stranger)
-    for asked in range(ASK):
-        assert plain.is_new(stranger), asked
+    for requested in range(ASK):
+        assert plain.is_new(stranger), requested
         assert plain.owner(events.SocketOwner(at_ns=0, inode=77, job="")) == []
     assert not plain.is_new(stranger)
     assert plain.is_new(msgspec.structs.replace(stranger, flow=OTHER)), "another connection by now"

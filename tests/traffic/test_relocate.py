@@ -42,8 +42,8 @@ def give(world: World, wanted: Order, to: str = "a") -> None:
 
 
 def outcome(world: World, host: str = "a") -> str:
-    told = world.hosts[host].machine.relocation.outcomes
-    return told[-1].result if told else ""
+    reported = world.hosts[host].machine.relocation.outcomes
+    return reported[-1].result if reported else ""
 
 
 def actions(world: World, since_ns: int, host: str = "a") -> list[Instruction]:
@@ -86,8 +86,8 @@ def test_both_rails_of_a_connection_at_once() -> None:
         give(world, order(world, move_id=f"m{rail}", flow=flow))
         assert world.living("a")
     world.run(1 * S)
-    told = world.hosts["a"].machine.relocation.outcomes
-    assert [each.result for each in told] == ["moved", "moved"]
+    reported = world.hosts["a"].machine.relocation.outcomes
+    assert [each.result for each in reported] == ["moved", "moved"]
     assert {flow.local_port for flow in world.hosts["a"].subflows} == {PORT}
 
 
@@ -154,8 +154,8 @@ def test_one_move_of_a_flow_at_a_time_and_no_port_twice() -> None:
     world.run(1 * S)
     give(world, order(world, move_id="m3"))
     assert "in use" in outcome(world)
-    told = world.hosts["a"].machine.relocation.outcomes
-    assert [(each.move_id, each.tried) for each in told] == [
+    reported = world.hosts["a"].machine.relocation.outcomes
+    assert [(each.move_id, each.tried) for each in reported] == [
         ("m2", False), ("m1", True), ("m3", True)
     ], "what is passing says nothing of the path"  # fmt: skip
 

@@ -10,7 +10,7 @@ from tests.cases import mostly_slow
 from tests.traffic.network import rail_of
 from tests.traffic.silent_agents import SilentWorld
 
-from syntony.agent.steering.weighing import _replies
+from syntony.agent.steering.path_corroboration import _replies
 from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
@@ -55,7 +55,7 @@ def test_no_healthy_rail_is_left_for_the_silence_of_an_agent(seed: int) -> None:
     assert rails(world) == [list(range(count))] * 2, what
 
 
-class Asked:
+class Requested:
     """An engine that has begun to ask on one more port."""
 
     interval_ns = 5 * MS
@@ -63,14 +63,14 @@ class Asked:
     def look(self, now_ns: int) -> list[WatchStatus]:
         return [
             WatchStatus(flow_id=flow_id, alive=alive, heard_ns=now_ns, rtt_ns=rtt_ns, slack_ns=0,
-                        doubted=False, hushed=False)
+                        suspect=False, hushed=False)
             for flow_id, alive, rtt_ns in ((1, True, MS), (2, None, 0), (3, None, MS))
         ]  # fmt: skip
 
 
 def test_a_port_that_was_never_answered_says_nothing() -> None:
     """The engine tells of it when it began to ask."""
-    assert set(_replies(cast("LivenessSource", Asked()), S)) == {1, 3}
+    assert set(_replies(cast("LivenessSource", Requested()), S)) == {1, 3}
 
 
 def health(*hosts: str) -> Health:

@@ -48,8 +48,17 @@ def test_the_connection_gets_what_the_better_choice_gives(seed: int) -> None:
     slow = Shape(int(rate_bps * rng.uniform(0.7, 1.3)), int(rng.uniform(4, 100) * MS))
     job = Job(int(10 ** rng.uniform(4.3, 6.5)), int(rng.uniform(0.2, 20) * MS), rng.random() < 0.5)
     with_all, alone, got, run = both(seed, [fast, slow], job)
-    told = [(at_ns // MS, note.action, note.reason.evidence) for at_ns, note in run.told]
-    assert got > 0.85 * max(with_all, alone), (seed, fast, slow, job, with_all, alone, got, told)
+    reported = [(at_ns // MS, note.action, note.reason.evidence) for at_ns, note in run.reported]
+    assert got > 0.85 * max(with_all, alone), (
+        seed,
+        fast,
+        slow,
+        job,
+        with_all,
+        alone,
+        got,
+        reported,
+    )
 
 
 def test_short_messages_leave_the_slow_path_and_the_log_says_why() -> None:

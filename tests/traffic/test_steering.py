@@ -260,8 +260,8 @@ def test_what_the_kernel_has_told_and_nobody_read_is_no_failed_join() -> None:
     ("lost", "away_ns", "reason"),
     [
         (None, 0, (Cause.JOIN, "both NICs are of one rail")),
-        (Cause.HIS_NIC, 1_500 * MS, (Cause.RETURN, "his-nic, 1500 ms ago")),
-        (Cause.MY_NIC, 20 * MS, (Cause.RETURN, "my-nic, 20 ms ago")),
+        (Cause.REMOTE_NIC, 1_500 * MS, (Cause.RETURN, "remote-nic, 1500 ms ago")),
+        (Cause.LOCAL_NIC, 20 * MS, (Cause.RETURN, "local-nic, 20 ms ago")),
         # Another way between the same NICs: nothing has come back.
         (Cause.FABRIC, POLICY.hold_down_ns - 1, (Cause.FABRIC, "stalled")),
         (Cause.FABRIC, POLICY.hold_down_ns, (Cause.RETURN, "fabric, 1000 ms ago")),
@@ -290,10 +290,10 @@ def test_a_join_to_a_torn_pair_says_so() -> None:
     for flow in more:
         host.health.liveness(life(flow.flow_id, NOW, alive=True))
     host.health.heard({20: Reply(NOW)}, NOW)
-    assert host.health.is_torn("nic1", there(1))
+    assert host.health.is_partial("nic1", there(1))
     creates = of(host.settle(), Create)
-    told = "fabric, 5000 ms ago; some source ports are still silent"
-    assert {create.reason.evidence for create in creates} == {told}
+    reported = "fabric, 5000 ms ago; some source ports are still silent"
+    assert {create.reason.evidence for create in creates} == {reported}
 
 
 def test_who_accepted_does_not_join_and_who_may_not_act_does_nothing() -> None:

@@ -25,7 +25,7 @@ def move(flow: str = "a", cause: MoveCause = MoveCause.CROWDED) -> Move:
 def trial(before: dict[str, float], *moves: Move, queues: dict[str, int] | None = None) -> Trial:
     return Trial(
         moves={each.flow_id: each for each in moves or (move(),)}, links=frozenset(),
-        before=before, queues=queues or {}, asked_ns=T0, done_ns=T0,
+        before=before, queues=queues or {}, requested_ns=T0, done_ns=T0,
     )  # fmt: skip
 
 

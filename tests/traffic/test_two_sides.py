@@ -470,7 +470,7 @@ def test_where_the_kernels_timer_is_slow_one_port_of_a_pair_is_enough() -> None:
         assert (moved.wire == OTHER) is other, backoff
 
 
-def detoured(cause: Cause = Cause.MY_CARRIER) -> PlainHost:
+def detoured(cause: Cause = Cause.LOCAL_CARRIER) -> PlainHost:
     """On another way since 10 s, all well again."""
     host = PlainHost()
     host.now_ns = 10 * S
@@ -491,7 +491,7 @@ def test_it_returns_when_its_own_stall_is_long_ago(early_ns: int, back: bool) ->
     found = redirects(host.machine.plain.settle(known, due_ns - early_ns))
     assert bool(found) is back
     if back:
-        assert found[0].reason.evidence == f"my-carrier, {(due_ns - 10 * S) // MS} ms ago"
+        assert found[0].reason.evidence == f"local-carrier, {(due_ns - 10 * S) // MS} ms ago"
         assert known.deaf_ns == due_ns + 2 * (2 * S)
         assert known.kept is None
     else:

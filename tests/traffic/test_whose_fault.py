@@ -41,7 +41,11 @@ def test_a_nic_is_up_with_a_carrier_if_it_is_meant_to_be(
     reason = found.dead("nic0", "10.9.9.9")
     assert (reason is None) is up
     if reason is not None:
-        assert (reason.cause, reason.at_ns, reason.since_ns) == (Cause.MY_CARRIER, NOW + 5, NOW + 5)
+        assert (reason.cause, reason.at_ns, reason.since_ns) == (
+            Cause.LOCAL_CARRIER,
+            NOW + 5,
+            NOW + 5,
+        )
         back = LinkEvent(at_ns=NOW + S, nic="nic0", carrier=True, admin_up=True,
                          addresses=("10.0.0.1",), carrier_down_count=1)  # fmt: skip
         assert found.link(back)
@@ -70,13 +74,13 @@ def test_a_probed_path_lives_by_its_own_probes(alive: tuple[int, ...], reaches: 
 
 
 @pytest.mark.parametrize(
-    ("alive", "torn"),
+    ("alive", "partial"),
     [((30,), True), ((31,), True), ((120,), False), ((20, 30), False), ((), False)],
 )
 def test_a_silent_pair_may_live_on_other_ports_if_its_nic_is_heard(
-    alive: tuple[int, ...], torn: bool
+    alive: tuple[int, ...], partial: bool
 ) -> None:
-    assert health(*alive).may_be_torn("nic0", "10.0.0.2") is torn
+    assert health(*alive).may_be_partial("nic0", "10.0.0.2") is partial
 
 
 def test_a_nic_with_one_pair_only_may_always_live_on_other_ports() -> None:
@@ -84,14 +88,14 @@ def test_a_nic_with_one_pair_only_may_always_live_on_other_ports() -> None:
     found.watch([flow for flow in FLOWS if flow.remote == "10.0.0.2"])
     for flow_id in (20, 21):
         found.liveness(life(flow_id, NOW, alive=False))
-    assert found.may_be_torn("nic0", "10.0.0.2")
+    assert found.may_be_partial("nic0", "10.0.0.2")
 
 
 @pytest.mark.parametrize(
     ("alive", "cause", "evidence"),
     [
-        ((120, 130), Cause.MY_NIC, "2 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
-        ((30, 120, 130), Cause.HIS_NIC, "1 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
+        ((120, 130), Cause.LOCAL_NIC, "2 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
+        ((30, 120, 130), Cause.REMOTE_NIC, "1 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2"),
     ],
 )
 def test_whose_fault_a_death_is(alive: tuple[int, ...], cause: Cause, evidence: str) -> None:
@@ -114,7 +118,7 @@ def test_a_pair_that_was_never_answered_says_nothing_of_whose_fault_it_is() -> N
     assert ("nic0", "10.0.0.2") in found.conclude(NOW + POLICY.settle_ns)
     reason = found.dead("nic0", "10.0.0.2")
     assert reason is not None
-    assert reason.cause is Cause.HIS_NIC
+    assert reason.cause is Cause.REMOTE_NIC
     assert reason.evidence.endswith("1 of 2 paths of nic0 dead, 1 of 1 to 10.0.0.2")
 
 

@@ -21,7 +21,7 @@ from syntony.traffic.policy import Mode, Policy
 
 WIRE_NS = 1 * MS
 AGENT_NS = 3 * MS
-"""From a packet's arrival until an agent has been told."""
+"""From a packet's arrival until an agent has been reported."""
 PAUSE_NS = 10 * MS
 """Between an acknowledgement and the next segment."""
 RTO_NS = 200 * MS
@@ -42,8 +42,8 @@ class End:
         self.sent = self.acked = self.got = 0
         self.retransmits = self.backoff = 0
         self.since_ns = self.heard_ns = self.timer = 0
-        self.told = False
-        self.told_ns: dict[FourTuple, int] = {}
+        self.reported = False
+        self.reported_ns: dict[FourTuple, int] = {}
         self.moves: list[tuple[int, Redirect]] = []
         nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.{number}",)) for k in (0, 1)]
         peer = 3 - number
@@ -118,7 +118,7 @@ class TwoEnds:
         """The next segment."""
         if end.sent == end.acked:
             end.sent += 1
-            end.since_ns, end.told = self.now_ns, False
+            end.since_ns, end.reported = self.now_ns, False
             self._send(end)
             self._arm(end)
 
@@ -142,8 +142,8 @@ class TwoEnds:
             self.at(WIRE_NS, lambda: self._arrive(peer, *packet))
 
     def _arrive(self, end: End, wire: FourTuple, data: int, ack: int) -> None:
-        if wire != end.flow and self.now_ns >= end.told_ns.get(wire, 0):
-            end.told_ns[wire] = self.now_ns + HEARD_NS
+        if wire != end.flow and self.now_ns >= end.reported_ns.get(wire, 0):
+            end.reported_ns[wire] = self.now_ns + HEARD_NS
             # The kernel answers at once, the agent is told meanwhile: that answer goes the old way.
             self.at(AGENT_NS, lambda: self.tell(
                 end, events.WireHeard(at_ns=self.now_ns, wire=wire)
@@ -164,8 +164,8 @@ class TwoEnds:
 
     def _look(self, end: End, all_ns: int) -> None:
         silent = end.sent > end.acked and self.now_ns - end.since_ns >= 2 * SAMPLE_NS
-        if silent and not end.told:  # first as it was when it last moved, as the agent tells it
-            end.told = True
+        if silent and not end.reported:  # first as it was when it last moved, as the agent tells it
+            end.reported = True
             before = self._sample(end, end.since_ns)
             self.tell(end, msgspec.structs.replace(before, unacked=0, last_ack_ns=0))
         if silent or self.now_ns >= all_ns:

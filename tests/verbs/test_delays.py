@@ -11,7 +11,7 @@ from tests.traffic.test_queue_pair_delays import NOW_NS, receiver, report, sende
 
 from syntony.agent.queue_pairs import Offset, fleet_offset, on_fleet_time
 from syntony.controller.batches import Piece
-from syntony.controller.queue_pairs import QueuePairDesk
+from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import US, ClockState, S, Timeline
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.wire.queue_pairs import MAX_STAMPS, QueuePairsQuery, QueuePairsReport
@@ -21,8 +21,8 @@ from syntony.wire.queue_pairs import MAX_STAMPS, QueuePairsQuery, QueuePairsRepo
 
 def test_instants_follow_a_drifting_clock() -> None:
     before, now = Offset(NOW_NS, 500, 0), Offset(NOW_NS + S, 500 + 100 * US, 0)
-    told = on_fleet_time(sender(sent_stamps=stamps(NOW_NS + S // 2, range(1))), before, now)
-    (instant,) = np.frombuffer(told.sent_stamps, TOLD)["at_ns"]
+    reported = on_fleet_time(sender(sent_stamps=stamps(NOW_NS + S // 2, range(1))), before, now)
+    (instant,) = np.frombuffer(reported.sent_stamps, TOLD)["at_ns"]
     assert instant == NOW_NS + S // 2 + 500 + 50 * US
 
 
@@ -45,36 +45,36 @@ def test_an_offset_is_as_good_as_the_clock() -> None:
 
 def test_rows_are_stored_once_there_is_fleet_time() -> None:
     stored: list[Piece] = []
-    desk = QueuePairDesk(lambda: NOW_NS + S, stored.append)
-    desk.take("h0", report(sender()), NOW_NS + S)
-    desk.take("h1", report(receiver()), NOW_NS + S)
-    asyncio.run(desk.pair())
+    service = QueuePairService(lambda: NOW_NS + S, stored.append)
+    service.take("h0", report(sender()), NOW_NS + S)
+    service.take("h1", report(receiver()), NOW_NS + S)
+    asyncio.run(service.pair())
     assert [piece.rows.num_rows for piece in stored] == [1]
-    asyncio.run(QueuePairDesk(lambda: None, stored.append).pair())
+    asyncio.run(QueuePairService(lambda: None, stored.append).pair())
     assert len(stored) == 1
 
 
 def test_a_report_becomes_rows_and_an_answer() -> None:
     stored: list[Piece] = []
-    desk = QueuePairDesk(lambda: NOW_NS + S, stored.append)
+    service = QueuePairService(lambda: NOW_NS + S, stored.append)
     trip = stamps(NOW_NS, range(2), length=40_000)
-    desk.take("h0", report(sender(round_trips=trip)), NOW_NS + S)
-    desk.take("h1", report(receiver()), NOW_NS + S)
-    piece = desk.step(NOW_NS + S)
+    service.take("h0", report(sender(round_trips=trip)), NOW_NS + S)
+    service.take("h1", report(receiver()), NOW_NS + S)
+    piece = service.step(NOW_NS + S)
     assert piece is not None
     (row,) = piece.rows.to_pylist()
     assert (row["src"], row["dst"], row["count"], row["owd_p50_ns"]) == ("h0", "h1", 5, 300 * US)
-    assert desk.step(NOW_NS + S) is None
-    one, two = desk.answer(QueuePairsQuery(job="night"), NOW_NS + S).queue_pairs
+    assert service.step(NOW_NS + S) is None
+    one, two = service.answer(QueuePairsQuery(job="night"), NOW_NS + S).queue_pairs
     assert one.delay is not None
     assert one.round_trip is not None
     assert one.round_trip.p50_ns == 40_000
     assert (two.delay, two.why) == (None, "it sent nothing that takes a receive")
     assert one.figures.sent_stamps == b""
-    assert not desk.answer(QueuePairsQuery(job="day"), NOW_NS + S).queue_pairs
-    assert not desk.answer(QueuePairsQuery(), NOW_NS + 30 * S).queue_pairs
-    desk.forget("h0")
-    assert len(desk.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs) == 1
+    assert not service.answer(QueuePairsQuery(job="day"), NOW_NS + S).queue_pairs
+    assert not service.answer(QueuePairsQuery(), NOW_NS + 30 * S).queue_pairs
+    service.forget("h0")
+    assert len(service.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs) == 1
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_report_becomes_rows_and_an_answer() -> None:
 def test_a_report_that_no_agent_makes_is_not_used(
     bad: QueuePairsReport, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = QueuePairDesk(lambda: NOW_NS + S, lambda _: None)
-    desk.take("h0", bad, NOW_NS + S)
+    service = QueuePairService(lambda: NOW_NS + S, lambda _: None)
+    service.take("h0", bad, NOW_NS + S)
     assert "queue pairs not used host=h0" in caplog.text
-    assert not desk.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs
+    assert not service.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs

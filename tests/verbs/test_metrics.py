@@ -72,9 +72,9 @@ def test_admissions_are_counted_and_never_uncounted(tmp_path: Path) -> None:
             assert report is not None
             assert report.malformed == MAX_PER_PROCESS  # what they sent is no page
         wait_for(socket, "syntony_queue_pair_processes", 0)
-        told = scraped(socket)
+        reported = scraped(socket)
     finally:
         socket.close()
-    assert told["syntony_queue_pair_processes_connected_total"] == MAX_PER_PROCESS
-    assert told["syntony_queue_pair_records_unused_total"] == MAX_PER_PROCESS
-    assert told["syntony_queue_pairs"] == told["syntony_queue_pairs_left_out"] == 0
+    assert reported["syntony_queue_pair_processes_connected_total"] == MAX_PER_PROCESS
+    assert reported["syntony_queue_pair_records_unused_total"] == MAX_PER_PROCESS
+    assert reported["syntony_queue_pairs"] == reported["syntony_queue_pairs_left_out"] == 0

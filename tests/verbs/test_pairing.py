@@ -53,7 +53,7 @@ def offset() -> Offset:
 
 def run(generator: Path, socket: QueuePairSocket, *, seed: int, ms: int, delays_us: tuple[int, int],
         hosts: tuple[str, str] = ("h0", "h0")) -> Run:  # fmt: skip
-    """Let it run and pair what is told. `hosts`: of the two devices."""
+    """Let it run and pair what is reported. `hosts`: of the two devices."""
     words = [str(generator), str(seed), str(ms), *map(str, delays_us)]
     environ = os.environ | {
         "SYNTONY_AGENT": str(socket._path).removesuffix("-qp"),
@@ -75,8 +75,8 @@ def run(generator: Path, socket: QueuePairSocket, *, seed: int, ms: int, delays_
                     for each in report.queue_pairs
                     if len(set(hosts)) == 1 or each.device == f"wire{number}"
                 ]
-                told = QueuePairsReport(at_ns=report.at_ns, queue_pairs=tuple(part))
-                delays.take(host, told)
+                reported = QueuePairsReport(at_ns=report.at_ns, queue_pairs=tuple(part))
+                delays.take(host, reported)
             for direction, _, _, fresh in delays.step(report.at_ns):
                 samples += [(direction, each) for each in fresh]
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""`syntony run --verbs`, and what the library is to whoever loads it."""
+"""`syntony run --verbs`, and what the library is to anyone who loads it."""
 
 from __future__ import annotations
 

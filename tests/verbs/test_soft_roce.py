@@ -70,7 +70,7 @@ def perftest(lab: Lab, program: str, *words: str) -> Iterator[None]:
             process.wait(60)
 
 
-def told(job: str) -> list[dict[str, Any]]:
+def reported(job: str) -> list[dict[str, Any]]:
     done = syntony("traffic", "queue-pairs", "--lab", NAME, "--job", job, "--json")
     return json.loads(done.stdout)["queue_pairs"] if done.returncode == 0 else []  # no fleet time
 
@@ -79,7 +79,7 @@ def wait_for(job: str, true: Callable[[dict[str, dict[str, Any]]], bool]) -> dic
     """What the fleet tells of a job, by host, once it is as it should be."""
     end_s = time.monotonic() + PATIENCE_S
     while True:
-        views = {each["host"]: each for each in told(job)}
+        views = {each["host"]: each for each in reported(job)}
         if len(views) == 2 and true(views):
             return views
         assert time.monotonic() < end_s, json.dumps(views, indent=1)

@@ -39,7 +39,7 @@ def sample(node: str, second: int = 0, **fields: object) -> ClockSample:
     return ClockSample(node=node, **chosen)  # type: ignore[arg-type]
 
 
-def told(node: str, ahead_ns: int, error_ns: int, seconds: int) -> list[ClockSample]:
+def reported(node: str, ahead_ns: int, error_ns: int, seconds: int) -> list[ClockSample]:
     """A clock that is `ahead_ns` of the machine's and is believed to be `error_ns` more."""
     return [
         sample(

@@ -16,12 +16,12 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from tests.view.fleets import sample, told, truth
+from tests.view.fleets import reported, sample, truth
 
 from syntony.errors import MissingError
 from syntony.model import ClockState, S
 from syntony.view import clock_plots, contention_chart, placement_chart, throughput_chart
-from syntony.view.clock_story import DelayStory, Story, tell
+from syntony.view.clock_summary import ClockReport, DelayReport, tell
 from syntony.view.contention_chart import Curve
 from syntony.view.throughput_chart import Line
 
@@ -259,7 +259,7 @@ def test_placement_shows_every_policy_to_the_last_epoch(saved: list[Figure]) -> 
     assert_headed(figure)
 
 
-DELAYS = DelayStory(
+DELAYS = DelayReport(
     src="h0/rail0", dst="h1/rail0", at_s=[-2.0, -1.0, 0.0], forward_ns=[40_000, 41_000, 42_000],
     reverse_ns=[4_000, 4_000, 4_000], half_rtt_ns=[22_000.0, 22_500.0, 23_000.0],
     raw_forward_ns=[5_040_000, 5_041_000, 5_042_000], raw_reverse_ns=[-4_996_000] * 3,
@@ -305,8 +305,8 @@ AHEAD = {"h0": 0, "h1": 5_000_000, "h2": -7_000_000}
 ERRORS = {"h0": 0, "h1": 30, "h2": -20}
 
 
-def fleet(seconds: int = 5) -> Story:
-    rows = [each for node in AHEAD for each in told(node, AHEAD[node], ERRORS[node], seconds)]
+def fleet(seconds: int = 5) -> ClockReport:
+    rows = [each for node in AHEAD for each in reported(node, AHEAD[node], ERRORS[node], seconds)]
     rows += [sample("h3", second, state=ClockState.HOLDOVER, bound_ns=None, drift_ppb=7.0 + second)
              for second in range(seconds)]  # fmt: skip
     return tell("lab", rows, S, truth={node: truth(ahead) for node, ahead in AHEAD.items()})

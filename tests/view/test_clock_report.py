@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.view.fleets import T0, point, sample, told, truth
+from tests.view.fleets import T0, point, reported, sample, truth
 
 from syntony.model import ClockState, S
 from syntony.view.clock_page import page
 from syntony.view.clock_plots import pictures
-from syntony.view.clock_story import Story, errors_ns, facts, most_lopsided, tell
+from syntony.view.clock_summary import ClockReport, errors_ns, facts, most_lopsided, tell
 from syntony.wire.clocks import ClockSample
 from syntony.wire.probes import MatrixCell
 
@@ -24,10 +24,10 @@ FORWARD, REVERSE = 40_000, 4_000
 
 
 def samples(seconds: int = 20) -> list[ClockSample]:
-    return [each for node in AHEAD for each in told(node, AHEAD[node], ERRORS[node], seconds)]
+    return [each for node in AHEAD for each in reported(node, AHEAD[node], ERRORS[node], seconds)]
 
 
-def story(seconds: int = 20) -> Story:
+def report(seconds: int = 20) -> ClockReport:
     points = [
         point(*way, second, p50)
         for second in range(seconds)
@@ -71,7 +71,7 @@ def test_clocks_that_are_not_synchronized_do_not_make_the_gauge() -> None:
 
 
 def test_raw_stamps_are_off_by_what_the_clocks_are_apart() -> None:
-    delays = story().delays
+    delays = report().delays
     assert delays is not None
     assert delays.half_rtt_ns[0] == (FORWARD + REVERSE) / 2
     assert delays.raw_forward_ns[0] == FORWARD + AHEAD["h1"] + ERRORS["h1"]
@@ -97,7 +97,7 @@ def test_delays_that_no_clock_sample_explains_are_left_out() -> None:
 
 
 def test_facts_count_violations() -> None:
-    known = facts(story())
+    known = facts(report())
     assert (known.clocks, known.samples, known.violations) == (3, 60, 0)
     assert known.error_max_ns == 30
     liar = [msg for msg in samples(1) if msg.node != "h1"]
@@ -122,7 +122,7 @@ def test_the_most_lopsided_pair_is_told_from_its_slow_end() -> None:
 
 
 def test_the_page_needs_nothing_else_and_says_what_was_measured() -> None:
-    told_story = story()
+    told_story = report()
     drawn = pictures(told_story)
     assert set(drawn) == {"one-way-delay", "error", "clocks"}
     for svg in drawn.values():
@@ -136,20 +136,20 @@ def test_the_page_needs_nothing_else_and_says_what_was_measured() -> None:
         assert said in text
 
 
-def bad_tiles(of: Story) -> list[str]:
+def bad_tiles(of: ClockReport) -> list[str]:
     text = page(of, {}, "c")
     return re.findall(r'<div class="fact bad"><b>[^<]*</b><span>([^<]*)</span>', text)
 
 
 def test_what_is_wrong_is_marked_and_nothing_else() -> None:
-    assert bad_tiles(story()) == []
+    assert bad_tiles(report()) == []
     rows = samples(4)
     lapsed = [*rows[:-1], sample("h2", 3, state=ClockState.HOLDOVER)]
     assert bad_tiles(tell("x", lapsed, S)) == ["of samples synchronized"]
     liar = [sample("h1", ref_ns=T0 + AHEAD["h1"], offset_ns=-5_000_900.0, bound_ns=100.0)]
     liar += [each for each in samples(1) if each.node != "h1"]
     assert bad_tiles(tell("x", liar, S, truth=TRUTH)) == ["of 3 beyond bound"]
-    text = page(story(), {}, "c")
+    text = page(report(), {}, "c")
     tiles = re.findall(r'<div class="fact"><b>([^<]*)</b><span>([^<]*)</span>', text)
     assert [what for _, what in tiles] == [
         "of samples synchronized", "median bound", "95 % of bounds below",
@@ -158,13 +158,13 @@ def test_what_is_wrong_is_marked_and_nothing_else() -> None:
 
 
 def test_the_table_has_a_row_for_each_clock_and_a_cell_for_each_heading() -> None:
-    for of, columns in ((story(), 8), (tell("x", samples(), S), 5)):
+    for of, columns in ((report(), 8), (tell("x", samples(), S), 5)):
         text = page(of, {}, "c")
         assert text.count("<th>") == columns
         rows = re.findall(r"<tr>(<td>.*?)</tr>", text)
         assert [row.count("<td>") for row in rows] == [columns] * 3
         assert re.findall(r"<td>(\d+ of \d+)</td>", text) == ["0 of 20"] * 3
-    assert "3 clocks over 19 s, one sample per clock and second at most" in page(story(), {}, "c")
+    assert "3 clocks over 19 s, one sample per clock and second at most" in page(report(), {}, "c")
 
 
 def test_without_a_truth_no_error_is_claimed() -> None:
@@ -198,11 +198,11 @@ def test_of_a_clock_that_was_compared_now_and_then_the_errors_are_told_that_ther
     rows = [*samples(2), sample("h3", 0, state=ClockState.UNKNOWN, bound_ns=None)]
     rows += [sample("h2", 9, state=ClockState.UNKNOWN, bound_ns=None)]
     text = page(tell("x", rows, S, truth=TRUTH), {}, "c")
-    told_of = {
+    reported_of = {
         row[0]: row[5:]
         for row in (re.findall(r"<td>(.*?)</td>", each) for each in text.split("<tr>"))
         if row
     }
-    assert told_of["h1"] == ["30 ns"] * 3
-    assert told_of["h2"] == ["20 ns"] * 3
-    assert told_of["h3"] == ["–"] * 3
+    assert reported_of["h1"] == ["30 ns"] * 3
+    assert reported_of["h2"] == ["20 ns"] * 3
+    assert reported_of["h3"] == ["–"] * 3

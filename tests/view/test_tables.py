@@ -7,13 +7,13 @@ import re
 
 import pytest
 from rich.console import Console, RenderableType
-from tests.view.fleets import T0, line, sample, told, truth
+from tests.view.fleets import T0, line, reported, sample, truth
 
 from syntony.model import ClockState, S
 from syntony.view.clock_history import by_clock, history_table, summary_table
 from syntony.view.clock_matrix import MOST_PAIRS, ClockPair, clock_matrix, clock_pairs, pair_summary
 from syntony.view.clock_page import page
-from syntony.view.clock_story import NEAR_NS, facts, local_ns, tell
+from syntony.view.clock_summary import NEAR_NS, facts, local_ns, tell
 from syntony.view.clocks import duration, plain_line, readings, status_table, verdict
 from syntony.view.heatmap import by_number, heatmap, listing
 from syntony.wire.probes import MatrixCell, SeriesPoint
@@ -240,9 +240,9 @@ def test_people_count_numbers_in_names() -> None:
 
 
 def page_of(seconds: int, step_ns: int = S) -> str:
-    story = tell("lab", told("h0", 0, 0, seconds) + told("h1", 5, 3, seconds), step_ns,
+    report = tell("lab", reported("h0", 0, 0, seconds) + reported("h1", 5, 3, seconds), step_ns,
                  truth={"h0": truth(0), "h1": truth(5)})  # fmt: skip
-    return page(story, {}, "c")
+    return page(report, {}, "c")
 
 
 def test_a_page_says_over_how_long_and_how_finely_it_was_sampled() -> None:

@@ -52,9 +52,9 @@ def test_any_clocks_have_the_verdict_of_their_worst(size: int) -> None:
     words = ("CLOCK OK", "CLOCK WARNING", "CLOCK CRITICAL", "CLOCK UNKNOWN")
     for kinds in itertools.combinations_with_replacement(KINDS, size):
         found = [msgspec.structs.replace(kind, node=f"h{k}") for k, kind in enumerate(kinds)]
-        told = verdict(found, WARN_NS, CRITICAL_NS)
-        assert told.code == expected(found), found
-        assert told.text.startswith(words[told.code])
+        reported = verdict(found, WARN_NS, CRITICAL_NS)
+        assert reported.code == expected(found), found
+        assert reported.text.startswith(words[reported.code])
 
 
 def test_a_verdict_names_the_worst_bound_and_its_limits() -> None:
@@ -63,8 +63,8 @@ def test_a_verdict_names_the_worst_bound_and_its_limits() -> None:
         reading(HELD, 900.0, node="b"),
         reading(SYNC, 30.0, "z"),
     ]
-    told = verdict(found, WARN_NS, CRITICAL_NS).text
-    assert told == (
+    reported = verdict(found, WARN_NS, CRITICAL_NS).text
+    assert reported == (
         "CLOCK WARNING - 2 SYNCHRONIZED, 1 HOLDOVER on 2 islands; "
         "worst bound 900 ns (b) | bound=900ns;1000;10000"
     )

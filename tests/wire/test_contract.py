@@ -53,8 +53,8 @@ def described() -> Iterator[str]:
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
                 default = field.default_factory()
-            told = "" if default is msgspec.NODEFAULT else f" = {default!r}"
-            yield f"{name}.{field.encode_name}{told}"
+            reported = "" if default is msgspec.NODEFAULT else f" = {default!r}"
+            yield f"{name}.{field.encode_name}{reported}"
 
 
 def test_messages_are_as_agreed() -> None:
@@ -65,11 +65,11 @@ def test_messages_are_as_agreed() -> None:
 def test_tables_are_kept_and_sorted_as_the_page_says() -> None:
     page = (DOCS / "store.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([\w, ]+) \| (\d+) days \|", page, re.MULTILINE)
-    told = {name: (tuple(order.split(", ")), int(days)) for name, order, days in rows}
+    reported = {name: (tuple(order.split(", ")), int(days)) for name, order, days in rows}
     written = {t.name: (t.order, t.retention_days) for t in TABLES.values()}
-    assert told.keys() <= written.keys()
-    assert told == {name: written[name] for name in told}
-    assert len(told) >= 8
+    assert reported.keys() <= written.keys()
+    assert reported == {name: written[name] for name in reported}
+    assert len(reported) >= 8
     for table in TABLES.values():
         names = [column.name for column in table.columns]
         assert len(set(names)) == len(names)

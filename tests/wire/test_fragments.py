@@ -32,7 +32,7 @@ def divided(fragmenter: Fragmenter, message: bytes) -> list[Fragment]:
 
 
 def assembled(fragments: Iterable[Fragment]) -> list[bytes]:
-    """What came out; after a refusal the stream is begun anew, as an uplink does."""
+    """What came out; after a refusal the stream is started again, as an uplink does."""
     assembler, found = Assembler(), []
     for fragment in fragments:
         try:

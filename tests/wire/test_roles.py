@@ -15,8 +15,8 @@ def test_a_certificate_without_a_role_is_an_agents() -> None:
 
 @pytest.mark.parametrize("role", Role)
 def test_a_role_is_read_as_it_is_written(role: Role) -> None:
-    told = Identity(role, "ann")
-    assert identity("ann", ("https://elsewhere", told.uri)) == told
+    reported = Identity(role, "ann")
+    assert identity("ann", ("https://elsewhere", reported.uri)) == reported
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ def test_a_certificate_of_ours(tmp_path: Path) -> None:
     dated_back = reference.not_valid_after_utc - reference.not_valid_before_utc
     assert dated_back == dt.timedelta(minutes=6)
     assert validity.expires_ns == reference.not_valid_after_utc.timestamp() * S
-    told = read_certificate(pem)
-    assert told.serial == f"{reference.serial_number:x}"
-    assert told.identity == (Role.AGENT, "h1")
+    reported = read_certificate(pem)
+    assert reported.serial == f"{reference.serial_number:x}"
+    assert reported.identity == (Role.AGENT, "h1")
 
 
 _SINCE = dt.datetime(2030, 1, 1, tzinfo=_UTC)

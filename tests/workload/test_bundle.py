@@ -89,10 +89,10 @@ def test_a_truncated_file_is_left_out(folder: Path, size: int) -> None:
 )  # fmt: skip
 def test_a_broken_manifest_is_one_line(folder: Path, manifest: bytes, name: str) -> None:
     (folder / "manifest.json").write_bytes(manifest)
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as reported:
         read_bundle(folder)
-    assert told.value.name == name
-    assert "\n" not in str(told.value)
+    assert reported.value.name == name
+    assert "\n" not in str(reported.value)
 
 
 def test_a_directory_without_manifest_or_tables(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_foreign_columns_are_named(folder: Path) -> None:
     parquet.write_table(table.append_column("mood", pa.array(["good"] * table.num_rows)),
                         folder / "steps.parquet")  # fmt: skip
     (folder / "notes.txt").write_text("hello")
-    told = reasons(read_bundle(folder))
-    assert "steps: unknown columns left out: mood" in told
-    assert "not part of a bundle: notes.txt" in told
+    reported = reasons(read_bundle(folder))
+    assert "steps: unknown columns left out: mood" in reported
+    assert "not part of a bundle: notes.txt" in reported
 
 
 def test_a_column_of_another_type_is_left_out() -> None:

@@ -27,10 +27,10 @@ def test_a_fault_is_named(generator: str, fault: str) -> None:
     for seed in SEEDS[generator]:
         case = GENERATORS[generator](fault, seed)
         verdicts = diagnose(bundle_of(case)).verdicts
-        told = [(str(each.fault), each.subjects) for each in verdicts]
-        assert [name for name, _ in told] == [fault], f"seed {seed}: {told}"
+        reported = [(str(each.fault), each.subjects) for each in verdicts]
+        assert [name for name, _ in reported] == [fault], f"seed {seed}: {reported}"
         verdict = verdicts[0]
-        assert case.truth.subject in verdict.subjects, f"seed {seed}: {told}"
+        assert case.truth.subject in verdict.subjects, f"seed {seed}: {reported}"
         width_ns = case.tables["flows"]["window_ns"][0]
         if (
             fault != "class-mismatch"

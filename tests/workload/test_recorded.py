@@ -302,10 +302,10 @@ def test_what_another_generator_drew_is_judged_alike_from_the_store(fault: str) 
         begin_ns, end_ns = case.manifest["begin_ns"], case.manifest["end_ns"]
         found = recorded("j", columns(_stored(case)), begin_ns, end_ns, end_ns + SETTLE_NS)
         wanted = {(each.fault, each.subjects) for each in diagnose(own).verdicts}
-        told = {(each.fault, each.subjects) for each in diagnose(bundle(found)).verdicts}
+        reported = {(each.fault, each.subjects) for each in diagnose(bundle(found)).verdicts}
         kinds = {FaultClass.STRAGGLER, FaultClass.HANG, FaultClass.HOST_JITTER}
-        assert {each for each in told if each[0] in kinds} == {
+        assert {each for each in reported if each[0] in kinds} == {
             each for each in wanted if each[0] in kinds
         }
-        named += bool(told)
+        named += bool(reported)
     assert named or not fault

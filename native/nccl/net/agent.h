@@ -1,4 +1,4 @@
-/* The local agent: what it says about paths, and what it is told of ours. Only the background thread
+/* The local agent: what it says about paths, and what it is reported ours. Only the background thread
  * talks to it; NCCL's threads read and write words here. */
 #ifndef NET_AGENT_H
 #define NET_AGENT_H

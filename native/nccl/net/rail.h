@@ -31,7 +31,7 @@ struct rail {
 enum rail_order {
     RAIL_NOTHING, /* old news */
     RAIL_FENCE,   /* leave the rail, too; the peer has */
-    RAIL_ANSWER,  /* it is left already, but the peer waits to be told under its generation */
+    RAIL_ANSWER,  /* it is left already, but the peer waits to be reported under its generation */
     RAIL_AGREED,  /* both know */
 };
 

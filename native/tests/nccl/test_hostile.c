@@ -228,7 +228,7 @@ static void agent_talks_nonsense(void)
 
 static atomic_bool scribbling;
 
-/* Whoever is at the other end of the page writes what it likes, all the time. */
+/* Anyone who is at the other end of the page writes what it likes, all the time. */
 static void *scribble(void *unused)
 {
     uint64_t random = (uint64_t)now_ms() | 1;

@@ -190,7 +190,7 @@ static void *receive_all(void *comm)
 }
 
 /* Faults, each after something completed since the one before: however slow this machine is, a fault
- * that stops everything is told from faults that come too fast. */
+ * that stops everything is reported from faults that come too fast. */
 static void *inject(void *mode)
 {
     enum { PATIENCE_MS = 60000 };

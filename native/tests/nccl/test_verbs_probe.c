@@ -245,7 +245,7 @@ static void add(struct sum *all, const struct sum *more)
     all->seen |= more->seen;
 }
 
-/* Until so many probes are told of, or were answered; how fast is a matter of the machine. */
+/* Until so many probes are reported, or were answered; how fast is a matter of the machine. */
 static struct sum until(int at, size_t told, size_t answered)
 {
     struct sum all = run(at, 100 * MS);
@@ -311,7 +311,7 @@ static void losses(uint64_t seed)
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         int side = (int)(state >> 8 & 1), permille = 100 + (int)((state >> 16) % 500);
         fake.set_fault(side, &(struct fake_fault){.lost_permille = permille});
-        until(0, 6000, 0); /* what is lost is told of later than what is answered */
+        until(0, 6000, 0); /* what is lost is reported later than what is answered */
         struct sum sum = until(0, 6000, 0);
         fake.set_fault(side, &(struct fake_fault){0});
         rest(250 * MS);
@@ -327,7 +327,7 @@ static void losses(uint64_t seed)
     close_both();
 }
 
-/* The peer's agent begins anew: other queue pairs, learned by asking. */
+/* The peer's agent starts again: other queue pairs, learned by asking. */
 static void restart(void)
 {
     open_both();
@@ -335,7 +335,7 @@ static void restart(void)
     close_end(1);
     open_end(1);
     meet(1);
-    rest(200 * MS); /* what was answered before is told with its last stamp */
+    rest(200 * MS); /* what was answered before is reported with its last stamp */
     struct sum dark = run(0, 300 * MS);
     CHECK(dark.answered == 0 && dark.count > 50);
     offer(1);

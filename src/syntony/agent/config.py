@@ -1,4 +1,4 @@
-"""What an agent must be told; everything else it learns from the host and the controller."""
+"""What an agent must be reported; everything else it learns from the host and the controller."""
 
 from __future__ import annotations
 

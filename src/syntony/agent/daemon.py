@@ -23,7 +23,7 @@ from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.queue_pairs import Offset, fleet_offset
 from syntony.agent.reactor.link import NOTHING_SEEN
-from syntony.agent.reactor.messages import Told
+from syntony.agent.reactor.messages import Reported
 from syntony.agent.renewal import Renewal, time_left_ns
 from syntony.agent.spool import Spool
 from syntony.agent.steering import rows as path_rows
@@ -105,7 +105,7 @@ class Agent:
         self._early = EarlyRows()
         self._machine = machine = Machine(config, spool, self._clock, self.inbox.put)
         self.parts = machine.parts
-        self._parts_told: tuple[object, ...] = ()
+        self._parts_reported: tuple[object, ...] = ()
         self._parts_due_ns = 0
         self._reactor, self._nic_clocks = machine.reactor, machine.nic_clocks
         self._spool, self._clock_server = spool, machine.clock_server
@@ -176,9 +176,9 @@ class Agent:
 
     def _tell_parts(self, uplink: Uplink, now_ns: int) -> None:
         parts = self._machine.statuses(now_ns)
-        told = tuple((part.name, part.state, part.reason) for part in parts)
-        if told != self._parts_told or now_ns >= self._parts_due_ns:
-            self._parts_told, self._parts_due_ns = told, now_ns + PARTS_NS
+        reported = tuple((part.name, part.state, part.reason) for part in parts)
+        if reported != self._parts_reported or now_ns >= self._parts_due_ns:
+            self._parts_reported, self._parts_due_ns = reported, now_ns + PARTS_NS
             uplink.send_parts(PartsReport(parts=parts))
 
     def _watch_clock(self, stop: threading.Event) -> None:
@@ -192,7 +192,7 @@ class Agent:
             _log.warning("steps of the clock are seen late: %s", error)
 
     def _check_clock(self, uplink: Uplink) -> None:
-        """Where the host's clock stepped or changed its rate, everybody begins anew with it."""
+        """Where the host's clock stepped or changed its rate, everybody starts again with it."""
         was_set, self._was_set = self._was_set, False
         torn_ns = self._clock_server.tick(was_set=was_set)
         if torn_ns is None:
@@ -381,7 +381,7 @@ class Agent:
             self._pipeline.timelines(message.timelines, message.utc, self._clock.now_ns())
             self._clock_server.take(message.timelines, message.step)
             self._steer(message.timelines)
-        elif isinstance(message, Told):
+        elif isinstance(message, Reported):
             self._hand_on(message)
         elif isinstance(message, Paces):
             fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
@@ -391,7 +391,7 @@ class Agent:
         elif isinstance(message, ClockSet):
             self._was_set = True
 
-    def _hand_on(self, said: Told) -> None:
+    def _hand_on(self, said: Reported) -> None:
         """What the reactor obeys."""
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
@@ -434,7 +434,7 @@ class Agent:
         and wait."""
         if fleet_ns is None:
             now_ns = time.monotonic_ns()
-            # In the middle of the second that it will be told of, whenever fleet seconds begin.
+            # In the middle of the second that it will be reported, whenever fleet seconds begin.
             submit, offset_ns, second_ns = self._early.keep, 0, now_ns // S * S + S // 2
         else:
             submit = partial(self._submit, uplink)
@@ -460,7 +460,7 @@ class Agent:
 
     def _tell_early(self, uplink: Uplink, fleet_ns: int) -> None:
         """What has waited for fleet time. The second after the last of these is told next, and
-        whole: none is told twice."""
+        whole: none is reported twice."""
         for table, columns in self._early.release(self._offset(fleet_ns)[1]):
             self._submit(uplink, table, columns)
             if table is AGENT:

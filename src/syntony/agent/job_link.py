@@ -14,7 +14,7 @@ from pathlib import Path
 
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io import job_socket
-from syntony.io.job_page import JobPage, Subject, Told
+from syntony.io.job_page import JobPage, Reported, Subject
 from syntony.io.job_socket import Process
 from syntony.traffic.instructions import Notice
 from syntony.traffic.path_notices import ProcessPath
@@ -27,7 +27,7 @@ MAX_FLOWS = 64
 MAX_ALL_FLOWS = 1_024
 """Of all processes in one report."""
 MAX_STANDING = 48
-"""Dead paths that a process is told of when it connects; its page has room for 64 notices."""
+"""Dead paths that a process is informed of when it connects; its page has room for 64 notices."""
 
 
 class JobLink(JobPeers[JobPage]):
@@ -114,25 +114,25 @@ class JobLink(JobPeers[JobPage]):
             with self._lock:
                 if self._peers.get(fd) is not peer:
                     continue
-                told = peer.page.read(min(MAX_FLOWS, left))
-            flows = self._parse(told, now_ns)
+                reported = peer.page.read(min(MAX_FLOWS, left))
+            flows = self._parse(reported, now_ns)
             rates.append(SentBy(peer.process.job, peer.process.pid, tuple(flows)))
             left -= len(flows)
             paths |= {(flow.local, flow.remote) for flow in flows}
-            views.append(_view(peer, told, flows, now_ns))
+            views.append(_view(peer, reported, flows, now_ns))
         self.rates.take(rates, now_ns)
         self.paths = frozenset(paths)
         return tuple(views)
 
-    def _parse(self, told: Told, now_ns: int) -> list[ProcessFlow]:
+    def _parse(self, reported: Reported, now_ns: int) -> list[ProcessFlow]:
         flows = []
-        for record in told.records:
+        for record in reported.records:
             flow = parse_flow(record, now_ns)
             if isinstance(flow, Malformed):
                 self.malformed[flow] += 1
             else:
                 flows.append(flow)
-        self.torn += told.torn
+        self.torn += reported.torn
         return flows
 
     def _greet(self, page: JobPage) -> None:
@@ -163,7 +163,7 @@ def _tell(page: JobPage, notice: Notice) -> None:
 
 
 def _view(
-    peer: Peer[JobPage], told: Told, flows: Sequence[ProcessFlow], now_ns: int
+    peer: Peer[JobPage], reported: Reported, flows: Sequence[ProcessFlow], now_ns: int
 ) -> ProcessView:
     return ProcessView(
         job=peer.process.job,
@@ -172,8 +172,8 @@ def _view(
         uid=peer.process.uid,
         age_ns=now_ns - peer.since_ns,
         flows=tuple(_flow_view(flow, now_ns) for flow in flows),
-        left_out=told.flows - len(told.records) + told.left_out,
-        malformed=len(told.records) - len(flows) + told.torn,
+        left_out=reported.flows - len(reported.records) + reported.left_out,
+        malformed=len(reported.records) - len(flows) + reported.torn,
     )
 
 

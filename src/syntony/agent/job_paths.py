@@ -25,7 +25,7 @@ from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
 
 FLOWS_NS = 400 * MS
-"""Jobs' flows are told of so often: of windows of half a second, each is seen within one."""
+"""Jobs' flows are reported so often: of windows of half a second, each is seen within one."""
 
 
 class JobPaths:
@@ -45,9 +45,9 @@ class JobPaths:
         self._join_port = config.traffic.port
         self._flows: tuple[JobFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
-        self._told = ""
-        """The newest outcome that was told."""
-        self._told_ns = 0
+        self._reported = ""
+        """The newest outcome that was reported."""
+        self._reported_ns = 0
 
     def close(self) -> None:
         """None is held back."""
@@ -61,14 +61,14 @@ class JobPaths:
     def are_due(self, seen: Seen) -> bool:
         """Whether the controller is to be told now. Where no job's flow is managed, it is told so
         with the rows of a second: a third of its lease."""
-        if seen.outcome and seen.outcome != self._told:
+        if seen.outcome and seen.outcome != self._reported:
             return True
-        return seen.has_flows and time.monotonic_ns() - self._told_ns >= FLOWS_NS
+        return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS
 
     def take(self, seen: Seen) -> None:
         """Flows as they are now."""
         self._flows, self._outcomes = seen.flows, seen.outcomes
-        self._told, self._told_ns = seen.outcome, time.monotonic_ns()
+        self._reported, self._reported_ns = seen.outcome, time.monotonic_ns()
 
     def lost(self) -> None:
         """The reactor does not answer: nobody knows what flows there are."""

@@ -28,7 +28,7 @@ from syntony.model import MS, S
 _log = logging.getLogger(__name__)
 
 TURN_NS = 10 * MS
-"""Between two rounds of letting processes in and out: whoever floods the socket waits."""
+"""Between two rounds of letting processes in and out: anyone who floods the socket waits."""
 ACCEPTS = 16
 """Connections accepted in one round at most."""
 _ENDS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR

@@ -161,21 +161,21 @@ def _put_admissions(
 
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:
     """Loss and delay, one set a NIC and direction whatever the number of peers."""
-    for ref, direction, told in totals:
+    for ref, direction, reported in totals:
         labels = {"nic": ref.partition("/")[2], "direction": direction}
-        sheet.put("probe_sent_total", told.sent, **labels)
-        sheet.put("probe_lost_total", told.lost, **labels)
-        sheet.put("probe_unresolved_total", told.unresolved, **labels)
-        sheet.put("probe_stalled_total", told.stalled, **labels)
-        sheet.put("probe_one_way_delay_seconds", _histogram(told), **labels)
+        sheet.put("probe_sent_total", reported.sent, **labels)
+        sheet.put("probe_lost_total", reported.lost, **labels)
+        sheet.put("probe_unresolved_total", reported.unresolved, **labels)
+        sheet.put("probe_stalled_total", reported.stalled, **labels)
+        sheet.put("probe_one_way_delay_seconds", _histogram(reported), **labels)
 
 
-def _histogram(told: Totals) -> Histogram:
+def _histogram(reported: Totals) -> Histogram:
     buckets, below = [], 0
-    for bound_ns, count in zip((*BOUNDS_NS, math.inf), told.delays, strict=True):
+    for bound_ns, count in zip((*BOUNDS_NS, math.inf), reported.delays, strict=True):
         below += count
         buckets.append((bound_ns / S, below))
-    return Histogram(buckets, told.delay_sum_ns / S)
+    return Histogram(buckets, reported.delay_sum_ns / S)
 
 
 def _put_paths(sheet: Sheet, state: State) -> None:

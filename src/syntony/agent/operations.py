@@ -19,7 +19,7 @@ from syntony.io.operations_page import OperationsPage
 from syntony.io.run_directory import OPERATIONS_SOCKET, SOCKET_NAME
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.traffic.operations_page import Operation, Told
+from syntony.traffic.operations_page import Operation, Reported
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
 
@@ -35,7 +35,7 @@ MAX_ENDED = 256
 
 class _Source(NamedTuple):
     process: Process
-    told: Told
+    reported: Reported
 
 
 class OperationsSocket(JobPeers[OperationsPage]):
@@ -50,9 +50,9 @@ class OperationsSocket(JobPeers[OperationsPage]):
         """What processes told last."""
 
     def _leave(self, peer: Peer[OperationsPage]) -> None:
-        told = peer.page.read()
-        if told is not None:
-            self._ended.append(_Source(peer.process, told))
+        reported = peer.page.read()
+        if reported is not None:
+            self._ended.append(_Source(peer.process, reported))
 
     def take(self) -> list[_Source]:
         """What every process has told since the last call."""
@@ -64,9 +64,9 @@ class OperationsSocket(JobPeers[OperationsPage]):
             with self._lock:
                 if self._peers.get(fd) is not peer:
                     continue
-                told = peer.page.read()
-            if told is not None:
-                found.append(_Source(peer.process, told))
+                reported = peer.page.read()
+            if reported is not None:
+                found.append(_Source(peer.process, reported))
         return found
 
     @property
@@ -118,9 +118,9 @@ class JobTelemetry:
             before = now
         sources = self.socket.take()
         self._ranks = {
-            each.process.pid: (each.told.rank, each.told.ranks)
+            each.process.pid: (each.reported.rank, each.reported.ranks)
             for each in sources
-            if each.told.rank >= 0
+            if each.reported.rank >= 0
         }
         found = []
         if now.at_ns - self._looked_ns >= PROCESSES_NS:
@@ -145,16 +145,16 @@ class JobTelemetry:
                 if one.collective and one.nranks and (one.done_ns or one.parts)
             )  # fmt: skip
             dropped = sum(one.dropped for one in each.operations)
-            found.append(_Source(each.process, Told(rank, ranks, operations, (), dropped)))
+            found.append(_Source(each.process, Reported(rank, ranks, operations, (), dropped)))
         return found
 
     def _collectives(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
         rows = [
-            (each.process, each.told.rank, operation)
+            (each.process, each.reported.rank, operation)
             for each in sources
-            for operation in each.told.operations
+            for operation in each.reported.operations
         ]
-        self._dropped += len(rows[MAX_OPERATIONS:]) + sum(each.told.dropped for each in sources)
+        self._dropped += len(rows[MAX_OPERATIONS:]) + sum(each.reported.dropped for each in sources)
         rows = rows[:MAX_OPERATIONS]
         if not rows:
             return None
@@ -178,7 +178,9 @@ class JobTelemetry:
 
     def _steps(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
         rows = [
-            (each.process, each.told.rank, step) for each in sources for step in each.told.steps
+            (each.process, each.reported.rank, step)
+            for each in sources
+            for step in each.reported.steps
         ][:MAX_OPERATIONS]
         if not rows:
             return None

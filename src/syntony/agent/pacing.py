@@ -77,7 +77,7 @@ class PaceKeeper(Generic[_K]):
         self._actuator = actuator
         self._key = key
         self._renew_ns, self._renewal_ns = renew_ns, math.inf
-        self._told: dict[tuple[int, FourTuple], int] = {}
+        self._reported: dict[tuple[int, FourTuple], int] = {}
         """By process and flow."""
         self._until_ns = 0
         self._rest_ns = 0
@@ -102,7 +102,7 @@ class PaceKeeper(Generic[_K]):
             return
         left_ns = min(message.expires_ns - fleet_now_ns, LONGEST_NS)
         if left_ns > 0:
-            self._told = {
+            self._reported = {
                 (each.process, FourTuple.of(each)): each.bps
                 for each in message.paces
                 if each.bps > 0
@@ -112,12 +112,12 @@ class PaceKeeper(Generic[_K]):
     def tick(self, flows: Iterable[JobFlow], now_ns: int, *, stopped: bool) -> None:
         """Make it so; called again and again, told anew or not."""
         if now_ns >= self._until_ns:
-            self._told = {}
+            self._reported = {}
         wanted = {
-            key: self._told[each.process, each.flow]
+            key: self._reported[each.process, each.flow]
             for each in flows
             if (key := self._key(each)) is not None
-            and (each.process, each.flow) in self._told
+            and (each.process, each.flow) in self._reported
             and self.may(each, stopped=stopped)
         }
         if wanted or self.in_force:

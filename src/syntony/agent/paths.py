@@ -29,7 +29,7 @@ at a time as may."""
 _HURRY_NS = 2 * S
 """Paths that jobs have just begun to use are learnt packet by packet for so long."""
 CONFIRMED_NS = 5 * S
-"""Paths that are as they were are told of together, this often; what has changed, at once."""
+"""Paths that are as they were are reported together, this often; what has changed, at once."""
 PAIR_NS = 600 * S
 """Spare ways of a pair are kept in mind for so long after a job has used it: jobs come again."""
 MAX_WAITING = 20_000

@@ -116,8 +116,8 @@ class Pipeline:
         """Take what the engine finished."""
         if not len(records):
             return
-        told = records["sent_ns"] >= self._tell_from_ns
-        self._seconds.add(records if told.all() else records[told])
+        reported = records["sent_ns"] >= self._tell_from_ns
+        self._seconds.add(records if reported.all() else records[reported])
         self._windows.add(records)
 
     def add_verbs(self, records: Records) -> None:
@@ -125,7 +125,7 @@ class Pipeline:
         self._verbs.add(records[records["sent_ns"] >= self._tell_from_ns])
 
     def begin_epoch(self, epoch: int, local_ns: int = 0) -> None:
-        """The host's clock jumped or changed its rate: windows begin anew.
+        """The host's clock jumped or changed its rate: windows start again.
 
         Args:
             epoch: its new name.
@@ -171,7 +171,7 @@ class Pipeline:
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
 
     def hear_from(self, heard: NDArray[np.void], over: Plane = Plane.UDP) -> None:
-        """Requests count from here on: the engine, or this process, has begun anew.
+        """Requests count from here on: the engine, or this process, has started again.
 
         Args:
             heard: as `heard_rows` takes it.

@@ -51,14 +51,14 @@ def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
         for nic, addresses in plan.others.items()
         if (kept := tuple(each for each in addresses if _parsed(each) is not None))
     }
-    told = tuple(f"flow={number} reason={fault}" for number, fault in faults.items())
+    reported = tuple(f"flow={number} reason={fault}" for number, fault in faults.items())
     plan = msgspec.structs.replace(plan, flows=flows, others=others)
     if plan.verbs:
         within = usable(msgspec.structs.replace(plan, flows=plan.verbs, verbs=()), nics, family)
         if within is not None:
             plan = msgspec.structs.replace(plan, verbs=within.plan.flows)
-            told += tuple(f"over=verbs {fault}" for fault in within.faults)
-    return Usable(plan, told)
+            reported += tuple(f"over=verbs {fault}" for fault in within.faults)
+    return Usable(plan, reported)
 
 
 def start_flows(

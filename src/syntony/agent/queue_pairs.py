@@ -108,12 +108,12 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
                 if self._peers.get(fd) is not peer:
                     continue
                 before = peer.page.malformed
-                told = peer.page.read()
+                reported = peer.page.read()
                 self.malformed += peer.page.malformed - before
                 left_out += peer.page.left_out
             room = MAX_QUEUE_PAIRS - len(found)
-            found += told[:room]
-            left_out += len(told) - len(told[:room])
+            found += reported[:room]
+            left_out += len(reported) - len(reported[:room])
         self.queue_pairs, self.left_out = len(found), left_out
         return found
 

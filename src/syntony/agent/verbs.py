@@ -216,7 +216,7 @@ class VerbsPlane:
                 self._without[name] = (wanted, now_ns + ABSENT_NS)
                 return  # there is nothing amiss
             except SyntonyError:
-                pass  # it is told of its part
+                pass  # it is reported its part
         self._parts.add(_part(name), attach, now_ns, MAX_BACKOFF_NS)
 
     def _attach(self, engine: ProbeEngine, name: str) -> None:
@@ -263,12 +263,12 @@ class VerbsPlane:
     def _meet(self, engine: ProbeEngine) -> bool:
         """Ask peers where they are, and make ways there; whether all are known."""
         meetings = {(flow.src, flow.dst_nic_id): flow for flow in self.flows}
-        asked = list(meetings.values())
-        told = dict(zip(meetings, self._udp.told(len(asked)), strict=False))
-        self._udp.ask(asked)
+        requested = list(meetings.values())
+        reported = dict(zip(meetings, self._udp.reported(len(requested)), strict=False))
+        self._udp.ask(requested)
         known: dict[tuple[str, int], Endpoint] = {
             key: each
-            for key, each in told.items()
+            for key, each in reported.items()
             if each is not None and each.qpn and each.nic_id == key[1]
         }
         routes = {
@@ -282,7 +282,7 @@ class VerbsPlane:
             if fault:
                 _log.warning("ways to peers over verbs are missing made=%d wanted=%d reason=%s",
                              made, len(routed_for), fault)  # fmt: skip
-        return len(known) == len(asked)
+        return len(known) == len(requested)
 
 
 def _part(nic: str) -> str:

@@ -445,7 +445,7 @@ class Book:
             due = now_ns - incident.held_ns >= rule.wait_ns
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and self._lasts(incident) and not _is_told(incident):
+            if wanted and due and self._lasts(incident) and not _is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
@@ -466,10 +466,10 @@ class Book:
         ]
 
 
-def _is_told(incident: Incident) -> bool:
+def _is_reported(incident: Incident) -> bool:
     """Whether somebody knows of it, and that it is as severe as it is."""
-    told = incident.paged_as or incident.severity
-    return incident.paged and RANK[incident.severity] <= RANK[told]
+    reported = incident.paged_as or incident.severity
+    return incident.paged and RANK[incident.severity] <= RANK[reported]
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:

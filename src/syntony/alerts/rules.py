@@ -63,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stays that cause's, until more is counted."""
     proven: bool = False
     """What it says was seen, not inferred: it explains also what may be a part of its subject and
-    cannot be told from others, instead of only what must be."""
+    cannot be reported from others, instead of only what must be."""
     unit: str = ""
     """How `value` is shown: ``ns``, ``ratio``, ``s`` or nothing."""
     enabled: bool = True

@@ -321,7 +321,7 @@ class PortGap(NamedTuple):
     perhaps: int
     """The same where uplink ports do not mostly follow one another, but some do."""
     dark: str
-    told: bool
+    reported: bool
     """Uplink ports follow one another, so that a gap would show."""
     why: str
 
@@ -329,12 +329,12 @@ class PortGap(NamedTuple):
 def port_gap(plane: Plane) -> PortGap:
     """What an upper switch leaves dark that is absent from all of a plane."""
     votes = Votes[tuple[int, ...]]("switches")
-    told = 0
+    reported = 0
     for lower in plane.lowers:
         ports = [port for upper in plane.uppers for port in plane.links.get((lower, upper), ())]
         numbers = sorted(int(port) for port in ports if port.isdecimal() and port.isascii())
         steps = [b - a for a, b in itertools.pairwise(numbers)]
-        told += own_vote(steps) == 1
+        reported += own_vote(steps) == 1
         votes.add(lower, _dark(numbers, plane.used.get(lower, frozenset())) if 1 in steps else ())
     decision = votes.decide(min_voters=1)
     dark = decision.value or ()
@@ -342,7 +342,7 @@ def port_gap(plane: Plane) -> PortGap:
     absent = len(dark) // each if each and len(dark) % each == 0 else 0
     if absent >= len(plane.uppers):
         absent = 0
-    follow = 2 * told > len(plane.lowers)
+    follow = 2 * reported > len(plane.lowers)
     listed = ", ".join(map(str, dark))
     return PortGap(absent if follow else 0, absent, listed, follow, decision.why)
 

@@ -82,7 +82,7 @@ def _by_place(results: Iterable[Result]) -> dict[_Place, Result]:
 def _one(place: _Place, old: Result | None, new: Result | None) -> Change | None:
     if old is None or new is None:
         kept = new or old
-        # A subject that nobody asks any more is told only where it said something.
+        # A subject that nobody asks any more is reported only where it said something.
         if kept is None or kept.status in _QUIET:
             return None
         change = "new" if new else "gone"

@@ -65,9 +65,9 @@ class Key(msgspec.Struct, frozen=True):
     within: float = 0.0
     """Relative tolerance of `Compare.ABOUT` and `Compare.AT_LEAST`."""
     variant: str = ""
-    """What its readings are told apart by (``board``, ``NIC``); empty where by nothing."""
+    """What its readings are distinguished by (``board``, ``NIC``); empty where by nothing."""
     unit: str = ""
-    """Of an amount: ``B`` is told as GiB, anything else as it is."""
+    """Of an amount: ``B`` is reported as GiB, anything else as it is."""
 
 
 class NoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,7 +75,7 @@ class NoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Check(ABC):
-    """What is told of a check; its docstring's first line is its title.
+    """What is reported a check; its docstring's first line is its title.
 
     The docstring says what to expect after ``Expected results:``.
     """

@@ -75,7 +75,7 @@ class Consequences:
             return explained is _NO_LINK
         return self._sections.get(result.check) in explained and result.check not in _OWN
 
-    def told(self, result: Result) -> Result:
+    def reported(self, result: Result) -> Result:
         """A cause with its consequences; a consequence as skipped, with its cause."""
         cause = self._cause.get(result)
         if cause is not None:

@@ -34,7 +34,7 @@ class FabricCheck(Check):
         """Everything that is wrong, unknown or skipped; nothing at all is a pass."""
 
     def unknown(self, reason: str, subject: str = FABRIC) -> Result:
-        """It could not be told."""
+        """It could not be reported."""
         return self.result(Status.UNKNOWN, subject, evidence=reason)
 
     def skip(self, reason: str) -> Result:

@@ -52,7 +52,7 @@ class Facts(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or directory, as far as it can be told."""
+        """Whether there is such a file or directory, as far as it can be reported."""
         ...
 
     def real(self, path: str) -> str:

@@ -29,7 +29,7 @@ class Gid(NamedTuple):
     """Its index."""
     address: ipaddress.IPv6Address
     version: int | None
-    """1 or 2 of RoCE; None where not told, as over InfiniBand."""
+    """1 or 2 of RoCE; None where not reported, as over InfiniBand."""
     netdev: str
 
     @property
@@ -44,7 +44,7 @@ class Gid(NamedTuple):
 
 
 class Preference(NamedTuple):
-    """What NCCL is told by its environment; the defaults are NCCL's."""
+    """What NCCL is reported by its environment; the defaults are NCCL's."""
 
     place: int | None = None
     """NCCL_IB_GID_INDEX"""

@@ -58,22 +58,22 @@ def _has(host: Facts, vendor: int, driver: str, command: tuple[str, ...]) -> boo
 
 def without_gpu(check: HostCheck, host: Facts, why: str) -> Result:
     """Skipped where something tells that there is none; else nobody knows."""
-    if _told(host):
+    if _reported(host):
         return check.skip(host, why)
     return check.unknown(
         host, "neither the PCI bus nor a vendor's tool tells whether GPUs are here"
     )
 
 
-def _told(host: Facts) -> bool:
+def _reported(host: Facts) -> bool:
     try:
         devices(host)
     except FactError:
-        return any(_asked(host, command) for command in (SMI_QUERY, AMD_STATIC))
+        return any(_requested(host, command) for command in (SMI_QUERY, AMD_STATIC))
     return True
 
 
-def _asked(host: Facts, command: tuple[str, ...]) -> bool:
+def _requested(host: Facts, command: tuple[str, ...]) -> bool:
     """Whether it is known what the tool says, or that it is not there."""
     try:
         host.run(*command)
@@ -110,7 +110,7 @@ class NvidiaCheck(HostCheck):
     """A check that hosts without an NVIDIA GPU skip."""
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        if has_nvidia(host) or not _told(host):
+        if has_nvidia(host) or not _reported(host):
             yield from self.look(host)  # of what was recorded, if that is all
         else:
             yield self.skip(host, "no NVIDIA GPU here")

@@ -80,7 +80,7 @@ class PairHunt:
     @property
     def untested(self) -> tuple[str, ...]:
         """Hosts without any outcome."""
-        return tuple(host for host, told in self._outcomes.items() if not told)
+        return tuple(host for host, reported in self._outcomes.items() if not reported)
 
     @property
     def planned(self) -> int:
@@ -140,14 +140,14 @@ class PairHunt:
         more often than they do.
         """
         rate = {
-            host: sum(not ok for _, ok in told) / len(told)
-            for host, told in self._outcomes.items()
-            if told
+            host: sum(not ok for _, ok in reported) / len(reported)
+            for host, reported in self._outcomes.items()
+            if reported
         }
         return {
             host
-            for host, told in self._outcomes.items()
-            for other, ok in told
+            for host, reported in self._outcomes.items()
+            for other, ok in reported
             if not ok and rate[host] >= rate[other]
         }
 
@@ -171,9 +171,9 @@ class PairHunt:
         return pairs
 
     def _name(self, blame: Blame, hosts: tuple[str, ...], against: Iterable[str]) -> Named:
-        told = [ok for host in hosts for other, ok in self._outcomes[host]]
+        reported = [ok for host in hosts for other, ok in self._outcomes[host]]
         return Named(
-            blame=blame, hosts=hosts, failed=told.count(False), passed=told.count(True),
+            blame=blame, hosts=hosts, failed=reported.count(False), passed=reported.count(True),
             against=tuple(sorted(set(against))),
         )  # fmt: skip
 

@@ -91,14 +91,14 @@ class Presence:
         """
         yield from self._missing_items(role, report, spec)
         read = {reading.key for reading in report.readings}
-        told = {each.check for each in report.results
+        reported = {each.check for each in report.results
                 if each.status in {Status.UNKNOWN, Status.FAIL}}  # fmt: skip
         ran = _checks_of(report)
         for key, source in self._expected_keys(role, spec, golden).items():
             known = self._known.get(key)
             if known is None or key in read or known.key.compare in _STANDING:
                 continue
-            if known.check.id in ran and known.check.id not in told:
+            if known.check.id in ran and known.check.id not in reported:
                 yield self._unread(report, known, source)
 
     def _expected_keys(

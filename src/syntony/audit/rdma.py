@@ -125,7 +125,7 @@ def rdma_devices(host: Facts) -> tuple[RdmaDevice, ...]:
 
 
 def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
-    """The ports that carry collectives. Raises `FactError` where nothing can be told of them."""
+    """The ports that carry collectives. Raises `FactError` where nothing can be reported them."""
     return tuple(port for port in rdma_ports(host) if port.role is Role.COMPUTE)
 
 
@@ -133,7 +133,7 @@ def is_spare(host: Facts, port: RdmaPort) -> bool:
     """Whether nobody uses the port: dark, beside an active port of its card, and not configured.
 
     Dual-port cards with one cable are common. A port with an address, or a leg of a bond, is meant
-    to be used; peers that do use theirs are told by `Compare.PRESENT`.
+    to be used; peers that do use theirs are reported by `Compare.PRESENT`.
     """
     if port.state not in {PortState.NO_PEER, PortState.DISABLED}:
         return False
@@ -179,10 +179,10 @@ def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
     Raises:
         FactError: `ip` is not there, or printed something else.
     """
-    told = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
+    reported = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
     wanted = frozenset(names)
     found: list[IPInterface] = []
-    for link in told if isinstance(told, list) else ():
+    for link in reported if isinstance(reported, list) else ():
         if not isinstance(link, dict) or link.get("ifname") not in wanted:
             continue
         for each in link.get("addr_info") or ():
@@ -226,7 +226,7 @@ def number_of(text_: str) -> int | None:
 def _port(host: Facts, seen: PortSnapshot) -> RdmaPort:
     device, _, number = seen.rdma.rpartition(":")
     path = f"{CLASS}/{device}/ports/{number}"
-    told = (text(host, f"{path}/{name}") for name in ("state", "phys_state"))
+    reported = (text(host, f"{path}/{name}") for name in ("state", "phys_state"))
     return RdmaPort(
         device=device,
         number=number,
@@ -234,7 +234,7 @@ def _port(host: Facts, seen: PortSnapshot) -> RdmaPort:
         role=seen.role,
         netdev=seen.netdev,
         state=seen.state,
-        state_text=", ".join(part or "unreadable" for part in told),
+        state_text=", ".join(part or "unreadable" for part in reported),
         rate=seen.rate,
         rate_text=text(host, f"{path}/rate"),
         lid=text(host, f"{path}/lid"),
@@ -270,11 +270,13 @@ def parse_ibstat(output: str) -> Iterator[RdmaPort]:
     for device, block in zip(adapters[::2], adapters[1::2], strict=True):
         ports = _PORT.split(block)[1:]
         for number, lines in zip(ports[::2], ports[1::2], strict=True):
-            told = fields(lines)
-            logical = _LOGICAL.get(told.get("State", ""), "")
-            physical = _PHYSICAL.get(told.get("Physical state", ""), "")
-            layer = {"IB": "InfiniBand"}.get(told.get("Link layer", ""), told.get("Link layer", ""))
-            rate_text = f"{told['Rate']} Gb/sec" if told.get("Rate") else ""
+            reported = fields(lines)
+            logical = _LOGICAL.get(reported.get("State", ""), "")
+            physical = _PHYSICAL.get(reported.get("Physical state", ""), "")
+            layer = {"IB": "InfiniBand"}.get(
+                reported.get("Link layer", ""), reported.get("Link layer", "")
+            )
+            rate_text = f"{reported['Rate']} Gb/sec" if reported.get("Rate") else ""
             yield RdmaPort(
                 device=device,
                 number=number,
@@ -282,9 +284,10 @@ def parse_ibstat(output: str) -> Iterator[RdmaPort]:
                 role=Role.COMPUTE,
                 netdev="",
                 state=infiniband_state(logical, physical),
-                state_text=f"{told.get('State', '?')}, {told.get('Physical state', '?')} (ibstat)",
+                state_text=f"{reported.get('State', '?')}, "
+                f"{reported.get('Physical state', '?')} (ibstat)",
                 rate=infiniband_rate(rate_text),
                 rate_text=rate_text,
-                lid=told.get("Base lid", ""),
-                sm_lid=told.get("SM lid", ""),
+                lid=reported.get("Base lid", ""),
+                sm_lid=reported.get("SM lid", ""),
             )

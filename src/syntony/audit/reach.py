@@ -2,7 +2,7 @@
 
 Every pair of NICs of one rail is asked on many source ports, so that every member of an ECMP group
 is used; pairs across rails on one, for their number of hops. A host tells what arrived, so that a
-lost request is told from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
+lost request is reported from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
 """
 
 from __future__ import annotations

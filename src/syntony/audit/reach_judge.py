@@ -81,8 +81,8 @@ def judge(
     said = _said(survey, rails)
     found: list[Result] = []
     for check, results in verdicts:
-        told = list(results)
-        found += told or [check.result(Status.PASS, FLEET, evidence=said)]
+        reported = list(results)
+        found += reported or [check.result(Status.PASS, FLEET, evidence=said)]
     return tuple(found)
 
 
@@ -126,7 +126,7 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
         for nic in pair:
             lost[nic].append(pair)
     port = {str(nic): f"{PORT_WORD}{nic.rdma}; " if nic.rdma else "" for nic in survey.nics}
-    errors = {told.src: told.error for told in rails if told.error}
+    errors = {reported.src: reported.error for reported in rails if reported.error}
     for nic in suspects:
         why = f"; the host says: {errors[nic]}" if nic in errors else ""
         yield check.result(
@@ -157,31 +157,31 @@ def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator
     known = set(bad_nics(dead, [each.pair for each in rails]))
     partly = [each for each in rails if each.answered and (each.lost or each.lost_back)]
     known |= {nic for each in partly for nic in each.pair}
-    told = [
+    reported = [
         each for each in survey.seen
         if not each.same_rail and each.sent and not known & {each.src, each.dst}
     ]  # fmt: skip
-    if not told:
+    if not reported:
         why = "no two NICs are of different rails, or all of them lose flows on their own"
         yield check.result(Status.SKIP, FLEET, evidence=why)
         return
-    joined = [each.pair for each in told if each.answered]
-    wanted = check.wanted(len(joined), len(told))
-    said = f"{len(joined)} of {len(told)} directions across rails pass"
+    joined = [each.pair for each in reported if each.answered]
+    wanted = check.wanted(len(joined), len(reported))
+    said = f"{len(joined)} of {len(reported)} directions across rails pass"
     if wanted is None:
         yield _unknown(check, f'undecided: {said}; say so in the spec: rails = "joined"')
         return
-    wrong = [each.pair for each in told if each.answered is not wanted]
+    wrong = [each.pair for each in reported if each.answered is not wanted]
     if not wrong:
         text = said if wanted else f"{said}: rails are separate"
         yield check.result(Status.PASS, FLEET, evidence=text)
         return
     expected = "rails are joined" if wanted else "rails are separate"
-    if len(wrong) == len(told):
+    if len(wrong) == len(reported):
         got = "rails are separate" if wanted else "rails are joined"
         yield check.result(Status.FAIL, FLEET, got, expected, said, suspect=Suspect.FABRIC)
         return
-    suspects = bad_nics(wrong, [each.pair for each in told])
+    suspects = bad_nics(wrong, [each.pair for each in reported])
     for nic in suspects:
         mine = [pair for pair in wrong if nic in pair]
         got = f"{len(mine)} directions to other rails {'are dead' if wanted else 'pass'}"
@@ -225,7 +225,7 @@ def _paths(survey: Survey, pairs: Sequence[Seen], topology: Topology | None) -> 
 
 
 def _place(culprit: Culprit, topology: Topology | None) -> str:
-    """The cable behind the last hop that answered, as far as it can be told."""
+    """The cable behind the last hop that answered, as far as it can be reported."""
     names = {} if topology is None else topology.by_address
     after = names.get(culprit.after, culprit.after)
     alive = {names.get(hop, hop) for hop in culprit.alive}

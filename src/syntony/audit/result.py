@@ -48,7 +48,7 @@ class Suspect(enum.StrEnum):
 
 
 class Printable(msgspec.Struct, frozen=True, kw_only=True):
-    """A record whose texts come from hosts: whoever makes or decodes one can print them."""
+    """A record whose texts come from hosts: anyone who makes or decodes one can print them."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -97,7 +97,7 @@ class HostReport(Printable, frozen=True, kw_only=True):
 
     host: str
     taken_ns: int
-    """When, UTC, by the clock of whoever ran the checks."""
+    """When, UTC, by the clock of anyone who ran the checks."""
     results: tuple[Result, ...] = ()
     readings: tuple[Reading, ...] = ()
     unreachable: str = ""
@@ -105,7 +105,7 @@ class HostReport(Printable, frozen=True, kw_only=True):
     part: str = ""
     """What was asked of the fleet as a whole (``network``): then no host's report, and `host` is
     ``fleet``."""
-    asked: str = ""
+    requested: str = ""
     """Of a part: whom and how, so that a resumed run knows whether it is the same."""
 
 

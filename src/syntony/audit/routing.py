@@ -86,14 +86,14 @@ class _Fleet:
 
     def circles(self) -> Iterator[Result]:
         """Devices that send a destination round in a circle, once for each circle."""
-        told: set[frozenset[str]] = set()
+        reported: set[frozenset[str]] = set()
         for network in sorted(
             {r.network for t in self._tables for r in t.routes if r.hops}, key=str
         ):
             ways = {t.device: self._ways(t, network) for t in self._tables}
             for circle in _circles(ways):
-                if frozenset(circle) not in told:
-                    told.add(frozenset(circle))
+                if frozenset(circle) not in reported:
+                    reported.add(frozenset(circle))
                     yield self._fail(
                         " -> ".join((*circle, circle[0])), f"{network} goes round in a circle",
                         "each hop is nearer", f"next hops towards {network}",

@@ -2,7 +2,7 @@
 
 [roles.compute]
 hosts = ["gpu*"]
-backend = ["mlx5_[0-7]"]                     # where it cannot be told from the default route
+backend = ["mlx5_[0-7]"]                     # where it cannot be reported from the default route
 
 [roles.compute.expect]
 "sw.kernel" = "5.15.0-1078-generic"          # equal

@@ -32,7 +32,7 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """Why there is no figure."""
     broke: bool = False
-    """It was started and failed, as a job would; else it could not be told."""
+    """It was started and failed, as a job would; else it could not be reported."""
 
 
 class SpeedHunt:
@@ -76,14 +76,14 @@ class SpeedHunt:
             return {pair: tuple(self._hunts) for pair in self._plan[self.rounds]}
         if self._again:
             return _disjoint(self._again)
-        asked: dict[Pair, list[str]] = defaultdict(list)
+        requested: dict[Pair, list[str]] = defaultdict(list)
         for thing, hunt in self._hunts.items():
             for pair in hunt.next_round():
-                asked[pair].append(thing)
-        return {pair: tuple(things) for pair, things in asked.items()}
+                requested[pair].append(thing)
+        return {pair: tuple(things) for pair, things in requested.items()}
 
     def report(self, measured: Mapping[Pair, Mapping[str, Speed]]) -> None:
-        """What the round gave. Low is told once all planned rounds are there, and only of pairs
+        """What the round gave. Low is reported once all planned rounds are there, and only of pairs
         that are low twice: the second time fewer others are busy.
         """
         self.rounds += 1

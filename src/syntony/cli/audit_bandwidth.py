@@ -62,7 +62,7 @@ def bandwidth(
     All hosts are busy at once, with a partner each, so do this before the job. Suspects are tested
     again with partners known to be good. A small program runs at both ends while a test lasts;
     RDMA needs perftest's ib_write_bw there. Exit status: 0 all pass, 2 somebody is to blame, 3 it
-    could not be told.
+    could not be reported.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def bandwidth(
     """
     from syntony.audit.speed_hunt import SpeedHunt
     from syntony.cli.audit_nccl import host_names
-    from syntony.io.audit.pair_tests import Asked, PairTests
+    from syntony.io.audit.pair_tests import PairTests, Requested
 
     if bool(lab) == bool(hosts):
         raise UsageError("give one of --lab, --hosts")
@@ -85,9 +85,11 @@ def bandwidth(
         raise UsageError("pairs need two hosts or more")
     tests = PairTests(_where(lab, nic, ssh), seconds)
     if rdma:
-        asked = Asked(host_names(rdma), -1 if gid is None else gid, gdr)
-        things = tuple(f"{check} {device}" for check in _checks(gdr) for device in asked.devices)
-        todo = _Plan(things, _RDMA_SHARE, lambda pair: tests.rdma(pair, asked))
+        requested = Requested(host_names(rdma), -1 if gid is None else gid, gdr)
+        things = tuple(
+            f"{check} {device}" for check in _checks(gdr) for device in requested.devices
+        )
+        todo = _Plan(things, _RDMA_SHARE, lambda pair: tests.rdma(pair, requested))
     else:
         todo = _Plan((_TCP,), _TCP_SHARE, lambda pair: {_TCP: tests.tcp(pair, streams)})
     hunt = SpeedHunt(

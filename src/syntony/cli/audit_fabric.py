@@ -101,24 +101,26 @@ def read_text(file: Path | None) -> str:
         raise InputError("unreadable", f"{file}: {error.strerror}") from error
 
 
-def _of_subnet(told: Subnet, name: str) -> Cabling:
+def _of_subnet(reported: Subnet, name: str) -> Cabling:
     """Raises `InputError`: more is missing than the skipped lines can have said."""
     from syntony.audit.cabling import Cabling
     from syntony.fabric.lldp import Doubt
 
-    if not told.whole and told.unlisted:
+    if not reported.whole and reported.unlisted:
         raise InputError(
             "cut-off",
-            f"{len(told.unlisted)} devices have no entry of their own, first {told.unlisted[0]}",
+            f"{len(reported.unlisted)} devices have no entry of their own, "
+            f"first {reported.unlisted[0]}",
         )
-    if not told.whole:
-        count, first = len(told.one_sided), told.one_sided[0]
-        raise InputError("cut-off", f"{count} cables are told at one end only, first {first}")
+    if not reported.whole:
+        count, first = len(reported.one_sided), reported.one_sided[0]
+        raise InputError("cut-off", f"{count} cables are reported at one end only, first {first}")
     doubts = []
-    if told.skipped:
-        what = f"{len(told.skipped)} lines make no sense and were skipped, first {told.skipped[0]}"
+    if reported.skipped:
+        lines = reported.skipped
+        what = f"{len(lines)} lines make no sense and were skipped, first {lines[0]}"
         doubts.append(Doubt(name, what, False))
-    return Cabling(told.topology, told.rates, told.says, doubts)
+    return Cabling(reported.topology, reported.rates, reported.says, doubts)
 
 
 def read_lldp(files: Sequence[Path]) -> Cabling:
@@ -127,8 +129,8 @@ def read_lldp(files: Sequence[Path]) -> Cabling:
     return lldp_cabling({file.stem: read_text(file) for file in each})
 
 
-def lldp_cabling(told: Mapping[str, str]) -> Cabling:
-    """Many hosts' neighbours as one fabric; what makes no sense is told and costs only itself.
+def lldp_cabling(reported: Mapping[str, str]) -> Cabling:
+    """Many hosts' neighbours as one fabric; what makes no sense is reported and costs only itself.
 
     Args:
         told: host to what `lldpctl -f json` prints there.
@@ -142,7 +144,7 @@ def lldp_cabling(told: Mapping[str, str]) -> Cabling:
 
     heard: list[Neighbour] = []
     unread: list[Doubt] = []
-    for host, text in told.items():
+    for host, text in reported.items():
         try:
             heard += read_neighbours(load_json(text), host)
         except InputError as error:
@@ -151,5 +153,7 @@ def lldp_cabling(told: Mapping[str, str]) -> Cabling:
     found = Cabling(merged.topology, doubts=(*unread, *merged.doubts))
     if not found.attachments:
         why = f"; {unread[0].subject}: {unread[0].what}" if unread else ""
-        raise InputError("no-nics", f"no interface has an LLDP neighbour on {len(told)} hosts{why}")
+        raise InputError(
+            "no-nics", f"no interface has an LLDP neighbour on {len(reported)} hosts{why}"
+        )
     return found

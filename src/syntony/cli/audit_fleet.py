@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from syntony.audit.spec import Spec
     from syntony.cli.fleet import FleetTarget
     from syntony.fabric.graph import Topology
-    from syntony.io.audit.survey import Argv, Asked, Step
+    from syntony.io.audit.survey import Argv, Requested, Step
     from syntony.lab.client import Lab
 
 MIN_PORTS = 16
@@ -46,15 +46,15 @@ class NetworkOptions(NamedTuple):
     routes: Path | None
     deadline_ns: int
 
-    def asked(self) -> Asked:
+    def requested(self) -> Requested:
         """How far the survey goes."""
-        from syntony.io.audit.survey import Asked
+        from syntony.io.audit.survey import Requested
 
-        return Asked(self.ports, self.rounds, self.load, self.deadline_ns)
+        return Requested(self.ports, self.rounds, self.load, self.deadline_ns)
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what a survey can be told. It gets `network`."""
+    """Give a command what a survey can be reported. It gets `network`."""
 
     @click.option("--nics", default="", help="Back-end NICs: names with * and ?, several by "
                   "commas; by default those with an RDMA device (of a lab: rail*).")  # fmt: skip
@@ -78,8 +78,8 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         deadline_ns = parse_duration_ns(kwargs.pop("network_deadline"))
         names = [name for name in NetworkOptions._fields if name != "deadline_ns"]
-        told = {name: kwargs.pop(name) for name in names}
-        return command(*args, network=NetworkOptions(**told, deadline_ns=deadline_ns), **kwargs)
+        reported = {name: kwargs.pop(name) for name in names}
+        return command(*args, network=NetworkOptions(**reported, deadline_ns=deadline_ns), **kwargs)
 
     return wrapper
 
@@ -166,7 +166,7 @@ def _lab_topology(lab: Lab) -> Topology:
 def network_verdicts(
     reached: Reached, options: NetworkOptions, spec: Spec, step: Step
 ) -> tuple[list[Result], Survey]:
-    """Connectivity, latency and routing; and what was seen, for whoever wants more of it."""
+    """Connectivity, latency and routing; and what was seen, for anyone who wants more of it."""
     from syntony.audit.checks.network import CrossRails
     from syntony.audit.reach_judge import judge
     from syntony.audit.routing import judge_routes
@@ -174,7 +174,7 @@ def network_verdicts(
     from syntony.io.audit.survey import survey
 
     patterns = options_patterns(reached.nics)
-    seen = survey(reached.hosts, reached.argv, patterns, options.asked(), step)
+    seen = survey(reached.hosts, reached.argv, patterns, options.requested(), step)
     step("one-way delays and routing tables")
     delays = _delays(reached.delays) if reached.delays else {}
     tables, silent = _tables(reached, options)
@@ -232,7 +232,7 @@ class CablingOptions(NamedTuple):
     expected: Path | None
 
 
-def cabling_verdicts(options: CablingOptions, told: Mapping[str, str]) -> list[Result]:
+def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> list[Result]:
     """From files, else from what the hosts' `lldpctl` told; skipped where there is neither.
 
     Args:
@@ -248,8 +248,8 @@ def cabling_verdicts(options: CablingOptions, told: Mapping[str, str]) -> list[R
             found = read_cabling(options.subnet or options.topology, bool(options.subnet))
         elif options.lldp:
             found = read_lldp(options.lldp)
-        elif told:
-            found = lldp_cabling(told)
+        elif reported:
+            found = lldp_cabling(reported)
         else:
             raise UsageError("no cabling is known: give --ibnetdiscover or --lldp, or run lldpd")
         expected = None if options.expected is None else read_cabling(options.expected)

@@ -33,7 +33,7 @@ _GPUS = 8
 _TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be chosen"
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+class _Requested(msgspec.Struct, frozen=True, kw_only=True):
     """The options, as given."""
 
     hosts: str
@@ -113,30 +113,30 @@ def nccl(context: click.Context, /, **options: object) -> None:
 
     Runs all_reduce_perf of nccl-tests, or PyTorch where that is absent (NCCL with GPUs; gloo
     without any, as a test of the CPU fabric). Exit status: 0 right, 1 warnings, 2 something is low,
-    wrong or failed, 3 it could not be told.
+    wrong or failed, 3 it could not be reported.
 
     \b
     Examples:
       syntony audit nccl --hosts @hosts.txt --topology fabric.txt --json
       syntony lab up --detach && syntony audit nccl --lab lab --floor 0.01
     """
-    asked = msgspec.convert(
-        {**options, "hosts": options["hosts"] or "", "local": options["local"] or 0}, _Asked
+    requested = msgspec.convert(
+        {**options, "hosts": options["hosts"] or "", "local": options["local"] or 0}, _Requested
     )
-    if sum(map(bool, (asked.hosts, asked.lab, asked.local))) != 1:
+    if sum(map(bool, (requested.hosts, requested.lab, requested.local))) != 1:
         raise UsageError("give one of --hosts, --lab, --local")
-    hosts, groups = _fleet(asked)
-    wanted = [case for case in cases() if case.qps in (asked.qps or QPS)]
+    hosts, groups = _fleet(requested)
+    wanted = [case for case in cases() if case.qps in (requested.qps or QPS)]
     if not wanted:
         raise UsageError(f"--qps takes {', '.join(map(str, QPS))}")
     orders = {False: flat_order(hosts, groups), True: ordered(hosts, groups)}
-    torch = _use_torch(asked)
-    if torch and (asked.rails or asked.ops or asked.sharp):
+    torch = _use_torch(requested)
+    if torch and (requested.rails or requested.ops or requested.sharp):
         raise UsageError("--rails, --ops and --sharp need nccl-tests; here it would be PyTorch")
-    if asked.rails and len(hosts) < 2:
+    if requested.rails and len(hosts) < 2:
         raise UsageError("--rails needs two hosts or more")
-    if asked.dry_run:
-        _show_commands(asked, wanted, orders, torch)
+    if requested.dry_run:
+        _show_commands(requested, wanted, orders, torch)
         return
     from syntony.audit.nccl.judge import Terms, judge
 
@@ -144,34 +144,34 @@ def nccl(context: click.Context, /, **options: object) -> None:
     if len(set(groups.values())) < 2:
         why = "one group only: the order makes no difference (give --topology)"
         skipped |= {case: why for case in wanted if case.ordered}
-    start = _torch_starter(asked, hosts) if torch else _nccl_starter(asked)
-    runs = _run_all([c for c in wanted if c not in skipped], orders, start, asked)
+    start = _torch_starter(requested, hosts) if torch else _nccl_starter(requested)
+    runs = _run_all([c for c in wanted if c not in skipped], orders, start, requested)
     terms = Terms(
-        floor=asked.floor, nics=asked.nics, skipped=skipped, subject=f"{len(hosts)} hosts"
+        floor=requested.floor, nics=requested.nics, skipped=skipped, subject=f"{len(hosts)} hosts"
     )  # fmt: skip
     results = list(judge(runs, terms))
     if not torch:
-        results += _extras(asked, hosts)
-    if asked.hunt:
-        results += _hunt(runs, orders[True], start, asked.floor)
-    print_results(results, asked.form, everything=asked.everything)
+        results += _extras(requested, hosts)
+    if requested.hunt:
+        results += _hunt(runs, orders[True], start, requested.floor)
+    print_results(results, requested.form, everything=requested.everything)
     context.exit(exit_code(result.status for result in results))
 
 
-def _fleet(asked: _Asked) -> tuple[tuple[str, ...], Mapping[str, str]]:
+def _fleet(requested: _Requested) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """The hosts, and each one's group."""
-    if asked.lab:
+    if requested.lab:
         from syntony.audit.cabling import Cabling
         from syntony.lab.client import open_lab
         from syntony.lab.plan import make_plan
         from syntony.lab.topology import topology
 
-        plan = make_plan(open_lab(asked.lab).file().spec)
+        plan = make_plan(open_lab(requested.lab).file().spec)
         return tuple(plan.hosts), _groups(Cabling(topology(plan)))
-    if asked.local:
-        return tuple(f"rank{number}" for number in range(asked.local)), {}
-    hosts = host_names(asked.hosts)
-    return hosts, _groups(read_cabling(asked.topology)) if asked.topology else {}
+    if requested.local:
+        return tuple(f"rank{number}" for number in range(requested.local)), {}
+    hosts = host_names(requested.hosts)
+    return hosts, _groups(read_cabling(requested.topology)) if requested.topology else {}
 
 
 def host_names(text: str) -> tuple[str, ...]:
@@ -188,71 +188,75 @@ def _groups(cabling: Cabling) -> Mapping[str, str]:
     return {host: group.name for group in cabling.groups for host in group.hosts}
 
 
-def _use_torch(asked: _Asked) -> bool:
-    if asked.lab or asked.local:
-        if asked.engine == "nccl-tests":
+def _use_torch(requested: _Requested) -> bool:
+    if requested.lab or requested.local:
+        if requested.engine == "nccl-tests":
             raise UsageError(
                 "nccl-tests on this host: --hosts NAME --launcher none; a lab has no GPUs"
             )
         return True
-    if asked.engine != "auto":
-        return asked.engine == "torch"
-    return shutil.which(asked.binary) is None
+    if requested.engine != "auto":
+        return requested.engine == "torch"
+    return shutil.which(requested.binary) is None
 
 
 def _show_commands(
-    asked: _Asked, wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]], torch: bool
+    requested: _Requested, wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]], torch: bool
 ) -> None:
     for case in wanted:
         if torch:
             console.print(f"{case.check}: PyTorch ranks on {' '.join(orders[case.ordered])}")
             continue
-        words = command(case, _job(asked), orders[case.ordered], "REPORT.json", "HOSTFILE")
+        words = command(case, _job(requested), orders[case.ordered], "REPORT.json", "HOSTFILE")
         console.print(f"{case.check}: {' '.join(words)}", soft_wrap=True, markup=False)
 
 
-def _job(asked: _Asked) -> Job:
+def _job(requested: _Requested) -> Job:
     return Job(
-        binary=asked.binary, launcher=asked.launcher, gpus=asked.gpus or _GPUS,
-        iterations=asked.iterations,
+        binary=requested.binary, launcher=requested.launcher, gpus=requested.gpus or _GPUS,
+        iterations=requested.iterations,
     )  # fmt: skip
 
 
-def _nccl_starter(asked: _Asked) -> Callable[[Case, Sequence[str]], Run]:
+def _nccl_starter(requested: _Requested) -> Callable[[Case, Sequence[str]], Run]:
     from syntony.io.audit.collective import run_nccl
 
-    job = _job(asked)
-    if asked.launcher != "none" and shutil.which(asked.launcher) is None:
-        raise MissingError(f"{asked.launcher} is not installed; use --launcher or --engine torch")
-    return lambda case, hosts: run_nccl(case, job, hosts, asked.timeout)
+    job = _job(requested)
+    if requested.launcher != "none" and shutil.which(requested.launcher) is None:
+        raise MissingError(
+            f"{requested.launcher} is not installed; use --launcher or --engine torch"
+        )
+    return lambda case, hosts: run_nccl(case, job, hosts, requested.timeout)
 
 
-def _extras(asked: _Asked, hosts: Sequence[str]) -> Iterator[Result]:
+def _extras(requested: _Requested, hosts: Sequence[str]) -> Iterator[Result]:
     """What is asked for beyond the eight cases, with the most queue pairs, in the given order."""
     from syntony.audit.nccl import extras
     from syntony.io.audit.collective import run_nccl
 
-    case = Case(max(asked.qps or QPS), ordered=False)
+    case = Case(max(requested.qps or QPS), ordered=False)
     subject = f"{len(hosts)} hosts"
 
     def start(job: Job) -> Run:
-        return run_nccl(case, job, hosts, asked.timeout)
+        return run_nccl(case, job, hosts, requested.timeout)
 
-    wanted = ((asked.rails, extras.rails), (asked.ops, extras.operations),
-              (asked.sharp, extras.in_network))  # fmt: skip
+    wanted = ((requested.rails, extras.rails), (requested.ops, extras.operations),
+              (requested.sharp, extras.in_network))  # fmt: skip
     for yes, judge in wanted:
         if yes:
-            yield from judge(_job(asked), start, subject)
+            yield from judge(_job(requested), start, subject)
 
 
-def _torch_starter(asked: _Asked, hosts: Sequence[str]) -> Callable[[Case, Sequence[str]], Run]:
+def _torch_starter(
+    requested: _Requested, hosts: Sequence[str]
+) -> Callable[[Case, Sequence[str]], Run]:
     from syntony.io.audit.collective import run_torch
 
-    where = _ranks(asked)
-    sizes = (*(_LAB_SIZES if asked.lab else _SIZES), asked.iterations)
-    per_host = asked.gpus or (_per_host(hosts, where) if asked.hosts else 1)
+    where = _ranks(requested)
+    sizes = (*(_LAB_SIZES if requested.lab else _SIZES), requested.iterations)
+    per_host = requested.gpus or (_per_host(hosts, where) if requested.hosts else 1)
     return lambda case, hosts: run_torch(
-        case, hosts, where, sizes, asked.timeout, per_host=per_host
+        case, hosts, where, sizes, requested.timeout, per_host=per_host
     )
 
 
@@ -269,29 +273,29 @@ def _per_host(hosts: Sequence[str], where: Ranks) -> int:
     return max(1, numbers[0])
 
 
-def _ranks(asked: _Asked) -> Ranks:
+def _ranks(requested: _Requested) -> Ranks:
     from syntony.io.audit.ranks import LocalRanks, SshRanks
 
-    if asked.hosts:
-        return SshRanks(asked.python or "python3", asked.interface, ssh=asked.ssh)
+    if requested.hosts:
+        return SshRanks(requested.python or "python3", requested.interface, ssh=requested.ssh)
     from syntony.lab.jobs.torch_build import find_torch
 
-    python = asked.python or find_torch()
-    if not asked.lab:
+    python = requested.python or find_torch()
+    if not requested.lab:
         return LocalRanks(python)
     from syntony.lab.client import open_lab
     from syntony.lab.ranks import LabRanks
 
-    return LabRanks(open_lab(asked.lab), python, asked.interface or "rail0")
+    return LabRanks(open_lab(requested.lab), python, requested.interface or "rail0")
 
 
 def _run_all(
     wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]],
-    start: Callable[[Case, Sequence[str]], Run], asked: _Asked,
+    start: Callable[[Case, Sequence[str]], Run], requested: _Requested,
 ) -> list[Run]:  # fmt: skip
     from rich.progress import track
 
-    todo = [case for _ in range(asked.runs) for case in wanted]
+    todo = [case for _ in range(requested.runs) for case in wanted]
     quiet = not messages.is_terminal
     shown = track(todo, "all-reduce", console=messages, disable=quiet, transient=True)
     return [start(case, orders[case.ordered]) for case in shown]

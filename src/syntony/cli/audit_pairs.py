@@ -38,7 +38,7 @@ def pairs(
 
     {a} and {b} in TEST are the two hosts. It fails by its exit status, by its deadline, or by
     --at-least. Suspects are tested again with partners known to be good. Exit status: 0 all pass,
-    2 somebody is to blame, 3 it could not be told.
+    2 somebody is to blame, 3 it could not be reported.
 
     \b
     Examples:

@@ -103,9 +103,9 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def _words(asked: bool, words: str | None) -> str | None:
+def _words(requested: bool, words: str | None) -> str | None:
     """None where neither says that it is wanted."""
-    return "" if asked and words is None else words
+    return "" if requested and words is None else words
 
 
 class Wanted(NamedTuple):
@@ -136,7 +136,7 @@ class _Part(NamedTuple):
     """One thing to do for the fleet as a whole, on a thread of its own."""
 
     name: str
-    asked: str
+    requested: str
     run: Callable[[Step], list[Result]]
 
 
@@ -153,7 +153,7 @@ def fleet_reports(
     """
     from syntony.cli.output import messages
 
-    parts = [each for each in _parts(todo, options) if kept.get(each.name) != each.asked]
+    parts = [each for each in _parts(todo, options) if kept.get(each.name) != each.requested]
     bar: Progress | None = None
     if messages.is_terminal:
         from rich.progress import Progress as Shown
@@ -181,7 +181,7 @@ def _start(parts: Sequence[_Part], bar: Progress | None) -> queue.SimpleQueue[Ho
                 results = _guarded(part, step)
             ended.put(
                 HostReport(host=FLEET, taken_ns=now_ns(), results=tuple(results),
-                           part=part.name, asked=part.asked)
+                           part=part.name, requested=part.requested)
             )  # fmt: skip
 
     threading.Thread(target=work, name="audit of the fleet", daemon=True).start()
@@ -205,21 +205,21 @@ def _guarded(part: _Part, step: Step) -> list[Result]:
 
 def _parts(todo: Wanted, options: PartOptions) -> Iterator[_Part]:
     sections = {c.id: c.section for c in fleet_checks()}
-    asked_for = {sections[check] for check in todo.fleet}
+    requested_for = {sections[check] for check in todo.fleet}
 
     def only(results: Sequence[Result], of: frozenset[Section]) -> list[Result]:
-        told = {each.check for each in results}
-        rest = [e for e in skipped([*of], _NO_VERDICT) if e.check not in told]
-        asked = todo.fleet - _BANDWIDTH
-        return [each for each in (*results, *rest) if each.check in asked]
+        reported = {each.check for each in results}
+        rest = [e for e in skipped([*of], _NO_VERDICT) if e.check not in reported]
+        requested = todo.fleet - _BANDWIDTH
+        return [each for each in (*results, *rest) if each.check in requested]
 
     digest = _digest(todo.sources, options)
-    if asked_for & NETWORK:
+    if requested_for & NETWORK:
         yield _Part("network", digest, lambda step: only(_network(todo, options, step), NETWORK))
     mine = _BANDWIDTH & todo.fleet
     if mine:
         yield _Part("bandwidth", digest, lambda step: _bandwidth(todo.sources, options, step, mine))
-    if Section.NCCL in asked_for:
+    if Section.NCCL in requested_for:
         yield _Part("nccl", digest, lambda step: only(_nccl(todo.sources, options, step), _NCCL))
 
 
@@ -233,7 +233,7 @@ def _network(todo: Wanted, options: PartOptions, step: Step) -> list[Result]:
     """Connectivity, latency and routes where hosts can be reached; cabling from what is known."""
     sources = todo.sources
     found: list[Result]
-    told: Mapping[str, str] = {}
+    reported: Mapping[str, str] = {}
     why = _unreached(sources)
     if why:
         found = skipped([*NETWORK], why)
@@ -245,9 +245,9 @@ def _network(todo: Wanted, options: PartOptions, step: Step) -> list[Result]:
             text = "no NIC has an RDMA device and an IPv4 address: name them with --nics"
             found = [msgspec.structs.replace(each, status=Status.SKIP, evidence=text)
                      if each.status is Status.UNKNOWN else each for each in found]  # fmt: skip
-        told = seen.lldp
+        reported = seen.lldp
     step("cabling")
-    return found + cabling_verdicts(options.cabling, told)
+    return found + cabling_verdicts(options.cabling, reported)
 
 
 def _is_cabling(check: str) -> bool:
@@ -294,14 +294,14 @@ def _bandwidth(
     """`syntony audit bandwidth` likewise; where it is not asked for, that it is not."""
     where = _where(sources)
     why = _unreached(sources) or "it takes the whole network: ask with --bandwidth"
-    told: list[Result] = []
+    reported: list[Result] = []
     if options.bandwidth is not None and where:
         step("pairs")
-        told = _command("bandwidth", [*where, *shlex.split(options.bandwidth)], _BANDWIDTH_S)
+        reported = _command("bandwidth", [*where, *shlex.split(options.bandwidth)], _BANDWIDTH_S)
         why = "not asked for: see `syntony audit bandwidth --help`"
-    measured = {each.check for each in told}
+    measured = {each.check for each in reported}
     rest = [each for each in _not_measured(why) if each.check not in measured]
-    return [each for each in (*told, *rest) if each.check in mine]
+    return [each for each in (*reported, *rest) if each.check in mine]
 
 
 def _not_measured(why: str) -> list[Result]:
@@ -320,15 +320,15 @@ def _command(name: str, words: Sequence[str], limit_s: float) -> list[Result]:
     except subprocess.TimeoutExpired as error:
         raise RemoteError(f"`audit {name}` did not end in {limit_s:g} s") from error
     try:
-        told = json.loads(done.stdout)
-        return [msgspec.convert(each, Result) for each in told]
+        reported = json.loads(done.stdout)
+        return [msgspec.convert(each, Result) for each in reported]
     except (ValueError, msgspec.ValidationError) as error:
         last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise RemoteError(last[0].removeprefix("syntony: ")[:300]) from error
 
 
 def _where(sources: Sources) -> list[str]:
-    """How `syntony audit NAME` is told of the same hosts; empty where they cannot be reached."""
+    """How `syntony audit NAME` is reported the same hosts; empty where they cannot be reached."""
     from syntony.lab.client import open_lab
 
     if sources.lab is not None:

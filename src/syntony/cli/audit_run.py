@@ -146,7 +146,7 @@ def verdicts(collected: Collected, spec: Spec) -> Iterator[Result]:
         result for report in collected.reports for result in judge.verdicts(report)
     )
     for report in collected.reports:
-        yield from map(consequences.told, judge.verdicts(report))
+        yield from map(consequences.reported, judge.verdicts(report))
 
 
 def noted(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:

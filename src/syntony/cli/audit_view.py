@@ -30,7 +30,7 @@ _FEW = 8
 """Verdicts of one host shown below a section unless all are asked for."""
 
 
-class _Told:
+class _Reported:
     """What is shown of verdicts, gathered in one pass: those that are well are only counted."""
 
     def __init__(self, results: Iterable[Result], *, everything: bool) -> None:
@@ -73,23 +73,23 @@ def show(results: Iterable[Result], *, everything: bool = False) -> None:
         results: gone through once.
         everything: each verdict, also what passes and what had nothing to be compared with.
     """
-    told = _Told(results, everything=everything)
-    several = f"{len(told.hosts)} hosts  " if len(told.hosts) > 1 else ""
-    top = Tree(Text.assemble(several, _counted(told.counts)))
+    reported = _Reported(results, everything=everything)
+    several = f"{len(reported.hosts)} hosts  " if len(reported.hosts) > 1 else ""
+    top = Tree(Text.assemble(several, _counted(reported.counts)))
     for section in Section:
-        if section not in told.by_section:
+        if section not in reported.by_section:
             continue
-        why = told.idle[section] if set(told.by_section[section]) == {Status.SKIP} else ""
-        counted = _counted(told.by_section[section])
+        why = reported.idle[section] if set(reported.by_section[section]) == {Status.SKIP} else ""
+        counted = _counted(reported.by_section[section])
         twig = top.add(Text.assemble(f"{section.title}  ", counted, (why, "dim")))
-        for alike, said in _alike(told.shown[section]):
+        for alike, said in _alike(reported.shown[section]):
             _add_hosts(twig, alike, said, everything=everything)
     console.print(top)
-    if told.ports:
-        console.print(_ports(told.ports))
-    if len(told.failures) > 1:
-        console.print(_worst(told.failures))
-    alone = told.counts[Status.NOT_COMPARED]
+    if reported.ports:
+        console.print(_ports(reported.ports))
+    if len(reported.failures) > 1:
+        console.print(_worst(reported.failures))
+    alone = reported.counts[Status.NOT_COMPARED]
     if alone and not everything:
         console.print(
             f"{alone} values have nothing to be compared with: give --spec or --golden, or audit "

@@ -71,7 +71,7 @@ def status(
 ) -> None:
     """Every clock, the worst first: state, bound on its error, offset, drift, and why.
 
-    Offset and bound are told for the newest instant measured; fleet = local + offset.
+    Offset and bound are reported for the newest instant measured; fleet = local + offset.
 
     Exit status: 0 all synchronized; 1 some in holdover, bounded above --warn, or on several
     islands; 2 some disrupted or above --critical; 3 some unknown or none.

@@ -17,7 +17,7 @@ from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
 from syntony.wire.probes import MatrixQuery, SeriesPoint, SeriesQuery
 
 if TYPE_CHECKING:
-    from syntony.view.clock_story import Story
+    from syntony.view.clock_summary import ClockReport
 
 PATIENCE_NS = 60 * S
 """A report asks for a lot, perhaps of a busy controller."""
@@ -50,18 +50,18 @@ def report(
     window_ns = parse_duration_ns(since)
     for name in pair or ():
         NicRef.parse(name)
-    story = _story(target, window_ns, pair)
-    if not story.clocks:
+    report = _report(target, window_ns, pair)
+    if not report.clocks:
         raise UsageError(f"nothing is stored of any clock in the last {since}")
     if as_json:
-        print_json(msgspec.to_builtins(story))
+        print_json(msgspec.to_builtins(report))
         return
     command = f"syntony clock report --since {since}"
-    page = write(story, Path(out), command + (f" --pair {' '.join(pair)}" if pair else ""))
+    page = write(report, Path(out), command + (f" --pair {' '.join(pair)}" if pair else ""))
     click.echo(page)
 
 
-def write(story: Story, directory: Path, command: str) -> Path:
+def write(report: ClockReport, directory: Path, command: str) -> Path:
     """Everything into a directory; the page's path.
 
     Raises:
@@ -76,12 +76,12 @@ def write(story: Story, directory: Path, command: str) -> Path:
         ) from error
     from syntony.view.clock_page import page
 
-    drawn = {form: pictures(story, form) for form in ("svg", "png")}
+    drawn = {form: pictures(report, form) for form in ("svg", "png")}
     files = {
         f"{name}.{form}": data for form, found in drawn.items() for name, data in found.items()
     }
-    files["report.json"] = msgspec.json.encode(story)
-    files["index.html"] = page(story, drawn["svg"], command).encode()
+    files["report.json"] = msgspec.json.encode(report)
+    files["index.html"] = page(report, drawn["svg"], command).encode()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
@@ -91,12 +91,12 @@ def write(story: Story, directory: Path, command: str) -> Path:
     return directory / "index.html"
 
 
-def _story(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) -> Story:
-    from syntony.view.clock_story import tell
+def _report(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) -> ClockReport:
+    from syntony.view.clock_summary import tell
 
     with messages.status("asking the controller"):
         query = ClockHistoryQuery(window_ns=window_ns)
-        clocks = ask(target, query, until=_told, timeout_ns=PATIENCE_NS)
+        clocks = ask(target, query, until=_reported, timeout_ns=PATIENCE_NS)
         points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
     name, truth = _truth(target)
     return tell(name, clocks.samples, clocks.step_ns, points, truth)
@@ -105,7 +105,7 @@ def _story(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) ->
 def _delays(
     target: FleetTarget, window_ns: int, pair: tuple[str, str] | None
 ) -> tuple[SeriesPoint, ...]:
-    from syntony.view.clock_story import most_lopsided
+    from syntony.view.clock_summary import most_lopsided
 
     chosen = pair
     if chosen is None:
@@ -128,7 +128,7 @@ def _delays(
     return tuple(points)
 
 
-def _told(answer: ClockHistory) -> bool:
+def _reported(answer: ClockHistory) -> bool:
     return bool(answer.samples)
 
 

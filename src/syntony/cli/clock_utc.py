@@ -41,9 +41,9 @@ def utc(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     fleet_ns = newest_ns(answer.timelines)
     bound_ns = answer.utc.bound_ns(fleet_ns)
     if as_json:
-        told = msgspec.to_builtins(answer.utc)
+        reported = msgspec.to_builtins(answer.utc)
         at = {"fleet_ns": fleet_ns, "utc_ns": answer.utc.to_utc_ns(fleet_ns)}
-        print_json({**told, **at, "bound_ns": None if math.isinf(bound_ns) else bound_ns})
+        print_json({**reported, **at, "bound_ns": None if math.isinf(bound_ns) else bound_ns})
     else:
         _show(answer.utc, fleet_ns, bound_ns)
     context.exit(_EXIT.get(answer.utc.state, 3))

@@ -264,10 +264,10 @@ def qos(  # noqa: PLR0917 - click calls it by name
         click.echo(msgspec.json.encode(report))
     else:
         _show_contention(report)
-        told = goal.gold(report.figures)
+        reported = goal.gold(report.figures)
         console.print(
-            f"gold, guaranteed: {told.before:.0%} of what it does alone without, "
-            f"{told.after:.0%} with Syntony"
+            f"gold, guaranteed: {reported.before:.0%} of what it does alone without, "
+            f"{reported.after:.0%} with Syntony"
         )
 
 

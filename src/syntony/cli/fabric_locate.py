@@ -76,8 +76,8 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
 
 def _others(found: Finding) -> str:
     """Twins, all of them, then the best rivals, each with its probability."""
-    told = ", ".join(found.odds()[1 : 1 + max(found.twins, 3)])
-    return f"{told} (cannot be told apart)" if found.twins else told
+    reported = ", ".join(found.odds()[1 : 1 + max(found.twins, 3)])
+    return f"{reported} (cannot be distinguished)" if found.twins else reported
 
 
 def _read_paths(file: Path) -> tuple[pa.Table, Any]:

@@ -123,7 +123,7 @@ def ask(
     from syntony.controller.client import ask as ask_once
 
     deadline_ns = time.monotonic_ns() + target.patience_ns
-    told = False
+    reported = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
@@ -133,9 +133,9 @@ def ask(
         except RemoteError:
             if late:
                 raise
-        if not told:
+        if not reported:
             messages.print("the lab has just come up; waiting for what it measures")
-            told = True
+            reported = True
         time.sleep(_RETRY_NS / S)
 
 

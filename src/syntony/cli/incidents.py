@@ -89,7 +89,7 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("number", type=int)
-@click.option("--comment", default="", help="For whoever looks next.")
+@click.option("--comment", default="", help="For anyone who looks next.")
 @click.option("--by", default=None, help="Who says so; the user's name by default.")
 def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json: bool) -> None:
     """Say that somebody is on an incident: nobody is paged for it any more.

@@ -108,7 +108,7 @@ def command(
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
-    """The variables to set, in the order in which they are told."""
+    """The variables to set, in the order in which they are reported."""
     name = job_name(job) if job else job_from_environment(os.environ)
     if name is None:
         name = fresh_job(Path(words[0]).name if words else "job", secrets.token_hex(3))

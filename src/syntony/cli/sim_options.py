@@ -1,4 +1,4 @@
-"""Options by which a simulated fabric and its traffic are told."""
+"""Options by which a simulated fabric and its traffic are reported."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def make_scene(options: dict[str, Any]) -> Scene:
         UsageError: options that do not go together.
         InputError: a file that is not what it must be, or traffic that does not fit the fabric.
     """
-    told = {name: options.pop(name) for name in _SHAPE}
-    told = {name: value for name, value in told.items() if value is not None}
+    reported = {name: options.pop(name) for name in _SHAPE}
+    reported = {name: value for name, value in reported.items() if value is not None}
     name, seed = options.pop("traffic"), options["seed"]
     file = Path(name)
     preset = None if file.is_file() or name.endswith(".cm") else parse_preset(name)
     nics = preset.nics if preset else 0
-    net = _net(told, options.pop("topology"), options.pop("gbps"), nics)
+    net = _net(reported, options.pop("topology"), options.pop("gbps"), nics)
     dead = damage(net, options.pop("dead"), options.pop("speed"), seed)
     queue_pairs = options.pop("queue_pairs")
     if preset:
@@ -85,19 +85,19 @@ def make_scene(options: dict[str, Any]) -> Scene:
     return Scene(net, check_traffic(traffic, net.nics), dead)
 
 
-def _net(told: dict[str, Any], topology: Path | None, gbps: float, nics: int) -> Net:
+def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int) -> Net:
     if topology is not None:
-        if told:
-            raise UsageError(f"--topology and --{next(iter(told)).replace('_', '-')} exclude")
+        if reported:
+            raise UsageError(f"--topology and --{next(iter(reported)).replace('_', '-')} exclude")
         return read_topology(topology, gbps)
-    if nics and not {"leaves", "hosts_per_leaf", "spines", "pods"} & told.keys():
-        told |= dict(zip(("leaves", "hosts_per_leaf", "spines"), SIZES[nics], strict=True))
+    if nics and not {"leaves", "hosts_per_leaf", "spines", "pods"} & reported.keys():
+        reported |= dict(zip(("leaves", "hosts_per_leaf", "spines"), SIZES[nics], strict=True))
     three = {"pods", "aggs", "cores"}
-    kind = ThreeTier if three & told.keys() else LeafSpine
+    kind = ThreeTier if three & reported.keys() else LeafSpine
     wrong = {"spines", "rails", "planes"} if kind is ThreeTier else set()
-    for name in wrong & told.keys():
+    for name in wrong & reported.keys():
         raise UsageError(f"--{name} is of two tiers, --pods makes three")
-    return kind(gbps=gbps, **told)
+    return kind(gbps=gbps, **reported)
 
 
 def read_topology(file: Path, gbps: float) -> Net:

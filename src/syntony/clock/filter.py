@@ -18,7 +18,7 @@ LEAST_THETA_VAR = 1e-4
 LEAST_DRIFT_VAR = 1e-24
 """(0.001 ppb)²: as above."""
 MOST_CORRELATED = 0.9999
-"""Of offset and drift: a hundredth of the offset's sigma stays where it is told at its best."""
+"""Of offset and drift: a hundredth of the offset's sigma stays where it is reported at its best."""
 
 
 class Covariance(NamedTuple):

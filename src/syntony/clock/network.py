@@ -140,7 +140,7 @@ class NetworkSolver:
         self._inherited = {node: led(line, lead) for node, line in self._inherited.items()}
 
     def inherit(self, lines: Sequence[Timeline]) -> None:
-        """Go on where a predecessor's timelines lead; they are told to nobody as they are.
+        """Go on where a predecessor's timelines lead; they are reported to nobody as they are.
 
         Their age is unknown, which the doubt of holdover stands for.
         """

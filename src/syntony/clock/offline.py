@@ -98,7 +98,7 @@ def solve_probes(
         probes: checked.
         window_ns: length of a window; a last one under half of it joins the one before.
         reference: node whose clock is to be fleet time; None for the mean of all.
-        progress: is told how many windows are done, and of how many.
+        progress: is informed how many windows are done, and of how many.
         fit: `fit_window`, or the native one that agents use.
 
     Raises:

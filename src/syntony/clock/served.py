@@ -195,8 +195,8 @@ class Served:
         if last is None:
             return bare
         residual_ns = _apart(last, bare)
-        told = stepped or last.state is ClockState.DISRUPTED
-        if told or abs(residual_ns) > self._step_ns:
+        reported = stepped or last.state is ClockState.DISRUPTED
+        if reported or abs(residual_ns) > self._step_ns:
             return bare._replace(steps=last.steps + 1)
         return bare._replace(residual_ns=residual_ns)
 

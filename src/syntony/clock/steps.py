@@ -107,7 +107,7 @@ class ClockWatch:
 
     @property
     def expected(self) -> Pace:
-        """At which whoever follows the clock takes it to run."""
+        """At which anyone who follows the clock takes it to run."""
         slew = self.slew()
         if slew is None or self._origin is None:
             return self.pace
@@ -128,11 +128,11 @@ class ClockWatch:
         return Slew(phase_ns, tolerance_ns, rate_ppb)
 
     def settle(self) -> None:
-        """The clock's present pace is its pace: whoever follows it has measured it anew."""
+        """The clock's present pace is its pace: anyone who follows it has measured it anew."""
         self._origin = None
 
     def changed(self) -> None:
-        """The rate was changed on purpose, and whoever follows the clock knows."""
+        """The rate was changed on purpose, and anyone who follows the clock knows."""
         self._moments.clear()
         self.pace = Pace()
 
@@ -153,7 +153,7 @@ class ClockWatch:
         return None
 
     def _follow(self, now: Moment) -> None:
-        """Whether one rate can have led from all moments of late to this one."""
+        """Whether one rate can have led from all moments recently to this one."""
         moments = self._moments
         while moments and now.raw_ns - moments[0][0].raw_ns > PACE_NS:
             moments.popleft()

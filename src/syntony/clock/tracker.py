@@ -110,7 +110,7 @@ class PairTracker:
         fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
-        return self._told(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+        return self._reported(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
@@ -196,7 +196,7 @@ class PairTracker:
         self._x = self._x.predict(ahead_ns, float(base_ns - self._base_ns), self._bend.seen)
         self._ref_ns, self._base_ns = ref_ns, base_ns
 
-    def _told(
+    def _reported(
         self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
     ) -> Tracked | None:
         lows = fitted_lows(clouds, fit, self._noise_ns)
@@ -214,7 +214,7 @@ class PairTracker:
                 # Not a better floor than any before: what was taken for a longer route was a queue,
                 # or has become shorter, and how the round trip was shared before it is known.
                 self._floors = lowest
-                return self._told(clouds, fit, lowest, overlap)
+                return self._reported(clouds, fit, lowest, overlap)
         if excess_ns < -slack_ns:
             # A better floor than any before: how it is shared starts from even again.
             self._x = self._x.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)

@@ -55,7 +55,7 @@ class UtcMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UtcServo:
-    """Votes in, `Lead` out; `utc` is what hosts are told.
+    """Votes in, `Lead` out; `utc` is what hosts are reported.
 
     Args:
         anchors: how many there are; the start waits for all of them, for a while.

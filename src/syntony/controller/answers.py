@@ -1,4 +1,4 @@
-"""The questions: what command lines are told, from the store and the controller's own state."""
+"""The questions: what command lines are reported, from the store and the controller's own state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from syntony.controller.places import Names
-from syntony.controller.questions import DAY_NS, ORDER, READ, Asked, Runs, question
+from syntony.controller.questions import DAY_NS, ORDER, READ, Requested, Runs, question
 from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
@@ -88,14 +88,14 @@ MAX_MOVES = 1_000
 
 
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
-def matrix(asked: Asked, query: MatrixQuery) -> Matrix:
-    window = asked.window(query.window_ns)
-    return Matrix(cells=asked.desks.store.matrix(*window, query.over))
+def matrix(requested: Requested, query: MatrixQuery) -> Matrix:
+    window = requested.window(query.window_ns)
+    return Matrix(cells=requested.services.store.matrix(*window, query.over))
 
 
 @question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
-def planes(asked: Asked, query: PlanesQuery) -> Planes:
-    window, latency = asked.window(query.window_ns), asked.desks.store.latency
+def planes(requested: Requested, query: PlanesQuery) -> Planes:
+    window, latency = requested.window(query.window_ns), requested.services.store.latency
     verbs = latency.classes(Plane.VERBS, *window)
     udp = latency.classes(Plane.UDP, *window) if verbs else {}
     found = disagreements(udp, verbs)
@@ -106,111 +106,115 @@ def planes(asked: Asked, query: PlanesQuery) -> Planes:
 
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
-def series(asked: Asked, query: SeriesQuery) -> Series:
-    window = asked.window(query.window_ns)
-    return Series(points=asked.desks.store.series(*window, query.src, query.dst))
+def series(requested: Requested, query: SeriesQuery) -> Series:
+    window = requested.window(query.window_ns)
+    return Series(points=requested.services.store.series(*window, query.src, query.dst))
 
 
 @question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
-def links(asked: Asked, query: LinksQuery) -> Links:
-    ports = asked.desks.store.links.ports(*asked.window(query.window_ns))
-    return Links(ports=ports, now_ns=asked.fleet_ns or 0)
+def links(requested: Requested, query: LinksQuery) -> Links:
+    ports = requested.services.store.links.ports(*requested.window(query.window_ns))
+    return Links(ports=ports, now_ns=requested.fleet_ns or 0)
 
 
 @question(LinkHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
-def link_history(asked: Asked, query: LinkHistoryQuery) -> LinkHistory:
-    rows, window = asked.desks.store.links, asked.window(query.window_ns)
+def link_history(requested: Requested, query: LinkHistoryQuery) -> LinkHistory:
+    rows, window = requested.services.store.links, requested.window(query.window_ns)
     return LinkHistory(
         events=rows.events(*window, query.nic),
         counters=rows.counters(*window, query.nic),
-        now_ns=asked.fleet_ns or 0,
+        now_ns=requested.fleet_ns or 0,
     )
 
 
 @question(ClockHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
-def clock_history(asked: Asked, query: ClockHistoryQuery) -> ClockHistory:
+def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistory:
     if query.step_ns < 0:
         raise UsageError(f"a step of {query.step_ns} ns; give a positive one, or 0")
-    clocks = 1 if query.node else max(1, len(asked.desks.solving.timelines))
+    clocks = 1 if query.node else max(1, len(requested.services.solving.timelines))
     finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
     step_ns = max(query.step_ns, finest_ns, MS)
-    window = asked.window(query.window_ns)
-    samples = asked.desks.store.clock_history(*window, query.node, step_ns)
+    window = requested.window(query.window_ns)
+    samples = requested.services.store.clock_history(*window, query.node, step_ns)
     return ClockHistory(samples=samples, step_ns=step_ns)
 
 
 @question(FailoverLogQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, most=MAX_LOG_ROWS)
-def failover_log(asked: Asked, query: FailoverLogQuery) -> FailoverLog:
-    window = asked.window(query.window_ns)
-    found = asked.desks.store.path_events(
+def failover_log(requested: Requested, query: FailoverLogQuery) -> FailoverLog:
+    window = requested.window(query.window_ns)
+    found = requested.services.store.path_events(
         *window, job=query.job, host=query.host, limit=query.limit
     )
     return FailoverLog(events=found)
 
 
 @question(FabricChangesQuery, READ, Runs.STORE, longest_ns=MAX_CHANGES_NS)
-def fabric_changes(asked: Asked, query: FabricChangesQuery) -> FabricChanges:
-    return FabricChanges(changes=asked.desks.store.fabric.changes(*asked.window(query.window_ns)))
+def fabric_changes(requested: Requested, query: FabricChangesQuery) -> FabricChanges:
+    return FabricChanges(
+        changes=requested.services.store.fabric.changes(*requested.window(query.window_ns))
+    )
 
 
 @question(SlaReportQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
-def sla_report(asked: Asked, query: SlaReportQuery) -> SlaReport:
-    pairs = asked.desks.traffic.pairs(time.monotonic_ns())
-    return asked.desks.slas.report(query.by, query.window_ns, asked.measured_ns(), pairs)
+def sla_report(requested: Requested, query: SlaReportQuery) -> SlaReport:
+    pairs = requested.services.traffic.pairs(time.monotonic_ns())
+    return requested.services.slas.report(query.by, query.window_ns, requested.measured_ns(), pairs)
 
 
 @question(SlaCheckQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
-def sla_check(asked: Asked, query: SlaCheckQuery) -> SlaChecked:
+def sla_check(requested: Requested, query: SlaCheckQuery) -> SlaChecked:
     about = [
         (each.subject, each.summary)
-        for each in asked.desks.alerts.live()
+        for each in requested.services.alerts.live()
         if each.subject == query.host or Names.holds(query.host, each.subject)
     ]
-    return asked.desks.slas.check(query.host, query.window_ns, asked.measured_ns(), about)
+    return requested.services.slas.check(
+        query.host, query.window_ns, requested.measured_ns(), about
+    )
 
 
 @question(JobsQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
-def jobs(asked: Asked, query: JobsQuery) -> Jobs:
-    found = asked.desks.store.jobs.jobs(*asked.window(query.window_ns))
-    return Jobs(now_ns=asked.fleet_ns or 0, jobs=found)
+def jobs(requested: Requested, query: JobsQuery) -> Jobs:
+    found = requested.services.store.jobs.jobs(*requested.window(query.window_ns))
+    return Jobs(now_ns=requested.fleet_ns or 0, jobs=found)
 
 
 @question(RecordingQuery, READ, Runs.STORE, longest_ns=MAX_RECORDING_NS)
-def job_recording(asked: Asked, query: RecordingQuery) -> Recording:
-    return recording(asked.desks.store, query, asked.measured_ns())
+def job_recording(requested: Requested, query: RecordingQuery) -> Recording:
+    return recording(requested.services.store, query, requested.measured_ns())
 
 
 # --- large, from memory ---
 
 
 @question(PlanQuery, READ, Runs.STORE)
-def probe_plan(asked: Asked, _: PlanQuery) -> ProbePlan:
-    fleet = asked.desks.fleet
+def probe_plan(requested: Requested, _: PlanQuery) -> ProbePlan:
+    fleet = requested.services.fleet
     return ProbePlan(
         generation=fleet.mesh.generation, flows=fleet.flows(), verbs=fleet.verbs_flows()
     )
 
 
 @question(PathsQuery, READ, Runs.STORE)
-def learnt_paths(asked: Asked, _: PathsQuery) -> LearntPaths:
-    return LearntPaths(paths=asked.desks.locating.paths())
+def learnt_paths(requested: Requested, _: PathsQuery) -> LearntPaths:
+    return LearntPaths(paths=requested.services.locating.paths())
 
 
 # --- from control state ---
 
 
 @question(FleetQuery, READ, Runs.DISK)
-def fleet(asked: Asked, _: FleetQuery) -> Fleet:
+def fleet(requested: Requested, _: FleetQuery) -> Fleet:
     contested: dict[str, list[str]] = defaultdict(list)
-    for ref, address in asked.desks.fleet.contested.items():
+    for ref, address in requested.services.fleet.contested.items():
         contested[ref.host].append(f"nic={ref.nic} reason=another host claims {address} too")
     agents = tuple(
         _agent(host, member, contested.get(host, ()))
-        for host, member in sorted(asked.desks.fleet.members.items())
+        for host, member in sorted(requested.services.fleet.members.items())
     )
     return Fleet(
         agents=agents,
-        rows_stored=asked.desks.store.count_rows(),
+        rows_stored=requested.services.store.count_rows(),
         probes_per_s=sum(agent.probes_per_s for agent in agents),
     )
 
@@ -232,87 +236,89 @@ def _agent(host: str, member: Member, contested: list[str] | tuple[()]) -> Agent
 
 
 @question(IncidentsQuery, READ, Runs.DISK)
-def incidents(asked: Asked, query: IncidentsQuery) -> IncidentsReply:
-    return asked.desks.alerts.incidents(query, asked.now_ns)
+def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
+    return requested.services.alerts.incidents(query, requested.now_ns)
 
 
 @question(ChangesQuery, READ, Runs.DISK, longest_ns=MAX_CHANGES_NS, most=CHANGES_LIMIT)
-def changes(asked: Asked, query: ChangesQuery) -> Changes:
-    found = asked.desks.state.changes(asked.now_ns - query.window_ns, query.limit)
+def changes(requested: Requested, query: ChangesQuery) -> Changes:
+    found = requested.services.state.changes(requested.now_ns - query.window_ns, query.limit)
     return Changes(changes=found)
 
 
 @question(AuditReportsQuery, ORDER, Runs.DISK)
-def audit_reports(asked: Asked, query: AuditReportsQuery) -> AuditReports:
-    return asked.desks.audits.reports(query)
+def audit_reports(requested: Requested, query: AuditReportsQuery) -> AuditReports:
+    return requested.services.audits.reports(query)
 
 
 @question(IdentitiesQuery, READ, Runs.DISK)
-def identities(asked: Asked, _: IdentitiesQuery) -> Identities:
-    return asked.desks.membership.enrolment.listing()
+def identities(requested: Requested, _: IdentitiesQuery) -> Identities:
+    return requested.services.membership.enrolment.listing()
 
 
 @question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
-def renew(asked: Asked, query: RenewQuery) -> Issued:
-    return asked.desks.membership.enrolment.renew(query, asked.who)
+def renew(requested: Requested, query: RenewQuery) -> Issued:
+    return requested.services.membership.enrolment.renew(query, requested.who)
 
 
 # --- as things are now ---
 
 
 @question(ClockQuery, READ, Runs.LOOP)
-def clocks(asked: Asked, _: ClockQuery) -> Clocks:
-    return Clocks(timelines=asked.desks.solving.timelines, utc=asked.desks.solving.utc)
+def clocks(requested: Requested, _: ClockQuery) -> Clocks:
+    return Clocks(
+        timelines=requested.services.solving.timelines, utc=requested.services.solving.utc
+    )
 
 
 @question(PairsQuery, READ, Runs.LOOP)
-def clock_pairs(asked: Asked, _: PairsQuery) -> Pairs:
-    return Pairs(edges=asked.desks.solving.edges())
+def clock_pairs(requested: Requested, _: PairsQuery) -> Pairs:
+    return Pairs(edges=requested.services.solving.edges())
 
 
 @question(FindingsQuery, READ, Runs.LOOP)
-def findings(asked: Asked, _: FindingsQuery) -> Findings:
-    return asked.desks.locating.answer
+def findings(requested: Requested, _: FindingsQuery) -> Findings:
+    return requested.services.locating.answer
 
 
 @question(QueuesQuery, READ, Runs.LOOP)
-def queues(asked: Asked, _: QueuesQuery) -> Queues:
-    asked.measured_ns()
-    found = asked.desks.locating.queues
-    flows = asked.desks.traffic.flows(time.monotonic_ns())
+def queues(requested: Requested, _: QueuesQuery) -> Queues:
+    requested.measured_ns()
+    found = requested.services.locating.queues
+    flows = requested.services.traffic.flows(time.monotonic_ns())
     return Queues(queues=with_flows(found or (), flows), looked=found is not None)
 
 
 @question(RulesQuery, READ, Runs.LOOP)
-def rules(asked: Asked, _: RulesQuery) -> RulesReply:
-    return asked.desks.alerts.told_rules()
+def rules(requested: Requested, _: RulesQuery) -> RulesReply:
+    return requested.services.alerts.reported_rules()
 
 
 @question(ConnectionsQuery, READ, Runs.LOOP)
-def connections(asked: Asked, query: ConnectionsQuery) -> FleetConnections:
-    return asked.desks.traffic.paths(query, time.monotonic_ns())
+def connections(requested: Requested, query: ConnectionsQuery) -> FleetConnections:
+    return requested.services.traffic.paths(query, time.monotonic_ns())
 
 
 @question(FailoverStatusQuery, READ, Runs.LOOP)
-def failover_status(asked: Asked, _: FailoverStatusQuery) -> FailoverStatus:
-    return asked.desks.traffic.status(time.monotonic_ns())
+def failover_status(requested: Requested, _: FailoverStatusQuery) -> FailoverStatus:
+    return requested.services.traffic.status(time.monotonic_ns())
 
 
 @question(TrafficQuery, READ, Runs.LOOP)
-def traffic(asked: Asked, query: TrafficQuery) -> Traffic:
-    return asked.desks.placement.traffic(query, time.monotonic_ns())
+def traffic(requested: Requested, query: TrafficQuery) -> Traffic:
+    return requested.services.placement.traffic(query, time.monotonic_ns())
 
 
 @question(QueuePairsQuery, READ, Runs.LOOP)
-def queue_pairs(asked: Asked, query: QueuePairsQuery) -> QueuePairs:
-    return asked.desks.queue_pairs.answer(query, asked.measured_ns())
+def queue_pairs(requested: Requested, query: QueuePairsQuery) -> QueuePairs:
+    return requested.services.queue_pairs.answer(query, requested.measured_ns())
 
 
 @question(MovesQuery, READ, Runs.LOOP, most=MAX_MOVES)
-def moves(asked: Asked, query: MovesQuery) -> MoveList:
-    return MoveList(moves=asked.desks.placement.desk.moves(query.job, query.limit))
+def moves(requested: Requested, query: MovesQuery) -> MoveList:
+    return MoveList(moves=requested.services.placement.service.moves(query.job, query.limit))
 
 
 @question(KeysQuery, READ, Runs.LOOP)
-def probe_keys(asked: Asked, _: KeysQuery) -> KeysStatus:
-    return asked.desks.keys.status()
+def probe_keys(requested: Requested, _: KeysQuery) -> KeysStatus:
+    return requested.services.keys.status()

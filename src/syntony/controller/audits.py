@@ -1,4 +1,4 @@
-"""Audits through agents: the orders, and the reports until whoever asked has fetched them.
+"""Audits through agents: the orders, and the reports until anyone who asked has fetched them.
 
 Runs and reports are control state: a restart in the middle of an audit loses none that has arrived.
 """
@@ -55,7 +55,7 @@ class _Run:
         """Fleet time at which who has not answered never will."""
 
 
-class AuditDesk:
+class AuditRuns:
     """One per controller. Thread-safe; methods wait for the disk.
 
     Args:
@@ -104,21 +104,21 @@ class AuditDesk:
         if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):
             raise UsageError("a check has a name that cannot be one")
         wanted = command.hosts or tuple(sorted(connected))
-        told = tuple(host for host in wanted if host in connected)
+        reported = tuple(host for host in wanted if host in connected)
         order, by = secrets.token_hex(16), issuer.who
-        run = _Run(told, by, fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS)
+        run = _Run(reported, by, fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS)
         with self._lock:
-            self._refuse_while_busy(frozenset(told), fleet_ns)
+            self._refuse_while_busy(frozenset(reported), fleet_ns)
             old = [*self._runs, order][:-MAX_RUNS]
             with self._state.transaction() as connection:
                 _record(connection, order, run, old)
-                change = (f"audit {order}", "", "started", f"{len(told)} hosts")
+                change = (f"audit {order}", "", "started", f"{len(reported)} hosts")
                 log_change(connection, fleet_ns, issuer, change)
             self._runs[order] = run
             for each in old:
                 del self._runs[each]
         self.ordered += 1
-        _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(told), by)
+        _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(reported), by)
         absent = tuple(host for host in wanted if host not in connected)
         orders = [
             AuditOrder(
@@ -132,13 +132,13 @@ class AuditDesk:
                 by=by,
                 backend=command.backend.get(host, ()),
             )
-            for host in told
+            for host in reported
         ]
-        return AuditStarted(order=order, hosts=told, absent=absent), orders
+        return AuditStarted(order=order, hosts=reported, absent=absent), orders
 
-    def _refuse_while_busy(self, told: frozenset[str], fleet_ns: int) -> None:
+    def _refuse_while_busy(self, reported: frozenset[str], fleet_ns: int) -> None:
         for run in self._runs.values():
-            busy = sorted(told & run.waiting)
+            busy = sorted(reported & run.waiting)
             if busy and fleet_ns < run.until_ns:
                 left_s = (run.until_ns - fleet_ns) // S
                 named = ", ".join(busy[:_NAMED]) + (" …" if len(busy) > _NAMED else "")

@@ -1,4 +1,4 @@
-"""What a controller must be told."""
+"""What a controller must be reported."""
 
 from __future__ import annotations
 

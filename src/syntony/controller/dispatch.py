@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from syntony.controller import answers, orders
-from syntony.controller.questions import QUESTIONS, Asked, Question, Runs
+from syntony.controller.questions import QUESTIONS, Question, Requested, Runs
 from syntony.errors import UsageError
 from syntony.model import format_ns
 from syntony.store.engine import STATEMENT_BUDGET_NS
@@ -27,7 +27,7 @@ from syntony.wire.query import Query, pages
 
 if TYPE_CHECKING:
     from syntony.controller.access import Caller
-    from syntony.controller.desks import Desks
+    from syntony.controller.services import Services
 
 __all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
 THREADS = 2
@@ -71,8 +71,8 @@ class Dispatcher:
         instant: the time now.
     """
 
-    def __init__(self, desks: Desks, instant: Callable[[], Instant]) -> None:
-        self._desks = desks
+    def __init__(self, services: Services, instant: Callable[[], Instant]) -> None:
+        self._services = services
         self._instant = instant
         self._quick = _Threads("requests-disk", budget=False)
         self._store = _Threads("requests-store", budget=True)
@@ -86,17 +86,19 @@ class Dispatcher:
         """
         known = authorise(query, who)
         known.check(query)
-        asked = Asked(self._desks, who, *self._instant())
+        requested = Requested(self._services, who, *self._instant())
         if known.runs is Runs.ORDERED:
             async with self._one_order:
-                return list(pages(await known.handler(asked, query)))
+                return list(pages(await known.handler(requested, query)))
         threads, budget_ns = self._quick, known.budget_ns
         if known.runs is Runs.LOOP:
-            answer = known.handler(asked, query)
+            answer = known.handler(requested, query)
             return await threads.run(lambda: list(pages(answer)), query, budget_ns)
         if known.runs is Runs.STORE:
             threads = self._store
-        return await threads.run(lambda: list(pages(known.handler(asked, query))), query, budget_ns)
+        return await threads.run(
+            lambda: list(pages(known.handler(requested, query))), query, budget_ns
+        )
 
     def close(self) -> None:
         """What waits is given up."""

@@ -51,7 +51,7 @@ class Standing(NamedTuple):
     of its cables were lost by now."""
 
 
-class ChangeDesk:
+class FabricChangeService:
     """`take`, `forget` and `settle` on one thread; `standing` and `counts` for any.
 
     Args:

@@ -165,8 +165,8 @@ class Fleet:
 
     def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
         """Host → the parts of its agent, of those that have told; `now_ns` is monotonic."""
-        told = {host: member.parts(now_ns) for host, member in self.members.items()}
-        return {host: parts for host, parts in told.items() if parts}
+        reported = {host: member.parts(now_ns) for host, member in self.members.items()}
+        return {host: parts for host, parts in reported.items() if parts}
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""

@@ -18,7 +18,7 @@ from syntony.traffic.seen import PathDelay
 BASE_NS = 120 * S
 """How long the least delay of a path is remembered."""
 FRESH_NS = 5 * S
-"""A second is told of 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
+"""A second is reported 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
 later, and a busy host is late."""
 FORGET_NS = 600 * S
 """What has not been probed for so long is a path of the past."""
@@ -48,7 +48,7 @@ class ProbeSecond(NamedTuple):
 
 
 class FlowDelays:
-    """The newest second of every path, and the least delay it has had of late."""
+    """The newest second of every path, and the least delay it has had recently."""
 
     def __init__(self) -> None:
         self._now: dict[Key, Delay] = {}
@@ -94,7 +94,7 @@ class FlowDelays:
         return max(found, key=lambda delay: delay.p50_ns, default=None)
 
     def queues(self, now_ns: int) -> dict[str, LinkQueue]:
-        """Queueing on every link that a path probed of late crosses: what a packet waits on one
+        """Queueing on every link that a path probed recently crosses: what a packet waits on one
         link it waits on every path that crosses it, so that the least of them tells; a second of a
         path is a handful of probes, so that it is the lower quartile of the paths."""
         waits: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -113,7 +113,7 @@ class FlowDelays:
         return found
 
     def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
-        """By (flow, path), of all candidates whose every direction was probed of late, and since
+        """By (flow, path), of all candidates whose every direction was probed recently, and since
         flows last came to those links or left them; the worse direction counts."""
         self._note_changes(rows, now_ns)
         self._forget(now_ns)
@@ -137,10 +137,10 @@ class FlowDelays:
 
     def _worst(self, ways: Collection[Key]) -> PathDelay | None:
         delays = [(self._now.get(way), self._base.get(way)) for way in ways]
-        told = [(now, base) for now, base in delays if now is not None and base is not None]
-        if not told or len(told) < len(delays):
+        reported = [(now, base) for now, base in delays if now is not None and base is not None]
+        if not reported or len(reported) < len(delays):
             return None
-        now, base = max(told, key=lambda each: each[0].p50_ns - each[1][0])
+        now, base = max(reported, key=lambda each: each[0].p50_ns - each[1][0])
         return PathDelay(now.at_ns, now.p50_ns, base[0])
 
     def _note_changes(self, rows: Sequence[Row], now_ns: int) -> None:

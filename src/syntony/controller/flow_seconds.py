@@ -1,6 +1,6 @@
 """Seconds of probing as columns, from ingest to localisation, without the store between.
 
-Rows are kept from when they are stored until their second is evaluated. Flows are told apart by
+Rows are kept from when they are stored until their second is evaluated. Flows are distinguished by
 numbers: of the plan's NICs, of its pairs, and of source ports.
 """
 
@@ -257,8 +257,8 @@ def _counted(
         where = place[rows_of]
         counts[sent_as] = _summed(where, sent[rows_of], flows)
         counts[lost_as] = _summed(where, lost[rows_of], flows)
-        told = rows_of & (measured > 0)
-        np.fmax.at(delay_ns[way], place[told], p50_ns[told])
+        reported = rows_of & (measured > 0)
+        np.fmax.at(delay_ns[way], place[reported], p50_ns[reported])
     counts[:, ~present] = 0
     delay_ns[:, ~present] = np.nan
     where = place[forward]

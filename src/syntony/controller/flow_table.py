@@ -62,7 +62,7 @@ class Row:
     rate: FlowRate
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """The path as far as it is known, for a person."""
         known = [_called(links) for links in (self.forward, self.back) if links]
         return self.rate.path_id or WAYS.join(known)

@@ -99,11 +99,11 @@ def _with_impact(
     if not pairs:
         return each
     hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
-    told = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
+    reported = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
     idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
     hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
     mild = hurt < (HURTS_JOBS if each.jobs else HURTS)
-    return each._replace(evidence=(*each.evidence, told, *idle), mild=mild)
+    return each._replace(evidence=(*each.evidence, reported, *idle), mild=mild)
 
 
 def _uses(pair: tuple[str, str], subject: str, crossing: Mapping[str, frozenset[str]]) -> bool:
@@ -122,7 +122,7 @@ def under_load(
 ) -> list[Observation]:
     """The same; what the traffic of jobs may be all of is pending. A queue that overflows loses
     packets, and is congestion once it has stood for long enough. Who waits to send into one waits
-    at other places as well. What is lost as much without a queue is no queue's, whoever waits.
+    at other places as well. What is lost as much without a queue is no queue's, anyone who waits.
 
     Args:
         found: observations of findings, with the jobs that use their subjects.
@@ -163,7 +163,7 @@ def _under_load(
         here = any(Names.same(name, each.subject) for name in late)
         most = MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0
     else:
-        told = f"packets wait there: {OVERFLOWS[overflow]}"
-        each = each._replace(evidence=(*each.evidence, told))
+        reported = f"packets wait there: {OVERFLOWS[overflow]}"
+        each = each._replace(evidence=(*each.evidence, reported))
         most = 0.0 if overflow is Overflow.OPEN and each.subject in long else MAX_OVERFLOW
     return each._replace(pending=each.pending or loss <= most)

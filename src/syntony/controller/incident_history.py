@@ -19,7 +19,7 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import INCIDENT
 
 _TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
-"""What was told to whom is not what became of the incident."""
+"""What was reported to whom is not what became of the incident."""
 
 
 class IncidentHistory:

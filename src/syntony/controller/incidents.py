@@ -31,7 +31,7 @@ from syntony.controller.notify import Notifier
 from syntony.controller.places import Places
 from syntony.controller.planes import PlanesSeen
 from syntony.errors import ConfigError, UsageError
-from syntony.fabric.sounding import Note
+from syntony.fabric.extra_probes import Note
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -90,7 +90,7 @@ class _FleetId(msgspec.Struct):
 _NO_SLAS = Slas(None, None, {}, {})
 
 
-class AlertDesk:
+class IncidentService:
     """One per controller. `evaluate` and `deliver` run on a thread of their own, commands on the
     event loop; a lock keeps them apart.
 
@@ -153,7 +153,7 @@ class AlertDesk:
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that reported.
             answering: hosts whose NICs answer the probes of others.
-            notes: by suspects that cannot be told apart: what is being done about it.
+            notes: by suspects that cannot be distinguished: what is being done about it.
 
         Raises:
             StoreError, StateError: nothing has changed.
@@ -299,7 +299,7 @@ class AlertDesk:
         with self._lock:
             return [msgspec.structs.replace(each) for each in self._book.incidents if each.live]
 
-    def told_rules(self) -> RulesReply:
+    def reported_rules(self) -> RulesReply:
         """The rules in force."""
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
 
@@ -342,9 +342,9 @@ class AlertDesk:
                 if each.live or each.updated_ns >= first_ns:
                     found[each.number, each.opened_ns] = render.plain(each)
             silences = tuple(msgspec.to_builtins(each) for each in self._book.state.silences)
-        told = sorted(found.values(), key=lambda each: (-each["opened_ns"], -each["number"]))
+        reported = sorted(found.values(), key=lambda each: (-each["opened_ns"], -each["number"]))
         return IncidentsReply(
-            incidents=tuple(told), silences=silences, waiting=self.notifier.waiting()
+            incidents=tuple(reported), silences=silences, waiting=self.notifier.waiting()
         )
 
     def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:

@@ -124,8 +124,8 @@ class ServerCertificate:
         found = []
         for path in self._files:
             with contextlib.suppress(OSError):
-                told = Path(path).stat()
-                found += [told.st_mtime_ns, told.st_ino, told.st_size]
+                reported = Path(path).stat()
+                found += [reported.st_mtime_ns, reported.st_ino, reported.st_size]
         return tuple(found)
 
 

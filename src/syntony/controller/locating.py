@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.controller.batches import Piece
-from syntony.controller.fabric_changes import ChangeDesk
+from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
 from syntony.controller.path_window import PathWindow
 from syntony.controller.solve import ORIGIN_HOST
@@ -88,7 +88,7 @@ class LocateLoop:
         self._store = store
         self.topology = _read(topology) if topology else None
         self._book = PathBook(self.topology)
-        self.changes = ChangeDesk(self._book, state)
+        self.changes = FabricChangeService(self._book, state)
         self._learning = threading.Lock()
         """A path is learnt, or looked up by another thread."""
         self._watch = Watch(self._book)
@@ -189,8 +189,8 @@ class LocateLoop:
         topology says. Milliseconds for a large fleet, when a path has changed."""
         made_of = self._book.version, self.changes.homes
         if made_of != self._homes_of:
-            told, heard = self.changes.homes, self._book.first_switches()
-            self._homes = {**self._book.cabled_nics(), **heard, **told}
+            reported, heard = self.changes.homes, self._book.first_switches()
+            self._homes = {**self._book.cabled_nics(), **heard, **reported}
             self._homes_of = made_of
         return self._homes
 

@@ -53,7 +53,7 @@ class Membership:
         self._config = config
         self._sessions = sessions
         self.enrolment = Enrolment(config.enrolment, Identities(state), civil_now)
-        self._told = self.enrolment.revocations
+        self._reported = self.enrolment.revocations
         self.certificate: ServerCertificate | None = None
         """Once opened."""
 
@@ -98,8 +98,8 @@ class Membership:
                 _log.warning("stream closed host=%s reason=%s", session.host, why)
                 session.end(why)
         revocations = self.enrolment.revocations
-        if revocations != self._told:
-            self._told = revocations
+        if revocations != self._reported:
+            self._reported = revocations
             for session in self._sessions.values():
                 session.outbox.put(revocations)
 

@@ -13,21 +13,21 @@ from typing import NamedTuple
 
 from syntony import __version__
 from syntony.alerts.incidents import Incident, State
-from syntony.controller.audits import AuditDesk
+from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
-from syntony.controller.desks import Desks
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
 from syntony.controller.leadership import Leadership
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import LoopCount, Loops
 from syntony.controller.membership import Membership, civil_now
-from syntony.controller.placing import PlacingDesk
+from syntony.controller.placing import PlacementService
+from syntony.controller.services import Services
 from syntony.controller.sla import with_flows
 from syntony.controller.solve import SolveLoop
-from syntony.controller.traffic import TrafficDesk
+from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
@@ -47,7 +47,7 @@ PATIENCE_S = 4.0
 class Exporter(NamedTuple):
     """Everything that the controller tells of."""
 
-    desks: Desks
+    services: Services
     listening: Listening
     ingest: Ingest
     loops: Loops
@@ -55,20 +55,20 @@ class Exporter(NamedTuple):
 
     async def sheet(self) -> Sheet:
         """One page; on the event loop."""
-        sheet, desks = new_sheet(), self.desks
-        put_fleet(sheet, desks.fleet, self.listening)
-        put_clocks(sheet, desks.solving, self.fleet_now())
-        put_traffic(sheet, desks.traffic)
+        sheet, services = new_sheet(), self.services
+        put_fleet(sheet, services.fleet, self.listening)
+        put_clocks(sheet, services.solving, self.fleet_now())
+        put_traffic(sheet, services.traffic)
         put_ingest(sheet, self.ingest)
         put_loops(sheet, self.loops.counts)
-        put_findings(sheet, desks.locating.answer.findings)
-        put_slas(sheet, desks.slas.rows)
-        put_fabric(sheet, desks.locating)
-        put_queues(sheet, desks.locating.queues, desks.traffic)
-        put_placement(sheet, desks.placement.desk)
-        put_audits(sheet, desks.audits)
-        put_identities(sheet, desks.membership, desks.leadership)
-        await asyncio.to_thread(put_incidents, sheet, desks.alerts)
+        put_findings(sheet, services.locating.answer.findings)
+        put_slas(sheet, services.slas.rows)
+        put_fabric(sheet, services.locating)
+        put_queues(sheet, services.locating.queues, services.traffic)
+        put_placement(sheet, services.placement.service)
+        put_audits(sheet, services.audits)
+        put_identities(sheet, services.membership, services.leadership)
+        await asyncio.to_thread(put_incidents, sheet, services.alerts)
         return sheet
 
 
@@ -157,7 +157,7 @@ def put_loops(sheet: Sheet, loops: Mapping[str, LoopCount]) -> None:
         sheet.put("loop_failures_total", count.failures, loop=name)
 
 
-def put_traffic(sheet: Sheet, traffic: TrafficDesk) -> None:
+def put_traffic(sheet: Sheet, traffic: TrafficService) -> None:
     """The stop switch, and what agents may do."""
     switch = traffic.switch
     sheet.put("traffic_stopped", switch is not None and switch.stopped)
@@ -198,18 +198,18 @@ def put_fabric(sheet: Sheet, locating: LocateLoop) -> None:
         sheet.put("fabric_changes_total", count, change=change, what=what)
 
 
-def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficDesk) -> None:
+def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficService) -> None:
     """Links at which packets wait: few; absent before the first look."""
     if queues is None:
         return
-    told = with_flows(queues, traffic.flows(time.monotonic_ns()))
-    sheet.put("queues", len(told))
-    for each in told:
+    reported = with_flows(queues, traffic.flows(time.monotonic_ns()))
+    sheet.put("queues", len(reported))
+    for each in reported:
         sheet.put("queue_delay_seconds", each.delay_ns / S, component=each.component)
         sheet.put("queue_flows", len(each.flows), component=each.component)
 
 
-def put_placement(sheet: Sheet, placing: PlacingDesk) -> None:
+def put_placement(sheet: Sheet, placing: PlacementService) -> None:
     """What may be done about contention, and what was."""
     sheet.state("placement_mode", PlacementMode, placing.mode, label="mode")
     sheet.put("placement_deciding", placing.deciding[0])
@@ -220,7 +220,7 @@ def put_placement(sheet: Sheet, placing: PlacingDesk) -> None:
         sheet.put("placement_moves_total", placing.counts[result], result=result)
 
 
-def put_audits(sheet: Sheet, audits: AuditDesk) -> None:
+def put_audits(sheet: Sheet, audits: AuditRuns) -> None:
     """Audits through agents; their verdicts are made where the reports are read."""
     sheet.put("audits_ordered_total", audits.ordered)
     sheet.put("audit_reports_total", audits.reported)
@@ -238,9 +238,9 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
     sheet.put("controller_later_epoch", leadership.seen)
 
 
-def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:
+def put_incidents(sheet: Sheet, service: IncidentService) -> None:
     """Incidents and the messages about them."""
-    live = desk.live()
+    live = service.live()
     states = Counter((each.rule, each.severity.value, _state(each)) for each in live)
     for (rule, severity, state), count in states.items():
         sheet.put("incidents", count, rule=rule, severity=severity, state=state)
@@ -250,13 +250,13 @@ def put_incidents(sheet: Sheet, desk: AlertDesk) -> None:
                 "incident_firing", 1, rule=each.rule, severity=each.severity.value,
                 component=each.subject,
             )  # fmt: skip
-    for known in desk.rules:
+    for known in service.rules:
         labels = {"rule": known.name, "severity": known.severity.value}
-        sheet.put("incidents_opened_total", desk.opened[known.name], **labels)
-        sheet.put("incidents_resolved_total", desk.resolved[known.name], **labels)
-    if desk.evaluated_ns:
-        sheet.put("evaluation_timestamp_seconds", desk.evaluated_ns / S)
-    notifier = desk.notifier
+        sheet.put("incidents_opened_total", service.opened[known.name], **labels)
+        sheet.put("incidents_resolved_total", service.resolved[known.name], **labels)
+    if service.evaluated_ns:
+        sheet.put("evaluation_timestamp_seconds", service.evaluated_ns / S)
+    notifier = service.notifier
     with contextlib.suppress(StateError):  # unknown: no sample
         sheet.put("messages_waiting", notifier.waiting())
     sheet.put("messages_delivered_total", notifier.delivered)

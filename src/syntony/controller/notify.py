@@ -116,7 +116,7 @@ class Notifier:
         return sum(each.refused for each in self._receivers)
 
     def take(self, connection: Connection, changes: Iterable[Change], book: Book) -> None:
-        """Queue what is to be told of these changes, in their own transaction."""
+        """Queue what is to be reported these changes, in their own transaction."""
         queued: set[str] = set()
         for change in changes:
             if change.kind not in _TOLD:
@@ -169,21 +169,21 @@ class Notifier:
             case "webhook":
                 return render.webhook(kind, incident, self._fleet, children)
             case _:
-                outgoing.due_ns = 0  # something changed: Alertmanager is told at once
+                outgoing.due_ns = 0  # something changed: Alertmanager is reported at once
                 return None
 
     def _firing(self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book) -> bytes:
-        """What Alertmanager is told; empty: nothing."""
+        """What Alertmanager is reported; empty: nothing."""
         outgoing.due_ns = now_ns + RESEND_NS
-        told = [
+        reported = [
             incident
             for incident in book.incidents
             if incident.severity in outgoing.receiver.severities
             and _fires(incident, outgoing, now_ns)
         ]
-        if not told:
+        if not reported:
             return b""
-        bodies = render.alertmanager(told, self._fleet, fleet_ns, self._ahead_ns)
+        bodies = render.alertmanager(reported, self._fleet, fleet_ns, self._ahead_ns)
         return json.dumps(bodies).encode()
 
     def _repeat(self, outgoing: _Outgoing, now_ns: int, body: bytes) -> None:

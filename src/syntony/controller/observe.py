@@ -12,9 +12,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from syntony.alerts.observations import Observation
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
+from syntony.fabric.extra_probes import Note, suspected
 from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
-from syntony.fabric.sounding import Note, suspected
 from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
@@ -179,7 +179,7 @@ def of_findings(
 
     Args:
         findings: what localisation blames.
-        notes: by suspects that cannot be told apart: what is being done about it.
+        notes: by suspects that cannot be distinguished: what is being done about it.
         senders: NICs that jobs send from: what is late on the way out of one waits for itself.
     """
     return [
@@ -207,7 +207,7 @@ def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observa
     ambiguous = len(names) > 1
     subject = subject_of(found)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    apart = APART if found.twins else "not told apart yet"
+    apart = APART if found.twins else "not distinguished yet"
     note = notes.get(frozenset(names), Note(apart, pending=False))
     evidence = (seen, ", ".join(found.odds()), *((note.text,) if ambiguous else ()))
     if found.fault == "delay":
@@ -351,8 +351,8 @@ def _touch(queue: Queue, subject: str) -> bool:
 def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
     """`subject`: what its delay is called where it is no congestion; `lossy`: what loses."""
     if not is_congested(queue):
-        told = "delayed in nearly every second, and no job sends across it"
-        return Observation("component_delay_ns", subject, queue.delay_ns, (told,))
+        reported = "delayed in nearly every second, and no job sends across it"
+        return Observation("component_delay_ns", subject, queue.delay_ns, (reported,))
     return Observation(
         "queueing_ns",
         queue.component,
@@ -372,9 +372,9 @@ def _overflowing(queue: Queue, lossy: Iterable[Finding]) -> list[str]:
 
 
 def _sharers(queue: Queue) -> str:
-    told = ", ".join(queue.pairs[:TOLD])
+    reported = ", ".join(queue.pairs[:TOLD])
     more = len(queue.pairs) - TOLD
-    return f"shared by {told}" + (f" and {more} more pairs" if more > 0 else "")
+    return f"shared by {reported}" + (f" and {more} more pairs" if more > 0 else "")
 
 
 def _flow(flow: QueueFlow) -> str:
@@ -383,7 +383,7 @@ def _flow(flow: QueueFlow) -> str:
 
 def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
     """What breaks an objective, and what is merely worse than usual or than its like."""
-    told = tuple(rows)
+    reported = tuple(rows)
     kinds = (
         ("latency_sla", frozenset({SlaStatus.BREACH})),
         ("latency_unusual", frozenset({SlaStatus.BREACH, SlaStatus.WARNING})),
@@ -391,7 +391,7 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
     return [
         Observation(metric, trouble.subject, trouble.share, trouble.reasons)
         for metric, bad in kinds
-        for trouble in troubles(told, bad)
+        for trouble in troubles(reported, bad)
     ]
 
 
@@ -401,8 +401,8 @@ def of_parts(
     """Agents: for how long the part that has been down longest has been so; of hosts that say
     nothing, nothing is known."""
     found = []
-    for host, told in parts.items():
-        down = [part for part in told if part.state is not PartState.RUNNING]
+    for host, reported in parts.items():
+        down = [part for part in reported if part.state is not PartState.RUNNING]
         longest_s = max((part.age_ns / S for part in down), default=0.0)
         evidence = tuple(f"{part.name} {part.state}: {part.reason}" for part in down[:TOLD])
         value = None if host in silent else longest_s

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from syntony.controller.questions import Asked, order
+from syntony.controller.questions import Requested, order
 from syntony.errors import StateError
 from syntony.wire.audit import AuditCommand, AuditStarted
 from syntony.wire.control import EpochRaised, TakeoverCommand
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 
 @order(SwitchCommand)
-async def throw_switch(asked: Asked, command: SwitchCommand, issuer: Issuer) -> FailoverStatus:
-    traffic, sessions = asked.desks.traffic, asked.desks.sessions
-    switch, row, unrecorded = await asyncio.to_thread(traffic.throw, command, issuer, asked.now_ns)
-    asked.desks.put_local(row)
+async def throw_switch(
+    requested: Requested, command: SwitchCommand, issuer: Issuer
+) -> FailoverStatus:
+    traffic, sessions = requested.services.traffic, requested.services.sessions
+    switch, row, unrecorded = await asyncio.to_thread(
+        traffic.throw, command, issuer, requested.now_ns
+    )
+    requested.services.put_local(row)
     for session in sessions.values():
         session.outbox.put(switch)
     if unrecorded is not None:
@@ -36,28 +40,32 @@ async def throw_switch(asked: Asked, command: SwitchCommand, issuer: Issuer) -> 
 
 
 @order(PlacementCommand)
-async def set_mode(asked: Asked, command: PlacementCommand, issuer: Issuer) -> Traffic:
-    placement = asked.desks.placement
-    row = await asyncio.to_thread(placement.command, command, issuer, asked.now_ns)
-    asked.desks.put_local(row)
+async def set_mode(requested: Requested, command: PlacementCommand, issuer: Issuer) -> Traffic:
+    placement = requested.services.placement
+    row = await asyncio.to_thread(placement.command, command, issuer, requested.now_ns)
+    requested.services.put_local(row)
     return placement.traffic(TrafficQuery(), time.monotonic_ns())
 
 
 @order(IncidentAction)
-async def act_on_incident(asked: Asked, action: IncidentAction, issuer: Issuer) -> IncidentsReply:
-    return await asyncio.to_thread(asked.desks.alerts.act, action, issuer, asked.now_ns)
+async def act_on_incident(
+    requested: Requested, action: IncidentAction, issuer: Issuer
+) -> IncidentsReply:
+    return await asyncio.to_thread(requested.services.alerts.act, action, issuer, requested.now_ns)
 
 
 @order(SilenceAction)
-async def silence(asked: Asked, action: SilenceAction, issuer: Issuer) -> IncidentsReply:
-    return await asyncio.to_thread(asked.desks.alerts.silence, action, issuer, asked.now_ns)
+async def silence(requested: Requested, action: SilenceAction, issuer: Issuer) -> IncidentsReply:
+    return await asyncio.to_thread(
+        requested.services.alerts.silence, action, issuer, requested.now_ns
+    )
 
 
 @order(AuditCommand)
-async def audit(asked: Asked, command: AuditCommand, issuer: Issuer) -> AuditStarted:
-    sessions = asked.desks.sessions
+async def audit(requested: Requested, command: AuditCommand, issuer: Issuer) -> AuditStarted:
+    sessions = requested.services.sessions
     started, sent = await asyncio.to_thread(
-        asked.desks.audits.start, command, issuer, frozenset(sessions), asked.now_ns
+        requested.services.audits.start, command, issuer, frozenset(sessions), requested.now_ns
     )
     for each in sent:
         session = sessions.get(each.host)
@@ -67,21 +75,21 @@ async def audit(asked: Asked, command: AuditCommand, issuer: Issuer) -> AuditSta
 
 
 @order(RotateKeys)
-async def rotate_keys(asked: Asked, command: RotateKeys, issuer: Issuer) -> KeysStatus:
-    return await asked.desks.keys.rotate(command, issuer)
+async def rotate_keys(requested: Requested, command: RotateKeys, issuer: Issuer) -> KeysStatus:
+    return await requested.services.keys.rotate(command, issuer)
 
 
 @order(TakeoverCommand)
-async def take_over(asked: Asked, command: TakeoverCommand, issuer: Issuer) -> EpochRaised:
-    return await asked.desks.leadership.take_over(command, issuer, asked.now_ns)
+async def take_over(requested: Requested, command: TakeoverCommand, issuer: Issuer) -> EpochRaised:
+    return await requested.services.leadership.take_over(command, issuer, requested.now_ns)
 
 
 @order(TokenCommand)
-async def make_token(asked: Asked, command: TokenCommand, issuer: Issuer) -> TokenMade:
-    enrolment = asked.desks.membership.enrolment
-    return await asyncio.to_thread(enrolment.make_token, command, issuer, asked.now_ns)
+async def make_token(requested: Requested, command: TokenCommand, issuer: Issuer) -> TokenMade:
+    enrolment = requested.services.membership.enrolment
+    return await asyncio.to_thread(enrolment.make_token, command, issuer, requested.now_ns)
 
 
 @order(RevokeCommand)
-async def revoke(asked: Asked, command: RevokeCommand, issuer: Issuer) -> Revoked:
-    return await asked.desks.membership.revoke(command, issuer, asked.now_ns)
+async def revoke(requested: Requested, command: RevokeCommand, issuer: Issuer) -> Revoked:
+    return await requested.services.membership.revoke(command, issuer, requested.now_ns)

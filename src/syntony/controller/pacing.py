@@ -1,7 +1,7 @@
 """Holds back jobs' flows that crowd a link: reports in, rates out, every link told of in the log.
 
 How fast is `syntony.traffic.pacing`'s matter; whether we may decide is placement's, with one lease
-for both. Whoever hears nothing from us for `EXPIRY_NS` holds nothing back.
+for both. Anyone who hears nothing from us for `EXPIRY_NS` holds nothing back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Seen:
     view: FlowView
 
 
-class PacingDesk:
+class PacingService:
     """One per controller; `step` runs on a thread, one at a time.
 
     Args:
@@ -59,8 +59,8 @@ class PacingDesk:
         self._classes = classes
         self._pacer = Pacer(self._policy)
         self._elephants: set[str] = set()
-        self._told: dict[str, tuple[int, Paces]] = {}
-        """Host to when it was told what."""
+        self._reported: dict[str, tuple[int, Paces]] = {}
+        """Host to when it was informed what."""
         self._log = PathLog()
         self._known: frozenset[str] = frozenset()
         """Links that the log has as crowded."""
@@ -71,7 +71,7 @@ class PacingDesk:
         """A command of an operator; the row that tells of it."""
         self.mode = mode
         self._pacer.forget()
-        self._told, self._known = {}, frozenset()
+        self._reported, self._known = {}, frozenset()
         _log.warning("pacing mode=%s by=%s", mode, who)
         evidence = " ".join(f"{who}: {why}".split())[:400]
         return self._log.piece(now_ns, cause="operator", action=f"pacing-{mode}", evidence=evidence)
@@ -96,7 +96,7 @@ class PacingDesk:
         """
         if self.mode is PlacementMode.OFF or not deciding:
             self._pacer.forget()
-            self._told, self.links = {}, {}
+            self._reported, self.links = {}, {}
             return {}, []
         seen = self._seen(reports, now_ns)
         known = dict(capacities(self._topology, dead))
@@ -147,16 +147,16 @@ class PacingDesk:
             if bps is not None:
                 by_host[each.host].append(_pace(each.view, bps))
         orders = {}
-        for host in by_host.keys() | self._told.keys():
+        for host in by_host.keys() | self._reported.keys():
             paces = tuple(by_host.get(host, ()))
-            before = self._told.get(host)
+            before = self._reported.get(host)
             if before is not None and before[1].paces == paces and now_ns - before[0] < REPEAT_NS:
                 continue
             orders[host] = Paces(paces=paces, expires_ns=now_ns + EXPIRY_NS)
             if paces:
-                self._told[host] = (now_ns, orders[host])
+                self._reported[host] = (now_ns, orders[host])
             else:
-                self._told.pop(host, None)
+                self._reported.pop(host, None)
         return orders
 
     def _rows(

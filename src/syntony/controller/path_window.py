@@ -12,7 +12,7 @@ from syntony.model import S
 AHEAD_NS = 10 * S
 """Agents' clocks may be so far ahead of fleet time here."""
 OTHERS_LATE_NS = 10 * S
-"""Rows that another controller stores may be so old; of our own inserts `stored` is told."""
+"""Rows that another controller stores may be so old; of our own inserts `stored` is reported."""
 
 
 class PathWindow:

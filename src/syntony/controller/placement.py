@@ -10,9 +10,9 @@ from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMo
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
 from syntony.controller.flow_table import Row, capacities
-from syntony.controller.pacing import PacingDesk
+from syntony.controller.pacing import PacingService
 from syntony.controller.path_window import PathWindow
-from syntony.controller.placing import Decided, PlacingDesk
+from syntony.controller.placing import Decided, PlacementService
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
@@ -59,11 +59,11 @@ class Placement:
         topology: Topology | None,
         state: ControlState,
     ) -> None:
-        self.desk = PlacingDesk(config, topology)
-        self.flows = self.desk.table
-        self.pacing = PacingDesk(pacing, topology, self.desk.table, self.desk.classes)
+        self.service = PlacementService(config, topology)
+        self.flows = self.service.table
+        self.pacing = PacingService(pacing, topology, self.service.table, self.service.classes)
         self._state = state
-        self.desk.mode = PlacementMode(state.mode("placement") or config.mode)
+        self.service.mode = PlacementMode(state.mode("placement") or config.mode)
         self.pacing.mode = PlacementMode(state.mode("pacing") or pacing.mode)
         self._store = store
         self._topology = topology
@@ -77,7 +77,7 @@ class Placement:
     def take(self, host: str, report: FlowsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
         self._time.observe(host, report.at_ns, now_ns)
-        self.desk.take(host, report)
+        self.service.take(host, report)
 
     def now(self, now_ns: int) -> int | None:
         """Fleet time at a monotonic instant: sharper than the rows', which come seconds later."""
@@ -90,17 +90,17 @@ class Placement:
         hosts: Collection[str],
         findings: Iterable[Finding],
     ) -> Decided:
-        """Decide; see `PlacingDesk.step`. `findings`: what is to blame now."""
+        """Decide; see `PlacementService.step`. `findings`: what is to blame now."""
         while self._learnt:
-            self.desk.learn(*self._learnt.popleft())
+            self.service.learn(*self._learnt.popleft())
         dead = [each.component for each in findings if each.fault in DEAD_FAULTS]
-        decided = self.desk.step(now_ns, nics, hosts, dead)
+        decided = self.service.step(now_ns, nics, hosts, dead)
         paces, rows = self.pacing.step(
             now_ns,
-            dict(self.desk.reports),
-            self.desk.delays.queues(now_ns),
+            dict(self.service.reports),
+            self.service.delays.queues(now_ns),
             dead,
-            deciding=self.desk.deciding[0],
+            deciding=self.service.deciding[0],
         )
         return decided._replace(paces=paces, rows=[*decided.rows, *rows])
 
@@ -129,7 +129,7 @@ class Placement:
             links: of a probe's way; empty where they are not known: those of its NICs then.
         """
         found = []
-        for host, report in list(self.desk.reports.items()):
+        for host, report in list(self.service.reports.items()):
             at_ns = report.delays[0].at_ns if report.delays else 0
             if at_ns == self._probed_ns.get(host, 0):
                 continue  # told before
@@ -140,26 +140,26 @@ class Placement:
                 if port is None:
                     continue
                 way = Way(src, each.dst, each.sport, port)
-                crossed = links(way) or self.desk.table.ends(way)
+                crossed = links(way) or self.service.table.ends(way)
                 if crossed:
                     delay = Delay(each.at_ns, each.p50_ns, each.p99_ns)
                     found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))
-        self.desk.delays.add(found)
+        self.service.delays.add(found)
 
     # --- for people ---
 
     def traffic(self, query: TrafficQuery, now_ns: int) -> Traffic:
         """Flows, and the links they cross; `now_ns` is monotonic."""
-        rows = [row for row in self.desk.rows if query.job in {"", row.view.job}]
-        deciding, why = self.desk.deciding
+        rows = [row for row in self.service.rows if query.job in {"", row.view.job}]
+        deciding, why = self.service.deciding
         fleet_ns = self.now(now_ns) or 0
         held = {
             (view.process, FourTuple.of(view)): view.pace_bps
-            for report in list(self.desk.reports.values())
+            for report in list(self.service.reports.values())
             for view in report.flows
         }
         return Traffic(
-            mode=str(self.desk.mode),
+            mode=str(self.service.mode),
             deciding=deciding,
             why=why,
             now_ns=fleet_ns,
@@ -177,17 +177,25 @@ class Placement:
         """
         if command.mode not in set(PlacementMode):
             raise UsageError(f"no mode {command.mode!r}; use {', '.join(PlacementMode)}")
-        desks: dict[str, PlacingDesk | PacingDesk] = {"placement": self.desk, "pacing": self.pacing}
-        if command.what not in desks:
-            raise UsageError(f"nothing called {command.what!r} here; use {', '.join(desks)}")
-        desk = desks[command.what]
+        services: dict[str, PlacementService | PacingService] = {
+            "placement": self.service,
+            "pacing": self.pacing,
+        }
+        if command.what not in services:
+            raise UsageError(f"nothing called {command.what!r} here; use {', '.join(services)}")
+        service = services[command.what]
         self._state.set_mode(
-            command.what, command.mode, desk.mode, at_ns=now_ns, issuer=issuer, comment=command.why
+            command.what,
+            command.mode,
+            service.mode,
+            at_ns=now_ns,
+            issuer=issuer,
+            comment=command.why,
         )
-        return desk.set_mode(PlacementMode(command.mode), issuer.who, command.why, now_ns)
+        return service.set_mode(PlacementMode(command.mode), issuer.who, command.why, now_ns)
 
     def _placed(self, row: Row, held: Mapping[tuple[int, FourTuple], int]) -> PlacedFlow:
-        delay = self.desk.delays.worst(row)
+        delay = self.service.delays.worst(row)
         paths = len(row.flow.paths) if row.flow is not None else 0
         return PlacedFlow(
             flow=row.flow_id,
@@ -196,7 +204,7 @@ class Placement:
             dst=row.dst,
             sport=row.view.local_port,
             dport=row.view.remote_port,
-            path=row.told,
+            path=row.reported,
             tx_bps=row.view.tx_bps,
             rx_bps=row.view.rx_bps,
             paths=paths,
@@ -205,7 +213,7 @@ class Placement:
             owd_p50_ns=None if delay is None else delay.p50_ns,
             owd_p99_ns=None if delay is None else delay.p99_ns,
             owd_at_ns=0 if delay is None else delay.at_ns,
-            priority=self.desk.classes.of(row.view.job)[0].name.lower(),
+            priority=self.service.classes.of(row.view.job)[0].name.lower(),
             tx_pace_bps=held.get((row.view.process, row.four), 0),
             rx_pace_bps=held.get((0, row.four.reverse), 0),
         )
@@ -218,12 +226,12 @@ class Placement:
             there = Way(row.src, row.dst, row.view.local_port, row.view.remote_port)
             back = Way(row.dst, row.src, row.view.remote_port, row.view.local_port)
             for way, bps in ((there, row.view.tx_bps), (back, row.view.rx_bps)):
-                links = self.desk.table.ends(way)
+                links = self.service.table.ends(way)
                 for link in links if bps else ():
                     loads[link] += bps
                     flows[link] += 1
         known, paced = dict(capacities(self._topology, ())), self.pacing.links
-        queues = self.desk.delays.queues(now_ns)
+        queues = self.service.delays.queues(now_ns)
         return tuple(
             LinkLoadView(
                 link=link,

@@ -87,7 +87,7 @@ class _Turn:
     """Hosts with news on what helped."""
 
 
-class PlacingDesk:
+class PlacementService:
     """One per controller. `take`, `attached`, `detached` and `set_mode` are called on its event
     loop, `step` on a thread, one at a time.
 
@@ -137,7 +137,7 @@ class PlacingDesk:
     # --- from the event loop ---
 
     def attached(self, host: str) -> None:
-        """A new stream: whoever it listened to before, its orders may still be under way."""
+        """A new stream: anyone who it listened to before, its orders may still be under way."""
         self._heard.pop(host, None)
 
     def detached(self, host: str) -> None:

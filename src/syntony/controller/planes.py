@@ -117,8 +117,8 @@ def observations(seen: PlanesSeen, silent: Collection[str] = frozenset()) -> lis
         found += _shared(metric, bad, seen.compared | set(by_metric[ABSENT]))
     for nic, (having, there) in sorted(seen.without.items()):
         if nic.partition("/")[0] not in silent:
-            told = f"it has no RDMA port; {having} of the {there} NICs of its rail have one"
-            found.append(Observation(ABSENT, nic, 1.0, (told,)))
+            reported = f"it has no RDMA port; {having} of the {there} NICs of its rail have one"
+            found.append(Observation(ABSENT, nic, 1.0, (reported,)))
     return found
 
 
@@ -131,11 +131,11 @@ class _Pair(NamedTuple):
 def _shared(metric: str, bad: Mapping[Place, str], known: Iterable[Place]) -> list[Observation]:
     reasons: dict[str, list[str]] = defaultdict(list)
     for place in sorted({*known, *bad}):
-        told = reasons[f"{place[0]}->{place[1]}"]
-        told += [bad[place]] if place in bad else []
+        reported = reasons[f"{place[0]}->{place[1]}"]
+        reported += [bad[place]] if place in bad else []
     pairs = [
-        _Pair(pair, SlaStatus.BREACH if told else SlaStatus.OK, ("; ".join(told),))
-        for pair, told in reasons.items()
+        _Pair(pair, SlaStatus.BREACH if reported else SlaStatus.OK, ("; ".join(reported),))
+        for pair, reported in reasons.items()
     ]
     return [
         Observation(metric, each.subject, each.share, each.reasons, span_ns=WINDOW_NS)

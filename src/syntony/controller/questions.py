@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from syntony.controller.access import Caller
-    from syntony.controller.desks import Desks
+    from syntony.controller.services import Services
     from syntony.wire.control import Issuer
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -49,10 +49,10 @@ class Runs(enum.Enum):
     """A coroutine on the event loop, one at a time; never given up half-done."""
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """One request being carried out."""
 
-    desks: Desks
+    services: Services
     who: Caller
     fleet_ns: int | None
     """Fleet time, or that of the newest stored row; None: nothing was ever measured."""
@@ -77,7 +77,7 @@ class Question(NamedTuple):
     request: type[Query[Any]]
     roles: frozenset[Role]
     runs: Runs
-    handler: Callable[[Asked, Any], Any]
+    handler: Callable[[Requested, Any], Any]
     budget_ns: int
     longest_ns: int
     """Of its ``window_ns``; 0: it has none."""
@@ -106,7 +106,7 @@ def question(
     *,
     longest_ns: int = 0,
     most: int = 0,
-) -> Callable[[Callable[[Asked, Any], A]], Callable[[Asked, Any], A]]:
+) -> Callable[[Callable[[Requested, Any], A]], Callable[[Requested, Any], A]]:
     """Register the handler of a request that changes nothing for others.
 
     Args:
@@ -117,7 +117,7 @@ def question(
         most: of its ``limit``.
     """
 
-    def register(handler: Callable[[Asked, Any], A]) -> Callable[[Asked, Any], A]:
+    def register(handler: Callable[[Requested, Any], A]) -> Callable[[Requested, Any], A]:
         budget_ns = STORE_BUDGET_NS if runs is Runs.STORE else BUDGET_NS
         QUESTIONS[request] = Question(request, roles, runs, handler, budget_ns, longest_ns, most)
         return handler
@@ -125,16 +125,16 @@ def question(
     return register
 
 
-Carry = Callable[["Asked", Any, "Issuer"], "Coroutine[Any, Any, A]"]
+Carry = Callable[["Requested", Any, "Issuer"], "Coroutine[Any, Any, A]"]
 
 
 def order(request: type[Query[A]]) -> Callable[[Carry[A]], Carry[A]]:
     """Register the handler of a request that changes something: operators', one at a time."""
 
     def register(handler: Carry[A]) -> Carry[A]:
-        async def carry_out(asked: Asked, query: Any) -> A:
-            issuer = asked.who.issuer(query.by)
-            return await handler(asked, query, issuer)
+        async def carry_out(requested: Requested, query: Any) -> A:
+            issuer = requested.who.issuer(query.by)
+            return await handler(requested, query, issuer)
 
         QUESTIONS[request] = Question(request, ORDER, Runs.ORDERED, carry_out, 0, 0, 0)
         return handler

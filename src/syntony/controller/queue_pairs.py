@@ -37,7 +37,7 @@ PAIR_INTERVAL_NS = 1 * S
 """Messages are paired so often, which is how often agents tell of them."""
 
 
-class QueuePairDesk:
+class QueuePairService:
     """One per controller; used on its event loop only.
 
     Args:

@@ -1,4 +1,4 @@
-"""Recordings of jobs for whoever asks: rows of the store as the tables of a bundle."""
+"""Recordings of jobs for anyone who asks: rows of the store as the tables of a bundle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
     """What the store has of one job; `now_ns` is fleet time.
 
     Raises:
-        UsageError: nothing, or more than can be told.
+        UsageError: nothing, or more than can be reported.
     """
     last_ns = min(query.end_ns, now_ns) if query.end_ns > 0 else now_ns
     first_ns = last_ns - query.window_ns

@@ -11,18 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from syntony.controller.access import Caller
-from syntony.controller.audits import AuditDesk
+from syntony.controller.audits import AuditRuns
 from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
-from syntony.controller.desks import Desks
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.import_files import open_state
-from syntony.controller.incidents import AlertDesk
+from syntony.controller.incident_evaluation import IncidentEvaluation
+from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.job_flows import JobFlowRecorder
-from syntony.controller.judging import Judging
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listen import open_server, raise_descriptor_limit
@@ -33,14 +32,15 @@ from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
-from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairDesk
+from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.service import FleetService
+from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
-from syntony.controller.sla import SlaDesk
+from syntony.controller.sla import SlaService
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline import TimelineKeeper
-from syntony.controller.traffic import TrafficDesk
+from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock
 from syntony.mesh.stats import hold_ns
@@ -83,7 +83,7 @@ class Controller:
 
     Args:
         config: where to listen, certificates, mesh.
-        store: open; closed by whoever opened it.
+        store: open; closed by anyone who opened it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
 
@@ -109,13 +109,13 @@ class Controller:
         self._locating = LocateLoop(store, config.topology, self._state)
         self._ingest = Ingest(store, self._fleet_now, self._stored, self._locating.rows.put)
         self._hold_ns = hold_ns(config.probe_interval_ns)
-        self._alerts = AlertDesk(config.alerts, self._state, store)
-        self._slas = SlaDesk(config.sla, store, self._fleet, self._locating)
+        self._alerts = IncidentService(config.alerts, self._state, store)
+        self._slas = SlaService(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
-        self._traffic = TrafficDesk(self._state)
+        self._traffic = TrafficService(self._state)
         self._listening = Listening(time.monotonic_ns())
-        self._queue_pairs = QueuePairDesk(self._fleet_now, self._ingest.put_local)
-        self._judging = Judging(
+        self._queue_pairs = QueuePairService(self._fleet_now, self._ingest.put_local)
+        self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
             listening=self._listening,
@@ -132,7 +132,7 @@ class Controller:
         self._job_flows = JobFlowRecorder(
             self._fleet_now, self._placement.flows, self._ingest.put_local
         )
-        self._audits = AuditDesk(self._state)
+        self._audits = AuditRuns(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
             self._state,
@@ -144,7 +144,7 @@ class Controller:
         self._leadership = Leadership(self._state)
         self.check, self.seal = self._leadership.check, self._leadership.seal
         self._loops = Loops()
-        self._desks = Desks(
+        self._services = Services(
             store=store,
             state=self._state,
             fleet=self._fleet,
@@ -162,7 +162,7 @@ class Controller:
             sessions=self._sessions,
             put_local=self._ingest.put_local,
         )
-        self._dispatcher = Dispatcher(self._desks, self._instant)
+        self._dispatcher = Dispatcher(self._services, self._instant)
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -210,7 +210,7 @@ class Controller:
         self._stop.set()
 
     def _exporter(self) -> Exporter:
-        return Exporter(self._desks, self._listening, self._ingest, self._loops, self._fleet_now)
+        return Exporter(self._services, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -229,8 +229,8 @@ class Controller:
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
-                group.create_task(self._loops.every(TICK_NS, self._judging.listen)),
-                group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._judging.judge)),
+                group.create_task(self._loops.every(TICK_NS, self._evaluation.listen)),
+                group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._evaluation.judge)),
                 group.create_task(self._loops.every(TELL_INTERVAL_NS, self._tell)),
                 group.create_task(self._loops.every(LOOK_INTERVAL_NS, self._look)),
                 group.create_task(self._loops.every(CHECK_NS, self._lease.check_lease)),
@@ -277,7 +277,7 @@ class Controller:
         session.outbox.put(Ack(seq=session.source.stored))
         session.outbox.put(self._membership.enrolment.revocations)
         self._fleet.join(hello, time.monotonic_ns(), faults)
-        self._placement.desk.attached(host)
+        self._placement.service.attached(host)
         if self._traffic.switch is not None:
             session.outbox.put(self._traffic.switch)
         self._keys.attached(host)
@@ -340,7 +340,7 @@ class Controller:
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
             self._fleet.leave(session.host, time.monotonic_ns())
-            self._placement.desk.detached(session.host)
+            self._placement.service.detached(session.host)
             self._queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
 
@@ -349,8 +349,8 @@ class Controller:
         return await self._dispatcher.carry_out(query, who)
 
     def _instant(self) -> Instant:
-        asked_ns = self._fleet_now() or self._past.now(time.monotonic_ns())
-        return Instant(asked_ns, self._now())
+        requested_ns = self._fleet_now() or self._past.now(time.monotonic_ns())
+        return Instant(requested_ns, self._now())
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""
@@ -378,17 +378,17 @@ class Controller:
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
         if len(timelines) > self._timeline.clocks:
-            await self._keep()  # before anybody is told: a successor goes on from what was told
+            await self._keep()  # before anybody is reported: a successor goes on from what was told
         if self._solving.stepped_ns:
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
             self._time = FleetTime()
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        told = timelines_per_host(
+        reported = timelines_per_host(
             timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
         )
-        for host, message in told.items():
+        for host, message in reported.items():
             if message.timelines:
                 self._send(host, message)
 
@@ -408,7 +408,7 @@ class Controller:
             return
         for piece in pieces:
             self._ingest.put_local(piece)
-        await self._judging.news()
+        await self._evaluation.news()
 
     async def _read_paths(self) -> None:
         fleet_now_ns = self._placement.now(time.monotonic_ns())

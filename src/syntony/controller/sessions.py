@@ -68,7 +68,7 @@ class Session:
 
     def end(self, reason: str) -> None:
         """Take nothing more from this agent, tell it why, and close its stream: also where it does
-        not read what it is told."""
+        not read what it is reported."""
         self.outbox.refuse(reason)
         for task in self.tasks[:1]:
             task.cancel()

@@ -58,7 +58,7 @@ def of_sets(
     """How many of those that fell silent together still are.
 
     Hosts whose NICs go on answering probes have lost their way to the controller; of the others
-    nothing is left to see. Those are told apart.
+    nothing is left to see. Those are distinguished.
 
     Args:
         silent_ns: host → how long its agent has said nothing.

@@ -39,7 +39,7 @@ JobPairs = Mapping[str, frozenset[tuple[str, str]]]
 """Job → the pairs of NICs that its connections go between."""
 
 
-class SlaDesk:
+class SlaService:
     """Reads the store, never writes it. `report` and `check` may run in threads of their own.
 
     Args:
@@ -130,8 +130,8 @@ class SlaDesk:
 
     def _usual_of(self, grouping: str, now_ns: int, jobs: JobPairs) -> dict[str, Latency]:
         """What has been usual; only subjects with enough of a past."""
-        asked_ns, usual = self._usual.get(grouping, (0, {}))
-        if now_ns - asked_ns < (USUAL_AGE_NS if usual else NO_USUAL_AGE_NS):
+        requested_ns, usual = self._usual.get(grouping, (0, {}))
+        if now_ns - requested_ns < (USUAL_AGE_NS if usual else NO_USUAL_AGE_NS):
             return usual
         history = self.terms.history
         usual = enough(
@@ -195,7 +195,7 @@ def latencies(
         return {job: latency.of_pairs(pairs, first_ns, last_ns) for job, pairs in jobs.items()}
     found = latency.by("pair", first_ns, last_ns)
     for cell in store.matrix(first_ns, last_ns):
-        # Here broken round trips are told apart by direction as well.
+        # Here broken round trips are distinguished by direction as well.
         subject = f"{cell.src}->{cell.dst}"
         known = found.get(subject, Latency(sent=0, lost=0, measured=0))
         found[subject] = structs.replace(known, sent=cell.sent, lost=cell.lost)

@@ -82,11 +82,11 @@ class SolveLoop:
     ) -> None:
         """The newest edges and UTC readings of one agent, and its clocks' present epochs, as
         `clock_evidence.credible` left them."""
-        told = dict(epochs or {})
+        reported = dict(epochs or {})
         self._new_epoch |= any(
-            self._epochs.get(node, epoch) != epoch for node, epoch in told.items()
+            self._epochs.get(node, epoch) != epoch for node, epoch in reported.items()
         )
-        self._epochs |= told
+        self._epochs |= reported
         self._newest[host] = tuple(edges)
         self._waiting[host] = (self._newest[host], tuple(utc))
 

@@ -42,7 +42,7 @@ class _Reported(NamedTuple):
     at_ns: int
 
 
-class TrafficDesk:
+class TrafficService:
     """One per controller; used on its event loop only, but for `throw`, `flows` and `pairs`.
 
     Args:
@@ -64,7 +64,9 @@ class TrafficDesk:
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
         self._reports[host] = _Reported(report, now_ns)
-        gone = [name for name, told in self._reports.items() if now_ns - told.at_ns >= FORGET_NS]
+        gone = [
+            name for name, reported in self._reports.items() if now_ns - reported.at_ns >= FORGET_NS
+        ]
         for name in gone:
             del self._reports[name]
         for job, ends in _pairs(report).items():
@@ -140,7 +142,7 @@ class TrafficDesk:
 
     def _fresh(self, now_ns: int) -> list[PathsReport]:
         reports = list(self._reports.values())
-        return [told.report for told in reports if now_ns - told.at_ns < STALE_NS]
+        return [reported.report for reported in reports if now_ns - reported.at_ns < STALE_NS]
 
     def _hosts(self, query: ConnectionsQuery, now_ns: int) -> list[HostPaths]:
         found = []

@@ -9,7 +9,7 @@ from syntony.audit.reach_judge import judge
 from syntony.audit.result import Result, Status
 from syntony.demo.claims import Claim
 from syntony.demo.stage import Stage
-from syntony.io.audit.survey import Asked, boot_argv, survey
+from syntony.io.audit.survey import Requested, boot_argv, survey
 from syntony.lab.plan import make_plan
 from syntony.lab.topology import topology
 from syntony.model import S
@@ -69,7 +69,10 @@ def before_the_race(stage: Stage) -> tuple[Claim, ...]:
 def _failures(stage: Stage) -> list[Result]:
     argv = boot_argv(sys.executable)
     seen = survey(
-        stage.status.hosts, lambda host: stage.lab.enter_argv(host, argv), ["rail*"], Asked(PORTS)
+        stage.status.hosts,
+        lambda host: stage.lab.enter_argv(host, argv),
+        ["rail*"],
+        Requested(PORTS),
     )
     plan = topology(make_plan(stage.lab.file().spec))
     bad = {Status.FAIL, Status.UNKNOWN}

@@ -2,7 +2,7 @@
 
 Beside the listed names, candidates are what they imply: the cable of a link's two directions, the
 devices at a link's ends, the link between two neighbouring devices, the host of several NICs.
-Candidates that exactly the same paths cross are *twins* and cannot be told apart: the one that
+Candidates that exactly the same paths cross are *twins* and cannot be distinguished: the one that
 claims least stands for all.
 
 A path that lists a group (``leaf0..leaf1``) crosses some of the links between the two devices, and
@@ -61,7 +61,7 @@ _CLAIM = {
     ComponentKind.REPLIES: 7,
     ComponentKind.CLOCK: 8,
 }
-"""Among candidates that cannot be told apart the first kind here is named."""
+"""Among candidates that cannot be distinguished the first kind here is named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Candidates:
 
     names: tuple[str, ...]
     kinds: tuple[ComponentKind, ...]
-    price: Floats
+    penalty: Floats
     """Nats each costs in advance, (candidates,)."""
     same: tuple[tuple[int, ...], ...]
     """Per candidate: its twins, which are not in `crossed`."""
@@ -83,7 +83,7 @@ class Candidates:
     def loss_price(self) -> Floats:
         """`price` of a fault that loses: clocks do not, (candidates,)."""
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
-        return np.where(clocks, np.inf, self.price)
+        return np.where(clocks, np.inf, self.penalty)
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str], int]:
@@ -337,12 +337,12 @@ class _Builder:
         """The logarithm of how many different candidates there are, kinds sharing alike."""
         different = stands_for == np.arange(len(stands_for))
         clock = np.array([kind is ComponentKind.CLOCK for kind in self._kinds], dtype=np.bool_)
-        price = np.full(len(self._kinds), np.log(max(1, int((different & ~clock).sum()))))
-        price += IMPLIED_PRICE * np.array(self._implied, dtype=np.float64)
+        penalty = np.full(len(self._kinds), np.log(max(1, int((different & ~clock).sum()))))
+        penalty += IMPLIED_PRICE * np.array(self._implied, dtype=np.float64)
         replies = np.array([kind is ComponentKind.REPLIES for kind in self._kinds], dtype=np.bool_)
-        price[replies] = np.maximum(price[replies] - REPLIES_REBATE, 0.0)
-        price[~different] = np.inf
-        return price
+        penalty[replies] = np.maximum(penalty[replies] - REPLIES_REBATE, 0.0)
+        penalty[~different] = np.inf
+        return penalty
 
 
 def _cable_of(_name: str, ends: tuple[str, str] | None) -> str | None:

@@ -78,7 +78,7 @@ class FabricMap:
         self.twins = dict(state.twins)
         self.down = dict(state.down)
         self._departures = Departures()
-        self._told = set(state.cables)
+        self._reported = set(state.cables)
         self._inherited = bool(state.cables)
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
@@ -104,12 +104,12 @@ class FabricMap:
     @property
     def cables(self) -> frozenset[str]:
         """Those reported as there."""
-        return frozenset(self._told)
+        return frozenset(self._reported)
 
     def state(self) -> MapState:
         """For a successor."""
         return MapState(
-            cables=sorted(self._told),
+            cables=sorted(self._reported),
             lost=self.lost,
             moved=self.moved,
             twins=self.twins,
@@ -118,7 +118,7 @@ class FabricMap:
 
     def homes(self) -> dict[str, str]:
         """NIC to the switch that it was reported at; of several, the one most ways go by."""
-        ends = (_ends(cable) for cable in sorted(self._told, key=lambda c: (self._count[c], c)))
+        ends = (_ends(cable) for cable in sorted(self._reported, key=lambda c: (self._count[c], c)))
         return {a: b for a, b in ends if _is_nic(a)}
 
     def take(
@@ -190,7 +190,7 @@ class FabricMap:
     # --- within ---
 
     def _compare(self, cable: str, now_ns: int) -> None:
-        if (self._count[cable] > 0) != (cable in self._told):
+        if (self._count[cable] > 0) != (cable in self._reported):
             self._differs.setdefault(cable, now_ns)
         else:
             self._differs.pop(cable, None)
@@ -205,10 +205,10 @@ class FabricMap:
         self._fresh_ns.clear()
         self._turned.clear()
         if not self._inherited:
-            self._told = set(self._count)
+            self._reported = set(self._count)
             self._differs.clear()
             return
-        for cable in self._told - set(self._count):
+        for cable in self._reported - set(self._count):
             self._differs.setdefault(cable, now_ns)
 
     def _cable_changes(self, now_ns: int) -> Iterable[Change]:
@@ -223,15 +223,15 @@ class FabricMap:
 
     def _came(self, cable: str, now_ns: int) -> Iterable[Change]:
         a, b = _ends(cable)
-        elsewhere = [c for c in self._told if _ends(c)[0] == a] if _is_nic(a) else []
+        elsewhere = [c for c in self._reported if _ends(c)[0] == a] if _is_nic(a) else []
         gone = [c for c in elsewhere if not self._count[c]]
         if elsewhere and not gone and now_ns - self._differs[cable] < ROUND_NS:
             return
-        known = {end for c in self._told for end in _ends(c)}
-        self._told_of(cable)
+        known = {end for c in self._reported for end in _ends(c)}
+        self._reported_of(cable)
         if gone:
             for old in gone:
-                self._untold(old)
+                self._unreported(old)
             yield self._move(a, _ends(gone[0])[1], b, now_ns)
             return
         lost_ns = self.lost.pop(cable, None)
@@ -253,7 +253,7 @@ class FabricMap:
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
             return  # it is about to be seen elsewhere
         left, twins = self._left[cable], self._twins_of(cable)
-        self._untold(cable)
+        self._unreported(cable)
         if _is_nic(a) or left < ENOUGH:
             detail = f"{left} ways go elsewhere, nobody asks for others" if left else ""
             yield Change(change="unseen", what="cable", name=cable, detail=detail)
@@ -262,7 +262,7 @@ class FabricMap:
             self.twins[cable] = twins
             detail = f"{left} ways go elsewhere"
             yield Change(change="removed", what="cable", name=cable, detail=detail)
-        known = {end for c in self._told for end in _ends(c)}
+        known = {end for c in self._reported for end in _ends(c)}
         for end in (end for end in (a, b) if end not in known):
             yield Change(change="removed", what="device", name=end, detail="its last cable is gone")
 
@@ -277,14 +277,14 @@ class FabricMap:
             )
         )
 
-    def _told_of(self, cable: str) -> None:
-        self._told.add(cable)
+    def _reported_of(self, cable: str) -> None:
+        self._reported.add(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
         self._left_with.pop(cable, None)
 
-    def _untold(self, cable: str) -> None:
-        self._told.discard(cable)
+    def _unreported(self, cable: str) -> None:
+        self._reported.discard(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
         self._left_with.pop(cable, None)
@@ -302,11 +302,11 @@ class FabricMap:
         for (a, b), ways in sorted(groups.items()):
             if now_ns - min(self._turned[way][1] for way in ways) < ROUND_NS:
                 continue
-            told = Counter(
+            reported = Counter(
                 f"{_middle(self._turned.pop(way)[0])} to {_middle(self._ways[way])}"
                 for way in ways
             )  # fmt: skip
-            detail = ", ".join(f"{n} from {turn}" for turn, n in told.most_common(3))
+            detail = ", ".join(f"{n} from {turn}" for turn, n in reported.most_common(3))
             yield Change(change="rerouted", what="paths", name=f"{a}..{b}", detail=detail)
 
 
@@ -342,10 +342,10 @@ def _bounded(changes: Sequence[Change]) -> list[Change]:
     kinds: Mapping[tuple[str, str], list[Change]] = defaultdict(list)
     for change in changes:
         kinds[change.change, change.what].append(change)
-    told = []
+    reported = []
     for (kind, what), some in kinds.items():
-        told += some[:MAX_TOLD]
+        reported += some[:MAX_TOLD]
         if len(some) > MAX_TOLD:
             detail = f"{len(some) - MAX_TOLD} more, not told one by one"
-            told.append(Change(change=kind, what=what, name="*", detail=detail))
-    return told
+            reported.append(Change(change=kind, what=what, name="*", detail=detail))
+    return reported

@@ -1,7 +1,7 @@
 """Sparse tomography of delay: the fewest components that explain which paths became slower. Pure.
 
 What is explained is a *change*: a path's median one-way delay less what it used to be. A constant
-one-way delay cannot be told from a clock offset learnt from the same probes, so none is ever
+one-way delay cannot be reported from a clock offset learnt from the same probes, so none is ever
 claimed. A clock that jumped shows as its own pattern, later on every path towards it and earlier on
 every path away from it; such a finding is of kind ``clock`` and blames no component.
 
@@ -65,9 +65,9 @@ def find_delays(
     crossed: Crossed,
     change_ns: Floats,
     sigma_ns: Floats,
-    price: Floats,
+    penalty: Floats,
     *,
-    strictness: float = STRICTNESS,
+    threshold: float = STRICTNESS,
 ) -> list[DelayFinding]:
     """The components that explain the changes, most certain first.
 
@@ -81,7 +81,7 @@ def find_delays(
     """
     if not is_any_late(crossed, change_ns, sigma_ns):
         return []
-    return _Search(crossed, change_ns, sigma_ns, price + strictness).run()
+    return _Search(crossed, change_ns, sigma_ns, penalty + threshold).run()
 
 
 def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
@@ -96,7 +96,7 @@ def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
 
 class _Search:
     def __init__(
-        self, crossed: Crossed, change_ns: Floats, sigma_ns: Floats, price: Floats
+        self, crossed: Crossed, change_ns: Floats, sigma_ns: Floats, penalty: Floats
     ) -> None:
         self._crossed = crossed
         self._known = np.isfinite(change_ns)
@@ -105,8 +105,8 @@ class _Search:
         spread = _lower_spread(known_ns)
         self._sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
         self._change = np.where(self._known, change_ns, np.nan)
-        self._price = price
-        finite = price[np.isfinite(price)]
+        self._price = penalty
+        finite = penalty[np.isfinite(penalty)]
         self._dearest = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
         self._entries: dict[int, tuple[Index, Floats, Mask]] = {}
         self._found: dict[int, float] = {}

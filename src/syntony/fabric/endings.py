@@ -65,7 +65,7 @@ def ended(sent: Ints, lost: Ints) -> int | None:
     return since if nats > OVER_NATS else None
 
 
-class _Told(NamedTuple):
+class _Reported(NamedTuple):
     loss: float
     nats: float
 
@@ -74,7 +74,7 @@ class Endings:
     """Remembers what was found until it is over. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._reported: dict[tuple[str, str], _Reported] = {}
         self._bursts: dict[tuple[str, str], list[int]] = {}
         """When bursts of losses were over, second by second of a count."""
 
@@ -93,19 +93,19 @@ class Endings:
             searches: of the windows that end now, shortest first.
             seconds: how long each of these windows is.
         """
-        if not findings and not self._told:
+        if not findings and not self._reported:
             return []
         numbers = candidates.numbers
         for found in findings:
             number = numbers.get((found.component, found.kind))
             if number is not None and found.loss > 0:
                 self._note(found, number, searches)
-        known = {key: told for key, told in self._told.items() if key in numbers}
+        known = {key: reported for key, reported in self._reported.items() if key in numbers}
         over = {
-            key: _over(candidates, numbers[key], told.loss, searches, seconds)
-            for key, told in known.items()
+            key: _over(candidates, numbers[key], reported.loss, searches, seconds)
+            for key, reported in known.items()
         }
-        self._told = {key: told for key, told in known.items() if over[key] is None}
+        self._reported = {key: reported for key, reported in known.items() if over[key] is None}
         return [ending for ending in over.values() if ending is not None]
 
     def burst(self, found: Finding, second: int) -> bool:
@@ -120,15 +120,15 @@ class Endings:
 
     def _note(self, found: Finding, number: int, searches: Sequence[LossSearch]) -> None:
         key = (found.component, found.kind)
-        told = [
-            _Told(each.loss, each.nats)
+        reported = [
+            _Reported(each.loss, each.nats)
             for search in searches
             for each in search.findings
             if each.candidate == number
         ]
-        told += [self._told[key]] if key in self._told else []
-        if told:
-            self._told[key] = max(told, key=lambda each: each.nats)
+        reported += [self._reported[key]] if key in self._reported else []
+        if reported:
+            self._reported[key] = max(reported, key=lambda each: each.nats)
 
 
 def _over(

@@ -187,11 +187,11 @@ class _Reader:
 
 
 def _one_sided(joints: list[_Joint], names: dict[str, str], listed: set[str]) -> tuple[str, ...]:
-    told = {(joint.node, joint.port) for joint in joints}
+    reported = {(joint.node, joint.port) for joint in joints}
     return tuple(
         f"{names[joint.node]}:{joint.port}--{names[joint.far]}:{joint.far_port}"
         for joint in joints
-        if joint.far in listed and (joint.far, joint.far_port) not in told
+        if joint.far in listed and (joint.far, joint.far_port) not in reported
     )
 
 
@@ -205,7 +205,7 @@ def _cables(joints: list[_Joint], names: dict[str, str]) -> list[Cable]:
             if far_end[here] != there:
                 raise InputError(
                     "ends-differ",
-                    f"port {joint.port} of {names[joint.node]} is told to lead to two places",
+                    f"port {joint.port} of {names[joint.node]} is reported to lead to two places",
                 )
             continue
         far_end[here], far_end[there] = there, here

@@ -101,7 +101,7 @@ class _Flow:
         self.ttl = 1
         self.tries = 0
         self.began_ns = 0
-        self.asked = 0
+        self.requested = 0
         """Number of the question that is open; 0 for none."""
         self.due = 0
         """Number of its place in the queue; an older one no longer counts."""
@@ -160,7 +160,7 @@ class PathLearner:
         if before == self._followed and before_spare == self._spare:
             return
         for flow in self._followed & self._flows.keys() - before:
-            if not self._flows[flow].asked:
+            if not self._flows[flow].requested:
                 self._schedule(flow, 0)
         self._take([*self._followed, *wanted, *self._planned])
 
@@ -171,7 +171,7 @@ class PathLearner:
             state = self._flows.get(flow)
             if state is None or state.hops is None:
                 continue
-            if state.asked or state.hearing or state.ttl > 1:
+            if state.requested or state.hearing or state.ttl > 1:
                 # What is on its way may have been there before the reason to doubt.
                 state.doubted = True
                 continue
@@ -210,8 +210,8 @@ class PathLearner:
             state.began_ns = now_ns
         state.tries += 1
         self._questions += 1
-        state.asked = self._questions
-        self._open.append((now_ns + ANSWER_NS, state.asked, flow))
+        state.requested = self._questions
+        self._open.append((now_ns + ANSWER_NS, state.requested, flow))
         earliest_ns = now_ns - (BURST - 1) * self._interval_ns
         self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
         return Ask(flow, state.ttl)
@@ -245,7 +245,7 @@ class PathLearner:
                 continue
             flows[flow] = None
             self._by_middle[hop] = flows
-            if not state.asked and not state.hearing and self._rank(flow) != _SPARE:
+            if not state.requested and not state.hearing and self._rank(flow) != _SPARE:
                 return flow
         return None
 
@@ -262,7 +262,7 @@ class PathLearner:
         state = self._flows.get(flow)
         if state is None:
             return None
-        if state.ttl != ttl or not state.asked:
+        if state.ttl != ttl or not state.requested:
             self._answer_check(flow, state, ttl, address)
             return None
         state.hearing[ttl] = address
@@ -273,7 +273,7 @@ class PathLearner:
             return
         state.checked = 0
         turned = _middle(state.hops) != (ttl, address)
-        if turned and not state.asked and not state.hearing:
+        if turned and not state.requested and not state.hearing:
             self._schedule(flow, 0)
 
     def expire(self, now_ns: int) -> list[Learnt]:
@@ -282,9 +282,9 @@ class PathLearner:
         while self._open and self._open[0][0] <= now_ns:
             _, question, flow = self._open.popleft()
             state = self._flows.get(flow)
-            if state is None or state.asked != question:
+            if state is None or state.requested != question:
                 continue
-            state.asked = 0
+            state.requested = 0
             if state.tries < TRIES:
                 self._schedule(flow, now_ns)
             elif (learnt := self._forward(flow, state, now_ns)) is not None:
@@ -303,7 +303,7 @@ class PathLearner:
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
         """On to the next hop, or done."""
-        state.tries = state.asked = 0
+        state.tries = state.requested = 0
         last = max(state.hearing, default=0)
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:

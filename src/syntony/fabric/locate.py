@@ -28,7 +28,7 @@ MIN_REPLIES_LOSS = 0.01
 """A host that answers less often than this late is no news: every host does now and then."""
 OVER_NATS = 7.0
 """Newer seconds that speak so strongly against a fault (1,000 to 1) end it."""
-PLAIN_NATS = 40.0
+CONCLUSIVE_LLR = 40.0
 PLAIN_CONFIDENCE = 0.9
 """Beyond these a finding is plain: no longer window can know better."""
 SAME_SHARE = 0.5
@@ -82,17 +82,17 @@ def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
         candidates: what can be to blame.
         windows: shortest first where they end together; each is judged by the ones before it.
     """
-    strictness = float(np.log(max(1, len(windows))))
+    threshold = float(np.log(max(1, len(windows))))
     lost: list[_Ranked] = []
     late: list[_Ranked] = []
     searches: list[LossSearch] = []
     for number, window in enumerate(windows):
-        one = _search(candidates, window, loss.STRICTNESS + strictness)
+        one = _search(candidates, window, loss.STRICTNESS + threshold)
         found = _losses(candidates, window, number, one)
         lost += [each for each in found if not _is_over(each, searches)]
         if window.overlaps:
             searches.append(one)
-        late += _delays(candidates, window, number, delay.STRICTNESS + strictness)
+        late += _delays(candidates, window, number, delay.STRICTNESS + threshold)
     chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
     ranked = sorted(chosen, key=lambda each: -each.nats)
     return Located(tuple(each.finding for each in ranked), tuple(searches))
@@ -113,7 +113,7 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
     chosen: list[_Ranked] = []
 
     def order(each: _Ranked) -> tuple[bool, bool, float]:
-        plain = each.nats > PLAIN_NATS and each.sure > PLAIN_CONFIDENCE
+        plain = each.nats > CONCLUSIVE_LLR and each.sure > PLAIN_CONFIDENCE
         # A host slow to answer is reported only where no window shows a part that explains it.
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
@@ -130,9 +130,9 @@ def _overlap(candidates: Candidates, one: int, other: int) -> bool:
     return bool((a & b).sum() >= SAME_SHARE * min(a.sum(), b.sum()))
 
 
-def _search(candidates: Candidates, window: WindowCounts, strictness: float) -> LossSearch:
+def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
-    return LossSearch(tally, candidates.loss_price, strictness=strictness)
+    return LossSearch(tally, candidates.loss_price, threshold=threshold)
 
 
 def _losses(
@@ -163,7 +163,7 @@ def _losses(
 
 
 def _delays(
-    candidates: Candidates, window: WindowCounts, number: int, strictness: float
+    candidates: Candidates, window: WindowCounts, number: int, threshold: float
 ) -> list[_Ranked]:
     if window.change_ns is None:
         return []
@@ -172,8 +172,8 @@ def _delays(
         candidates.crossed,
         window.change_ns,
         sigma_ns,
-        candidates.price,
-        strictness=strictness,
+        candidates.penalty,
+        threshold=threshold,
     )
     return [
         _Ranked(
@@ -219,12 +219,12 @@ def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Sus
     suspects = suspects[:MAX_ALTERNATIVES]
     return _Suspects(
         confidence=found.confidence * float(candidates.shares[found.candidate]),
-        alternatives=tuple(_told_as(candidates, number) for number, _ in suspects),
+        alternatives=tuple(_reported_as(candidates, number) for number, _ in suspects),
         probabilities=tuple(p * float(candidates.shares[number]) for number, p in suspects),
         twins=min(len(twins), MAX_ALTERNATIVES),
     )
 
 
-def _told_as(candidates: Candidates, number: int) -> str:
+def _reported_as(candidates: Candidates, number: int) -> str:
     name = candidates.names[number]
     return f"clock of {name}" if _is_clock(candidates, number) else name

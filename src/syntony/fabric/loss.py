@@ -78,7 +78,7 @@ class LossFinding(NamedTuple):
 
 
 def find_losses(
-    tally: Tally, price: Floats, *, strictness: float = STRICTNESS, max_found: int = MAX_FOUND
+    tally: Tally, penalty: Floats, *, threshold: float = STRICTNESS, max_found: int = MAX_FOUND
 ) -> list[LossFinding]:
     """The components that explain the window's losses, most certain first; none if all is well.
 
@@ -89,7 +89,7 @@ def find_losses(
         strictness: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
     """
-    return LossSearch(tally, price, strictness=strictness, max_found=max_found).findings
+    return LossSearch(tally, penalty, threshold=threshold, max_found=max_found).findings
 
 
 class LossSearch:
@@ -98,16 +98,16 @@ class LossSearch:
     def __init__(
         self,
         tally: Tally,
-        price: Floats,
+        penalty: Floats,
         *,
-        strictness: float = STRICTNESS,
+        threshold: float = STRICTNESS,
         max_found: int = MAX_FOUND,
     ) -> None:
         self._tally = tally
         self._search: _Search | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
-            self._search = _Search(tally, price + strictness, max_found)
+            self._search = _Search(tally, penalty + threshold, max_found)
             self.findings = self._search.run()
 
     def gain_at(self, candidate: int, loss: float) -> float:
@@ -124,10 +124,10 @@ class LossSearch:
 class _Search:
     """The state of one search: what is selected, and every lossy path's rate under it."""
 
-    def __init__(self, tally: Tally, price: Floats, max_found: int) -> None:
-        self._price = price
+    def __init__(self, tally: Tally, penalty: Floats, max_found: int) -> None:
+        self._price = penalty
         self._max_found = max_found
-        finite = price[np.isfinite(price)]
+        finite = penalty[np.isfinite(penalty)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
         self._lost, self._sent = tally.lost, tally.sent
         self._came = tally.sent - tally.lost

@@ -110,7 +110,7 @@ def guess_kind(name: str) -> ComponentKind:
 
 
 def suspects(subject: str) -> tuple[str, ...]:
-    """The components that a subject names: several where they cannot be told apart."""
+    """The components that a subject names: several where they cannot be distinguished."""
     return tuple(subject.split(OR))
 
 

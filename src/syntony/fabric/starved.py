@@ -47,7 +47,7 @@ class FlowEnds(NamedTuple):
         return cls(tuple(places), src, dst)
 
 
-def told_apart(
+def reclassify_slow_hosts(
     findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[Window]
 ) -> tuple[Finding, ...]:
     """The same findings, those that are but a late host's as such.
@@ -72,8 +72,8 @@ def _late(found: Finding, flows: FlowEnds, window: Window) -> Finding | None:
         return None
     late = np.array([_is_at(nic, edge) for nic in flows.nics], dtype=np.bool_)
     own = late[flows.src]
-    asked = late[flows.dst] & ~own
-    if not own.any() or not _fares_better(_fate(window, own), _fate(window, asked)):
+    requested = late[flows.dst] & ~own
+    if not own.any() or not _fares_better(_fate(window, own), _fate(window, requested)):
         return None
     return msgspec.structs.replace(
         found,
@@ -105,13 +105,13 @@ def _fate(window: Window, flows: NDArray[np.bool_]) -> tuple[float, float]:
     return float(sent.sum()), float(np.minimum(lost, sent).sum())
 
 
-def _fares_better(own: tuple[float, float], asked: tuple[float, float]) -> bool:
-    (sent, lost), (asked_sent, asked_lost) = own, asked
-    if not asked_lost:
+def _fares_better(own: tuple[float, float], requested: tuple[float, float]) -> bool:
+    (sent, lost), (requested_sent, requested_lost) = own, requested
+    if not requested_lost:
         return False
     if not sent:
         return True
-    share = min(asked_lost / asked_sent, 1 - 1e-6)
+    share = min(requested_lost / requested_sent, 1 - 1e-6)
     if lost / sent * MUCH > share:
         return False
     # What the host's own probes say against losing as much as those of others do.

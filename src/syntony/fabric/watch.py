@@ -193,7 +193,7 @@ class Watch:
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
-        found = starved.told_apart(located.findings, self._layout().ends, windows)
+        found = starved.reclassify_slow_hosts(located.findings, self._layout().ends, windows)
         return self._with_overflow(candidates, self._settled(candidates, windows, found))
 
     def _settled(
@@ -230,22 +230,22 @@ class Watch:
         self, candidates: Candidates, findings: tuple[Finding, ...]
     ) -> tuple[Finding, ...]:
         """The same, losses with whether they come with a queue."""
-        told, queues = [], []
+        reported, queues = [], []
         for found in findings:
             number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
             if number is None or found.kind in _OF_HOSTS:
-                told.append(found)
+                reported.append(found)
                 continue
             sent, lost, there, back = self._seconds_of(candidates, number)
             waits = overflow.waits(self._history, self._layout().ends, there, back)
             verdict = overflow.judged(Seconds(sent, lost, *waits))
-            told.append(msgspec.structs.replace(found, overflow=verdict.overflow.value))
+            reported.append(msgspec.structs.replace(found, overflow=verdict.overflow.value))
             stands = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
             if stands and found.kind in _LINKS and verdict.standing_ns >= MIN_QUEUE_NS:
                 wait_ns = verdict.standing_ns
                 queues.append(msgspec.structs.replace(found, fault="queue", delay_ns=wait_ns))
         self._overflowing = tuple(queues)
-        return tuple(told)
+        return tuple(reported)
 
     def _bursts(self, candidates: Candidates, findings: Sequence[Finding]) -> list[Ending]:
         """Of what is found, what lost in a burst that is over."""
@@ -385,7 +385,7 @@ class Watch:
         sent, lost = np.zeros((2, OBSERVATIONS - 1, len(amiss)), dtype=np.int64)
         sent[there], sent[back] = some[history.SENT], some[history.SENT_BACK]
         lost[there], lost[back] = some[history.LOST], some[history.LOST_BACK]
-        asked = np.zeros(0, dtype=np.intp)
+        requested = np.zeros(0, dtype=np.intp)
         # Few flows have broken round trips, and of the others there is nothing to decide.
         broken = np.flatnonzero(some[history.UNRESOLVED])
         if len(broken):
@@ -400,15 +400,15 @@ class Watch:
             target = self._layout().ends.dst
             also = np.isin(target, target[amiss[doubted]])
             also[amiss[broken]] = False
-            asked = np.flatnonzero(also)
+            requested = np.flatnonzero(also)
         # Rows of two ends can disagree by what was under way: never more lost than sent.
         np.minimum(lost, sent, out=lost)
-        answered = counts[history.SENT_BACK, asked]
+        answered = counts[history.SENT_BACK, requested]
         starts = flows * np.arange(OBSERVATIONS)[:, None]
         tally = ChangedTally(
             candidates.crossed,
             Carried(counts[_SENT], probes, self._carrying.crossing),
-            np.concatenate(((starts[: both + 1] + amiss).ravel(), starts[-1] + asked)),
+            np.concatenate(((starts[: both + 1] + amiss).ravel(), starts[-1] + requested)),
             np.concatenate((sent.ravel(), answered)),
             np.concatenate((lost.ravel(), np.zeros_like(answered))),
         )

@@ -123,8 +123,8 @@ def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
         text = " ".join(str(error).split())[:120]
         return None, [Gap(name, f"not a readable Parquet file ({text})", LIMITS[name])]
     foreign = sorted(set(present) - wanted)
-    told = [Gap(name, f"unknown columns left out: {', '.join(foreign[:5])}")] if foreign else []
-    return table, told
+    reported = [Gap(name, f"unknown columns left out: {', '.join(foreign[:5])}")] if foreign else []
+    return table, reported
 
 
 def _bundle(manifest: Manifest, tables: Mapping[str, pa.Table], gaps: tuple[Gap, ...]) -> Bundle:

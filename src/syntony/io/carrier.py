@@ -63,7 +63,7 @@ class CarrierWatch:
         self._links: dict[int, LinkInfo] = {}
         self._addresses: dict[int, dict[str, None]] = {}
         self._counters: dict[int, tuple[int, bytes]] = {}
-        self._told: dict[str, LinkEvent] = {}
+        self._reported: dict[str, LinkEvent] = {}
         self._seq = 0
         self._stale = True
         self._changed = False
@@ -193,8 +193,8 @@ class CarrierWatch:
                 self._ask_link(ifindex)
 
     def _ask_link(self, ifindex: int) -> None:
-        asked = rtnetlink.LINK_HEADER.pack(socket.AF_UNSPEC, 0, ifindex, 0, 0)
-        self._ask(rtnetlink.RTM_GETLINK, 0, asked)
+        requested = rtnetlink.LINK_HEADER.pack(socket.AF_UNSPEC, 0, ifindex, 0, 0)
+        self._ask(rtnetlink.RTM_GETLINK, 0, requested)
 
     def _ask(self, kind: int, flags: int, payload: bytes) -> None:
         """Ask, and take what comes, events among it, until the answer is complete."""
@@ -241,25 +241,25 @@ class CarrierWatch:
     def _differences(self, now_ns: int) -> list[LinkEvent]:
         self._changed = False
         present = {link.name: link for link in self._links.values() if self._is_wanted(link.name)}
-        absent = [name for name in (*self._told, *(self._wanted or ())) if name not in present]
+        absent = [name for name in (*self._reported, *(self._wanted or ())) if name not in present]
         events = [self._gone(name, now_ns) for name in dict.fromkeys(absent)]
         events += [self._event(link, now_ns) for link in present.values()]
-        fresh = [event for event in events if not _same(self._told.get(event.nic), event)]
-        self._told.update((event.nic, event) for event in fresh)
+        fresh = [event for event in events if not _same(self._reported.get(event.nic), event)]
+        self._reported.update((event.nic, event) for event in fresh)
         if self._wanted is None:  # names of containers' links come and go for ever
             for name in absent:
-                del self._told[name]
+                del self._reported[name]
         return fresh
 
     def _gone(self, name: str, now_ns: int) -> LinkEvent:
-        told = self._told.get(name)
+        reported = self._reported.get(name)
         return LinkEvent(
             at_ns=now_ns,
             nic=name,
             carrier=False,
             admin_up=False,
             addresses=(),
-            carrier_down_count=0 if told is None else told.carrier_down_count,
+            carrier_down_count=0 if reported is None else reported.carrier_down_count,
         )
 
     def _event(self, link: LinkInfo, now_ns: int) -> LinkEvent:
@@ -273,8 +273,8 @@ class CarrierWatch:
         )
 
 
-def _same(told: LinkEvent | None, event: LinkEvent) -> bool:
-    return told is not None and (
-        (told.carrier, told.admin_up, told.addresses, told.carrier_down_count)
+def _same(reported: LinkEvent | None, event: LinkEvent) -> bool:
+    return reported is not None and (
+        (reported.carrier, reported.admin_up, reported.addresses, reported.carrier_down_count)
         == (event.carrier, event.admin_up, event.addresses, event.carrier_down_count)
     )

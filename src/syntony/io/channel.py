@@ -47,7 +47,7 @@ class Channel:
 
     @classmethod
     def accept(cls, listener: socket.socket, patience_ns: int) -> Self | None:
-        """Whoever waits at `listener`; None: nobody does, or it is another user than ours."""
+        """Anyone who waits at `listener`; None: nobody does, or it is another user than ours."""
         try:
             connected, _ = listener.accept()
         except OSError:

@@ -37,7 +37,7 @@ BOUND_FILES = {"shm": 1, "shm0": 2}
 
 
 class Reading(NamedTuple):
-    """Fleet time at one instant; it lies between the first two if they are told."""
+    """Fleet time at one instant; it lies between the first two if they are reported."""
 
     earliest_ns: int | None
     latest_ns: int | None
@@ -117,7 +117,7 @@ class PageWriter:
             "raw_ns": now.raw_ns,
             "width_ns": now.width_ns,
         }
-        told = {
+        reported = {
             "rate_ppb": pace.rate_ppb,
             "rate_tolerance_ppb": pace.tolerance_ppb,
             "epoch": epoch,
@@ -126,7 +126,7 @@ class PageWriter:
             self._page,
             ffi.NULL if piece is None else _c_piece(piece),
             ffi.new("struct syn_clock_moment *", moment),
-            ffi.new("struct syn_clock_pace *", told),
+            ffi.new("struct syn_clock_pace *", reported),
             void_after_ns,
         )
 

@@ -77,11 +77,11 @@ def read_dumps(folder: Path) -> Bundle:
         name: _codes(values) if name in {"comm", "op", "host"} else values
         for name, values in read.columns.items()
     }
-    told = (*gaps, *read.gaps)
+    reported = (*gaps, *read.gaps)
     if not len(read.columns["rank"]):
-        why = told[0].reason if told else "it is empty"
+        why = reported[0].reason if reported else "it is empty"
         raise InputError("no-dumps", f"{folder}: no flight-recorder entry can be used ({why})")
-    return make_bundle(read.manifest, {"collectives": columns}, told)
+    return make_bundle(read.manifest, {"collectives": columns}, reported)
 
 
 def load(file: Path) -> Any:

@@ -27,7 +27,7 @@ class Subject(enum.IntEnum):
     PATH_MOVE = 6
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What a process has told, unchecked."""
 
     records: list[bytes]
@@ -62,12 +62,12 @@ class JobPage:
             os.close(self.fd)
         self.fd = -1
 
-    def read(self, most: int) -> Told:
+    def read(self, most: int) -> Reported:
         """What the process tells now; `most` records at most."""
         flows, torn = _buffers()
         count = int(library().syn_job_page_read(self._page, flows, torn))
         raw = bytes(ffi.buffer(flows, count * RECORD.size))
-        return Told(_longest_waiting(raw, most), count, int(torn[0]), int(self._page.left_out))
+        return Reported(_longest_waiting(raw, most), count, int(torn[0]), int(self._page.left_out))
 
     def notify(
         self,

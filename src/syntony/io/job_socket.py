@@ -76,7 +76,7 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
 
 
 def credentials(connection: socket.socket) -> Credentials:
-    """Whoever connected, as it was then. Raises `OSError`."""
+    """Anyone who connected, as it was then. Raises `OSError`."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return Credentials(pid, uid)

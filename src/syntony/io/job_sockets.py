@@ -1,4 +1,4 @@
-"""Options of another process's TCP socket, which only whoever holds the socket can set.
+"""Options of another process's TCP socket, which only anyone who holds the socket can set.
 
 The socket is borrowed by pidfd_getfd(2) (Linux 5.6), which asks for what a debugger needs:
 CAP_SYS_PTRACE, or the same user and a dumpable process.

@@ -106,10 +106,10 @@ class JobTable:
     def _read(self, key: tuple[int, int]) -> None:
         place = self._proc / str(key[0])
         try:
-            told = environment(place)
-            if JOB_VARIABLE not in told or not self._is_ours(told):
+            reported = environment(place)
+            if JOB_VARIABLE not in reported or not self._is_ours(reported):
                 return
-            job = job_name(told[JOB_VARIABLE])
+            job = job_name(reported[JOB_VARIABLE])
             program = (place / "comm").read_text(errors="replace").strip()
             stat = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
             uid = place.stat().st_uid
@@ -118,14 +118,14 @@ class JobTable:
         if len(self._known) >= MAX_PROCESSES:
             self.left_out += 1
             return
-        rank, ranks = _place(told)
+        rank, ranks = _place(reported)
         began_ns = _monotonic_ns(int(stat[19]))
         self._strange.pop(key, None)
         who = JobProcess(key[0], uid, job, _UNPRINTABLE.sub("?", program), rank, ranks, began_ns, 0)
         self._known[key] = _Known(who)
 
-    def _is_ours(self, told: Mapping[str, str]) -> bool:
-        return told.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
+    def _is_ours(self, reported: Mapping[str, str]) -> bool:
+        return reported.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
 
     def _account(self, pid: int, known: _Known) -> JobProcess:
         place, first = self._proc / str(pid), not known.waits
@@ -144,14 +144,14 @@ class JobTable:
         return known.who._replace(cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns)
 
 
-def _place(told: Mapping[str, str]) -> tuple[int, int]:
+def _place(reported: Mapping[str, str]) -> tuple[int, int]:
     """Rank and number of ranks, as launchers tell their processes."""
-    rank, ranks = (_number(told, names) for names in (RANK_VARIABLES, RANKS_VARIABLES))
+    rank, ranks = (_number(reported, names) for names in (RANK_VARIABLES, RANKS_VARIABLES))
     return (rank, ranks) if 0 <= rank < ranks else (rank, 0) if rank >= 0 else (-1, 0)
 
 
-def _number(told: Mapping[str, str], names: tuple[str, ...]) -> int:
-    text = next((told[name] for name in names if told.get(name)), "")
+def _number(reported: Mapping[str, str], names: tuple[str, ...]) -> int:
+    text = next((reported[name] for name in names if reported.get(name)), "")
     return int(text) if text.isdecimal() and len(text) < 8 and int(text) <= MAX_RANKS else -1
 
 

@@ -1,7 +1,7 @@
 """Where peers may join connections that their application never bound an address for.
 
 A job listens on one address, if at all by then. A join to another NIC of its host needs an MPTCP
-listener there, whoever it belongs to: the kernel finds the connection by the token in the SYN.
+listener there, anyone who it belongs to: the kernel finds the connection by the token in the SYN.
 What connects without joining anything is closed at once.
 """
 

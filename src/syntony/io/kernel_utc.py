@@ -45,7 +45,7 @@ class _Timex(ctypes.Structure):
 
 
 class KernelDiscipline(NamedTuple):
-    """What the kernel was told of its own clock."""
+    """What the kernel was informed of its own clock."""
 
     synchronized: bool
     max_error_ns: int

@@ -181,9 +181,9 @@ def _text(path: Path, limit: int = 4096) -> str | None:
 
 def _netdev_of(ib: Path, nets: dict[str, Path]) -> str:
     """The interface of an RDMA port: as its GID table says, else its device's only one."""
-    told = _text(ib / "gid_attrs/ndevs/0")
-    if told in nets:
-        return told or ""
+    reported = _text(ib / "gid_attrs/ndevs/0")
+    if reported in nets:
+        return reported or ""
     names = [path.name for path in _entries(ib.parent.parent / "device/net") if path.name in nets]
     same = [name for name in names if _port_number(nets[name]) == int_or(ib.name, 1) - 1]
     candidates = same or names

@@ -1,8 +1,8 @@
-"""The kernel's MPTCP userspace path manager: what it tells, and what it can be told.
+"""The kernel's MPTCP userspace path manager: what it tells, and what it can be reported.
 
 Generic netlink family ``mptcp_pm`` (linux/mptcp_pm.h, Documentation/netlink/specs/mptcp_pm.yaml).
 With ``net.mptcp.path_manager=userspace`` (``pm_type=1`` before Linux 6.15) the kernel leaves every
-subflow to whoever listens to the event group; while nobody listens it accepts no joins either.
+subflow to anyone who listens to the event group; while nobody listens it accepts no joins either.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who manages MPTCP paths in this network namespace: the kernel, or whoever listens."""
+"""Who manages MPTCP paths in this network namespace: the kernel, or anyone who listens."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ flow is held back where it leaves: packets of its four-tuple wait in a class of 
 queues keep all but a few of them in the socket, and everything else passes by unclassified. The
 NIC gets a root qdisc of ours where it has none that somebody chose; a token bucket (as in labs)
 gets it in the place of its queue. A small process takes everything away when its pipe closes: when
-whoever made it ends, however it ends.
+anyone who made it ends, however it ends.
 """
 
 from __future__ import annotations

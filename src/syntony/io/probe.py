@@ -66,7 +66,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ns: int
     slack_ns: int
     """Silence that is allowed beyond four probes missed; it follows the delays seen."""
-    doubted: bool
+    suspect: bool
     """All watched paths between these two NICs are silent, and have been asked by a burst."""
     hushed: bool
     """They have been silent for 20 ms, and at least six probes of them for their round trip."""
@@ -348,10 +348,10 @@ class ProbeEngine:
                 heard_ns=heard_ns,
                 rtt_ns=rtt_ns,
                 slack_ns=slack_ns,
-                doubted=bool(doubted),
+                suspect=bool(suspect),
                 hushed=bool(hushed),
             )
-            for flow_id, life, heard_ns, rtt_ns, slack_ns, doubted, hushed in rows.tolist()
+            for flow_id, life, heard_ns, rtt_ns, slack_ns, suspect, hushed in rows.tolist()
         ]
 
     def check(self, name: str) -> None:
@@ -405,7 +405,7 @@ class ProbeEngine:
         if code:
             raise _error(code, message)
 
-    def told(self, count: int) -> list[Endpoint | None]:
+    def reported(self, count: int) -> list[Endpoint | None]:
         """Over UDP: what those have told that were asked, in their order; None: nothing yet."""
         rows = ffi.new("struct syn_verbs_endpoint[]", count)
         known = self._library.syn_probe_read_told(self._alive(), rows, count)

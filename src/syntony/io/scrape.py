@@ -41,7 +41,7 @@ class ServerTls(NamedTuple):
     cert: str
     key: str
     clients: tuple[str, ...] = ()
-    """Common names that may scrape; empty: whoever the CA vouches for."""
+    """Common names that may scrape; empty: anyone who the CA vouches for."""
 
 
 class ScrapeServer:

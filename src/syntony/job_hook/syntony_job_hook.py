@@ -312,8 +312,8 @@ class Hook:
         steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS
         self._ahead_ns = ahead_ns
         for ddp, (known_comm, before) in list(self._models.items()):
-            told = ddp.logger._get_ddp_logging_data().ints_map
-            seq = told.get("iteration", 0)
+            reported = ddp.logger._get_ddp_logging_data().ints_map
+            seq = reported.get("iteration", 0)
             if seq <= before:
                 continue
             comm = known_comm
@@ -322,13 +322,14 @@ class Hook:
                     comm = self._new_comm(page, ddp.process_group, "ddp.")
             self._models[ddp] = comm, seq
             begin_ns, end_ns = (
-                told.get("backward_comm_time_" + edge, 0) - ahead_ns for edge in ("start", "end")
+                reported.get("backward_comm_time_" + edge, 0) - ahead_ns
+                for edge in ("start", "end")
             )
             known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns
             for _ in range(min(seq - before - known, SLOTS)):
                 page.lose()
             if known:
-                size = told.get("total_parameter_size_bytes", 0)
+                size = reported.get("total_parameter_size_bytes", 0)
                 page.put(BEGIN, 0, comm, seq, size, begin_ns, 0, 0)
                 page.put(END, 0, comm, seq, 0, end_ns, 0, 0)
 

@@ -86,7 +86,7 @@ class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     target: str
     options: dict[str, str]
-    asked_ns: int
+    requested_ns: int
     since_ns: int
     """CLOCK_MONOTONIC: begun to be brought about, and surely in force."""
     age_ns: int

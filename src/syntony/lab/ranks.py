@@ -27,9 +27,9 @@ class LabRanks:
         self._lab, self._python, self._nic, self._script = lab, python, nic, script
         self._addresses = lab.addresses(4)
 
-    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
         """See `Ranks`."""
-        local = {**told, "GLOO_SOCKET_IFNAME": self._nic}
+        local = {**reported, "GLOO_SOCKET_IFNAME": self._nic}
         exported = [f"{name}={value}" for name, value in local.items()]
         argv = ["env", *exported, self._python, "-u", str(self._script), *words]
         return Rank(tuple(self._lab.enter_argv(host, argv)), {})

@@ -224,7 +224,7 @@ class _Voice:
         self.say("note", text)
 
     def hush(self) -> None:
-        """Lets go of the pipe: whoever reads it sees its end."""
+        """Lets go of the pipe: anyone who reads it sees its end."""
         self._listening = False
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -282,7 +282,7 @@ async def _live(place: Path, file: LabFile, voice: _Voice, detach: bool) -> None
 
 
 def _lifeline(stop: asyncio.Event) -> None:
-    """Standard input closed: whoever started this lab has gone."""
+    """Standard input closed: anyone who started this lab has gone."""
     if not os.read(0, 4096):
         asyncio.get_running_loop().remove_reader(0)
         stop.set()

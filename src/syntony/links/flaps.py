@@ -21,7 +21,7 @@ class Flaps(NamedTuple):
 class FlapHistory:
     """One link's losses of carrier, from a counter that only goes up.
 
-    The kernel counts every loss, also those that are over before anybody is told. Each reading
+    The kernel counts every loss, also those that are over before anybody is reported. Each reading
     that differs from the one before says how many losses there were between the two.
     """
 

@@ -61,7 +61,7 @@ class _Port:
         self.machine = PortMachine()
         self.flaps = FlapHistory()
         self.down_count: int | None = None
-        self.told = False
+        self.reported = False
         """An event came since the last sweep: `down_count` may be of a new epoch already."""
         self.epoch = ""
         self.snapshot: PortSnapshot | None = None
@@ -79,7 +79,7 @@ class LinkLedger:
     def carrier(self, at_ns: int, port: str, down_count: int, *, carrier: bool) -> list[LinkNote]:
         """The kernel told, or a poll found, that a carrier changed; `down_count` is its counter."""
         known = self._ports.setdefault(port, _Port())
-        known.told = True
+        known.reported = True
         losses = _losses(known, at_ns, down_count)
         after = "up" if carrier else "down"
         if not losses and carrier:
@@ -140,11 +140,11 @@ class LinkLedger:
         port = self._ports.setdefault(snapshot.name, _Port())
         port.snapshot = snapshot
         if port.epoch and port.epoch != snapshot.epoch:
-            port.down_count = port.down_count if port.told else 0
+            port.down_count = port.down_count if port.reported else 0
             found.notes.append(
                 LinkNote(at_ns, snapshot.name, "reset", 0, "", "", "its counters began anew", "")
             )
-        port.epoch, port.told = snapshot.epoch, False
+        port.epoch, port.reported = snapshot.epoch, False
         deltas = port.deltas.take(snapshot.epoch, snapshot.counters, EVERY)
         found.notes.extend(_counted_losses(port, at_ns, snapshot, deltas))
         change = port.machine.take(at_ns, PortReading(snapshot.state, snapshot.rate))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from syntony.links.ports import REMEDIES, PortState, Rate
 
 SETTLED_NS = 3_000_000_000
-"""A state is told once it has held so long, or at once where it is better or worse news than a
+"""A state is reported once it has held so long, or at once where it is better or worse news than a
 step on the way up: training takes a second or two on every healthy boot."""
 _ON_THE_WAY = frozenset({PortState.TRAINING, PortState.NO_SUBNET_MANAGER, PortState.RECOVERING})
 
@@ -34,29 +34,29 @@ class PortMachine:
     """One port. Feed it every reading; it returns the changes worth telling."""
 
     def __init__(self) -> None:
-        self._told: PortReading | None = None
+        self._reported: PortReading | None = None
         self._seen: PortReading | None = None
         self._since_ns = 0
 
     @property
     def state(self) -> PortState:
         """As last told."""
-        return self._told.state if self._told else PortState.UNKNOWN
+        return self._reported.state if self._reported else PortState.UNKNOWN
 
     def take(self, at_ns: int, reading: PortReading) -> PortChange | None:
-        """One look at the port at `at_ns`, in ascending order. The first is told to nobody."""
+        """One look at the port at `at_ns`, in ascending order. The first is reported to nobody."""
         if reading != self._seen:
             self._seen, self._since_ns = reading, at_ns
-        if self._told is None:
-            self._told = reading
-        if reading == self._told:
+        if self._reported is None:
+            self._reported = reading
+        if reading == self._reported:
             return None
         if reading.state in _ON_THE_WAY and at_ns - self._since_ns < SETTLED_NS:
             return None
-        before, self._told = self._told, reading
+        before, self._reported = self._reported, reading
         if reading.state is PortState.ACTIVE and reading.rate is None:
             # A speed that cannot be read is no news, and the known one is kept to compare with.
-            self._told = reading._replace(rate=before.rate)
+            self._reported = reading._replace(rate=before.rate)
             if before.state is PortState.ACTIVE:
                 return None
         return PortChange(

@@ -12,7 +12,7 @@ from syntony.links.trend import Slope, Trend
 FORESIGHT_H = 7 * 24.0
 """A limit that a trend reaches within so long is worth a visit in the next maintenance window."""
 REPEAT_NS = 24 * 3_600_000_000_000
-"""A trend is told once a day while it lasts."""
+"""A trend is reported once a day while it lasts."""
 COOLER_C = 5.0
 BRIGHTER_DB = 1.0
 """Hysteresis: so far back inside its limit, a module is well again."""
@@ -54,7 +54,7 @@ class ModuleWatch:
         self._identities: dict[str, tuple[str, ...]] = {}
         self._trends: dict[tuple[str, str], Trend] = {}
         self._beyond: set[tuple[str, str]] = set()
-        self._told_ns: dict[tuple[str, str], int] = {}
+        self._reported_ns: dict[tuple[str, str], int] = {}
 
     def take(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
         """One reading of one port's module; returns what is worth telling."""
@@ -75,7 +75,7 @@ class ModuleWatch:
         for key in [key for key in self._trends if key[0] == port]:
             del self._trends[key]
             self._beyond.discard(key)
-            self._told_ns.pop(key, None)
+            self._reported_ns.pop(key, None)
         return [_note(at_ns, port, " ".join(before), " ".join(identity), "another module", "")]
 
     def _crossed(self, at_ns: int, port: str, limit: _Limit) -> list[LinkNote]:
@@ -97,12 +97,12 @@ class ModuleWatch:
         if slope is None or limit.limit is None or key in self._beyond:
             return []
         hours = slope.hours_to(limit.limit)
-        told_ns = self._told_ns.get(key)
+        reported_ns = self._reported_ns.get(key)
         if hours is None or hours > FORESIGHT_H:
             return []
-        if told_ns is not None and at_ns - told_ns < REPEAT_NS:
+        if reported_ns is not None and at_ns - reported_ns < REPEAT_NS:
             return []
-        self._told_ns[key] = at_ns
+        self._reported_ns[key] = at_ns
         detail = (
             f"{limit.name} {slope.now:.1f} {limit.unit}, {24 * slope.per_hour:+.1f} a day: "
             f"at its limit of {limit.limit:.1f} in {hours / 24:.1f} days"

@@ -64,7 +64,7 @@ class Rate(NamedTuple):
     gbps: float
     lanes: int | None
     generation: str
-    """``NDR``, ``HDR``…; empty where not told."""
+    """``NDR``, ``HDR``…; empty where not reported."""
 
 
 def numbered(text: str | None) -> tuple[int, str] | None:

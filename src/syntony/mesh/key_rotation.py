@@ -51,13 +51,13 @@ class Master(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
-    """What must survive a restart of the controller; it is kept before anyone is told."""
+    """What must survive a restart of the controller; it is kept before anyone is reported."""
 
     masters: tuple[Master, ...]
     """Oldest first: one, or two while a rotation is under way."""
     phase: Phase = Phase.STEADY
     since_ns: int = 0
-    """When the phase began, on the clock of whoever calls."""
+    """When the phase began, on the clock of anyone who calls."""
     hosts: tuple[str, ...] = ()
     """Whose agents have keys; each phase waits for all of them."""
     left_behind: tuple[str, ...] = ()
@@ -78,8 +78,10 @@ class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
 def pair_key(master: Master, one: str, other: str) -> bytes:
     """What two hosts share: BLAKE2b keyed by the master over both names and the epoch (RFC 7693).
     Who knows keys of some pairs learns nothing of another's."""
-    told = "\n".join((str(master.epoch), *sorted((one, other)))).encode()
-    return hashlib.blake2b(told, digest_size=KEY_BYTES, key=master.secret, person=_PERSON).digest()
+    reported = "\n".join((str(master.epoch), *sorted((one, other)))).encode()
+    return hashlib.blake2b(
+        reported, digest_size=KEY_BYTES, key=master.secret, person=_PERSON
+    ).digest()
 
 
 class KeyRotation:
@@ -109,7 +111,7 @@ class KeyRotation:
 
     def attached(self, host: str) -> bool:
         """A host's agent is there and is sent its keys: what it holds is not known. Whether the
-        host is new: the ring is to be kept soon, but need not be before it is told."""
+        host is new: the ring is to be kept soon, but need not be before it is reported."""
         self._held.pop(host, None)
         if host in self.ring.hosts:
             return False
@@ -167,7 +169,7 @@ class KeyRotation:
         )
 
     def adopt(self, ring: KeyRing) -> bool:
-        """Go by a ring that has been kept; whether hosts must be told."""
-        told = (self.ring.epochs, self.ring.sending) != (ring.epochs, ring.sending)
+        """Go by a ring that has been kept; whether hosts must be reported."""
+        reported = (self.ring.epochs, self.ring.sending) != (ring.epochs, ring.sending)
         self.ring = ring
-        return told
+        return reported

@@ -145,7 +145,7 @@ def _label(src_port: int) -> int:
 def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
     """A plan, and flows from further source ports of each of its pairs, up to `ports` of them.
 
-    Nobody is told of these: a reflector answers whoever has the key of the pair of hosts. Where
+    Nobody is reported these: a reflector answers anyone who has the key of the pair of hosts. Where
     there is one path only, there are none.
     """
     by_pair: dict[tuple[str, str], list[ProbeFlow]] = defaultdict(list)

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 
 class Sheet:
-    """Filled by whoever is scraped.
+    """Filled by anyone who is scraped.
 
     Args:
         constant: labels that every sample gets, where its metric has them.

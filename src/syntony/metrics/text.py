@@ -48,8 +48,8 @@ def _histogram(name: str, labels: tuple[tuple[str, str], ...], value: Histogram)
 
 def _labels(labels: tuple[tuple[str, str], ...]) -> str:
     """An empty label is the same as none."""
-    told = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels if text]
-    return "{" + ",".join(told) + "}" if told else ""
+    reported = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels if text]
+    return "{" + ",".join(reported) + "}" if reported else ""
 
 
 def number(value: float) -> str:

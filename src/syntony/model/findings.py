@@ -44,8 +44,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """Every suspect with its probability, for people; without it where a peer of an older
         version did not tell it."""
         others = zip_longest(self.alternatives, self.probabilities[: len(self.alternatives)])
-        told = ((self.component, self.confidence), *others)
-        return tuple(name if odds is None else f"{name} {odds:.0%}" for name, odds in told)
+        reported = ((self.component, self.confidence), *others)
+        return tuple(name if odds is None else f"{name} {odds:.0%}" for name, odds in reported)
 
 
 class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ class FourTuple(NamedTuple):
 
     @classmethod
     def of(cls, ends: Ends) -> Self:
-        """What is told there, without the rest."""
+        """What is reported there, without the rest."""
         return cls(ends.local, ends.local_port, ends.remote, ends.remote_port)
 
     @property

@@ -93,12 +93,12 @@ def _direction(nic: str, direction: str, rows: Sequence[SlaRow]) -> SlaItem:
         status = SlaStatus.BREACH
     elif bad:
         status = SlaStatus.WARNING
-    told = "; ".join(f"{row.subject}: {row.reasons[0]}" for row in bad[:WORST_TOLD])
+    reported = "; ".join(f"{row.subject}: {row.reasons[0]}" for row in bad[:WORST_TOLD])
     classes = ", ".join(sorted({row.path_class or "unknown class" for row in known}))
     detail = f"{len(known) - len(bad)} of {len(known)} pairs well ({classes})"
     return SlaItem(
         check="latency",
         subject=subject,
         status=status,
-        detail=f"{detail}: {told}" if told else detail,
+        detail=f"{detail}: {reported}" if reported else detail,
     )

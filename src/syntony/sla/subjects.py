@@ -51,8 +51,8 @@ def troubles(rows: Iterable[Verdict], bad: frozenset[SlaStatus]) -> list[Trouble
         return []
     shared = _shared(known, wanted)
     found = [_of(nic, rows_of, len(rows_of) / total) for nic, (rows_of, total) in shared.items()]
-    told = {row.subject for rows_of, _ in shared.values() for row in rows_of}
-    rest = [row for row in wanted if row.subject not in told]
+    reported = {row.subject for rows_of, _ in shared.values() for row in rows_of}
+    rest = [row for row in wanted if row.subject not in reported]
     if len(rest) > FEW:
         return [*found, _of(FLEET, rest, len(rest) / len(known))]
     return found + [_of(row.subject, [row], 1.0) for row in rest]

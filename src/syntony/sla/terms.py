@@ -44,7 +44,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     times: float = 2.0
     margin: str = "20us"
-    """Differences below this are never told: a burst of full-size packets at 10 Gb/s."""
+    """Differences below this are never reported: a burst of full-size packets at 10 Gb/s."""
 
     @property
     def margin_ns(self) -> int:

@@ -141,7 +141,7 @@ class ClickHouseEngine:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            # A closed connection opens again at its next request; whoever inserts looks up what
+            # A closed connection opens again at its next request; anyone who inserts looks up what
             # arrived of this one.
             connection.close()
             raise StoreError(

@@ -124,8 +124,8 @@ class ColumnarStore:
         seconds = {(str(row[0]), str(row[1]), integer(row[2])): row for row in rows}
         found = {key: _point(row, corrections.pop(key, _NONE)) for key, row in seconds.items()}
         for key, correction in corrections.items():
-            asked = src in {"", key[0]} and dst in {"", key[1]}
-            if correction.lost and asked:
+            requested = src in {"", key[0]} and dst in {"", key[1]}
+            if correction.lost and requested:
                 found[key] = _dark_point(*key, correction.lost)
         return tuple(found[key] for key in sorted(found))
 

@@ -60,20 +60,20 @@ class EmbeddedEngine:
         self._lock_fd = _claim(directory)
         try:
             place = f"{directory / 'chdb'}?config-file={self._configured()}"
-            self._own, self._asked = _Connection(Session(place)), _Connection(Session(place))
+            self._own, self._requested = _Connection(Session(place)), _Connection(Session(place))
         except RuntimeError as error:
             os.close(self._config_fd)
             os.close(self._lock_fd)
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        for each in (self._own, self._asked):
+        for each in (self._own, self._requested):
             each.query(f"USE {DATABASE}")
 
     def execute(self, sql: str) -> None:
         self._own.query(sql)
 
     def select(self, sql: str) -> list[Row]:
-        connection = self._asked if STATEMENT_BUDGET_NS.get() else self._own
+        connection = self._requested if STATEMENT_BUDGET_NS.get() else self._own
         return parse_rows(connection.query(bounded(sql)))
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
@@ -95,7 +95,7 @@ class EmbeddedEngine:
             os.close(fd)
 
     def close(self) -> None:
-        self._asked.close()
+        self._requested.close()
         self._own.close()
         os.close(self._config_fd)
         os.close(self._lock_fd)

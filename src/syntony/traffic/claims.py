@@ -23,7 +23,7 @@ class Claims:
         return claims[0] if len(claims) == 1 else None
 
     def claim(self, known: PlainFlow, ways: tuple[FourTuple, ...]) -> list[Expect]:
-        """A connection has these ways; whoever has one of them as well loses it."""
+        """A connection has these ways; anyone who has one of them as well loses it."""
         if ways == known.claimed and known in self._claims.get(known.flow, ()):
             return []
         touched = self._unclaim(known)

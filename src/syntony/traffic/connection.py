@@ -32,7 +32,7 @@ LOSSY_SILENT_NS = 500 * MS
 ANNOUNCED_NS = 1 * S
 """A peer's announcement that has not come so long after the connection was is taken for missed: its
 kernel sends it until ours has it, but an agent that was not there yet never hears of it."""
-TORN_LATE_NS = 50 * MS
+PARTIAL_LATE_NS = 50 * MS
 """What is acknowledged so much later (and a round trip) than a probe's last answer was sent after
 the probe's way was lost: a watched flow is asked every 50 ms at least."""
 UNREPEATED = 6
@@ -67,9 +67,25 @@ class Subflow:
     """One way of a connection."""
 
     __slots__ = (
-        "acked", "acked_ns", "flow", "local_id", "lossy_ns", "meter", "moved_ns", "nic", "one_of",
-        "rate_bps", "requested", "retransmits", "retransmits_now", "seen_ns", "since_ns", "slow",
-        "stalled", "state", "told",
+        "acked",
+        "acked_ns",
+        "flow",
+        "local_id",
+        "lossy_ns",
+        "meter",
+        "moved_ns",
+        "nic",
+        "one_of",
+        "rate_bps",
+        "reported",
+        "requested",
+        "retransmits",
+        "retransmits_now",
+        "seen_ns",
+        "since_ns",
+        "slow",
+        "stalled",
+        "state",
     )  # fmt: skip
 
     def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
@@ -99,8 +115,8 @@ class Subflow:
         self.one_of = False
         """It is coming, as one of several that were begun at once: the first that is up is told of,
         and enough."""
-        self.told = ""
-        """The cause an operator has already been told while nothing may be done."""
+        self.reported = ""
+        """The cause an operator has already been reported while nothing may be done."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -112,7 +128,7 @@ class Subflow:
         """Whether it shall carry data only when no other subflow can."""
         return self.slow.reason is not None
 
-    def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
+    def take(self, sample: FlowSample, policy: Policy, partial_ns: int | None = None) -> bool:
         """What the kernel says of it now; whether it is stalled since this very sample.
 
         Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
@@ -143,21 +159,25 @@ class Subflow:
         if self.stalled is not None or self.state is not State.UP:
             return False
         heard_ns = sample.at_ns - sample.last_ack_ns
-        torn = torn_ns is not None and heard_ns <= torn_ns + TORN_LATE_NS + sample.rtt_ns
-        lossy = self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS and not torn
+        partial = (
+            partial_ns is not None and heard_ns <= partial_ns + PARTIAL_LATE_NS + sample.rtt_ns
+        )
+        lossy = (
+            self.lossy_ns is not None and sample.at_ns - self.lossy_ns < LOSSY_NS and not partial
+        )
         if lossy and sample.backoff < LOSSY_BACKOFF:
             return False
         silent_ns = min(sample.last_ack_ns, sample.at_ns - self.acked_ns)
         if lossy and silent_ns < LOSSY_SILENT_NS:
             return False
-        patience_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)
+        timeout_ns = max(policy.silence_ns, policy.silence_rtts * sample.rtt_ns)
         repeated = sample.retransmits > self.retransmits or sample.backoff > 0
-        if silent_ns < (patience_ns if repeated or torn else UNREPEATED * patience_ns):
+        if silent_ns < (timeout_ns if repeated or partial else UNREPEATED * timeout_ns):
             return False
         evidence = (
             f"{sample.unacked} segments unacknowledged for {silent_ns // MS} ms, "
             f"{sample.retransmits - self.retransmits} retransmitted, backoff {sample.backoff}"
-            f"{', as long as probes on other ports' if torn else ''}"
+            f"{', as long as probes on other ports' if partial else ''}"
         )
         self.stalled = Reason(Cause.FABRIC, evidence, sample.at_ns, self.acked_ns)
         return True
@@ -185,10 +205,10 @@ TAKEN = 8
 ports taken that happens once in 256 times."""
 
 
-TOGETHER_TORN = 4
+TOGETHER_PARTIAL = 4
 """Joins at a time where a part of the fabric is known to swallow what it gets: three ports of four
 may lead there, on the way or back, so one after the other takes four turns, and ten at times."""
-AT_ONCE, AT_ONCE_TORN = 3, 24
+AT_ONCE, AT_ONCE_PARTIAL = 3, 24
 """Joins in vain, each from another port, before the next one waits: of 24 all lead there in one of
 a thousand cases."""
 
@@ -207,7 +227,7 @@ class Attempts:
         """Ports drawn that were somebody else's."""
 
     @property
-    def told(self) -> bool:
+    def reported(self) -> bool:
         """Whether an operator reads of this one: of those in a row the first, second, fourth…"""
         return self.count & (self.count - 1) == 0
 
@@ -274,7 +294,7 @@ class Connection:
         self.degraded: Reason | None = None
         """Set once that has lasted."""
         self.called = False
-        """Whether the peer has been told of every address since then."""
+        """Whether the peer has been reported every address since then."""
         self.ended: deque[FourTuple] = deque(maxlen=64)
         """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
         self.seen_ns = now_ns

@@ -36,7 +36,7 @@ FORGET_NS = 5 * S
 _MAX_RAILS = 31
 _CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
-Told = events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | Refused
+Reported = events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | Refused
 
 
 class ConnectionTable:
@@ -66,7 +66,7 @@ class ConnectionTable:
         self._add(conn, event.flow, event.at_ns, local_id=0)
         return conn
 
-    def find(self, event: Told) -> Connection | None:
+    def find(self, event: Reported) -> Connection | None:
         """Whose event it is. The peer's side is established first: its announcement may overtake
         our own event."""
         token = event.instruction.token if isinstance(event, Refused) else event.token
@@ -160,7 +160,7 @@ class ConnectionTable:
 
     # --- what events say of one ---
 
-    def take(self, conn: Connection, event: Told) -> Sequence[Instruction]:
+    def take(self, conn: Connection, event: Reported) -> Sequence[Instruction]:
         """Keep what an event says; what an operator should read of it."""
         match event:
             case events.JobFound():
@@ -237,7 +237,7 @@ class ConnectionTable:
         retry = conn.refusals(order)
         retry.failed(event.at_ns, self._policy, at_once=0)
         gone = event.errno in _CONNECTION_GONE  # of its end we shall hear, or miss it in the list
-        return () if gone or not retry.told else [_refusal(conn, order, event, retry.count)]
+        return () if gone or not retry.reported else [_refusal(conn, order, event, retry.count)]
 
     def _create_refused(
         self, conn: Connection, order: Create, event: Refused

@@ -1,6 +1,6 @@
 """What is to be placed: flows, the paths each could take, and what links can carry. Pure.
 
-This is all that placement (`place`) and steering (`mover`) know of the world. Whoever calls them
+This is all that placement (`place`) and steering (`mover`) know of the world. Anyone who calls them
 makes these records: the controller from the agents' connections and the learnt path map, the
 simulator from its topology, a file from an operator.
 """

@@ -22,6 +22,7 @@ from syntony.model.paths import (
 from syntony.traffic import events
 from syntony.traffic.connection import Connection
 from syntony.traffic.connection_table import ConnectionTable
+from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Create,
@@ -36,7 +37,6 @@ from syntony.traffic.path_notices import PathNotices, ProcessPath
 from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy
 from syntony.traffic.relocate import Relocation
-from syntony.traffic.sounding import HANGS_NS, HANGS_RTTS, Sounding
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
 
@@ -69,7 +69,7 @@ class Failover:
         self.notices = PathNotices(self.health)
         self._due: list[tuple[int, int]] = []
         self._watched: frozenset[tuple[str, str]] = frozenset()
-        self._sounding = Sounding()
+        self._extra_ports = ExtraPortProbing()
         self._watch_due_ns: int | None = None
         self._listed_ns = 0
         """Newest listing of the kernel, of connections of either kind."""
@@ -137,9 +137,9 @@ class Failover:
         conn = self.table.find(event)
         if conn is None:
             return []
-        told = self.table.take(conn, event)
+        reported = self.table.take(conn, event)
         self._watch(event.at_ns)
-        return [*told, *self._settle(conn, event.at_ns)]
+        return [*reported, *self._settle(conn, event.at_ns)]
 
     def round_trips(self, rtts: Mapping[int, int], now_ns: int) -> list[Instruction]:
         """How long probes take, to be told every `round_trips.LOOK_NS`.
@@ -168,7 +168,7 @@ class Failover:
         """When `tick` should be called; None: after the next event."""
         dues = (
             self.health.due_ns(), self._first_due(), self._watch_due_ns, self.plain.due_ns(),
-            self._sounding.due_ns(), self.notices.due_ns(),
+            self._extra_ports.due_ns(), self.notices.due_ns(),
         )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
@@ -194,12 +194,12 @@ class Failover:
             conn = self.connections.get(token)
             if conn is not None:
                 out += self._settle(conn, now_ns)
-        sounded_ns = self._sounding.due_ns()
+        sounded_ns = self._extra_ports.due_ns()
         if sounded_ns is not None and sounded_ns <= now_ns:
-            torn = self._sounding.torn
-            out += self._asked() if self._sounding.end(now_ns, self._is_torn) else []
+            partial = self._extra_ports.partial
+            out += self._requested() if self._extra_ports.end(now_ns, self._is_partial) else []
             # Who was cut off by the word of a few ports need not wait for any return.
-            out += self._settle_all(now_ns) if self._sounding.torn - torn else []
+            out += self._settle_all(now_ns) if self._extra_ports.partial - partial else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
             out += self._rewatch(now_ns)
         return [*out, *self.notices.look(now_ns, acting=self.steering.acting)]
@@ -258,8 +258,8 @@ class Failover:
         conn, subflow = self.table.sampled(sample)
         if subflow is None:
             return []
-        torn_ns = self.health.torn_ns(*subflow.pair)
-        stalled = subflow.take(sample, self._policy, torn_ns)
+        partial_ns = self.health.partial_ns(*subflow.pair)
+        stalled = subflow.take(sample, self._policy, partial_ns)
         out = self._settle(conn, sample.at_ns) if stalled else []
         return out + self._doubt(subflow.flow, sample, subflow.acked_ns) if conn.job else out
 
@@ -274,12 +274,12 @@ class Failover:
         return self._sound([(nic, self.health.plan.probed(way.remote))], sample.at_ns)
 
     def _sound(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
-        begun = [self._sounding.begin(pair, now_ns) for pair in pairs if pair in self._watched]
-        return self._asked() if any(begun) else []
+        begun = [self._extra_ports.begin(pair, now_ns) for pair in pairs if pair in self._watched]
+        return self._requested() if any(begun) else []
 
     def _sound_dying(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
         """What is silent on all ports that are watched may live on others."""
-        return self._sound((pair for pair in pairs if self.health.may_be_torn(*pair)), now_ns)
+        return self._sound((pair for pair in pairs if self.health.may_be_partial(*pair)), now_ns)
 
     # --- within ---
 
@@ -330,12 +330,12 @@ class Failover:
         if pairs == self._watched:
             return []
         self._watched = frozenset(pairs)
-        return self._asked()
+        return self._requested()
 
-    def _asked(self) -> list[Instruction]:
+    def _requested(self) -> list[Instruction]:
         """What is to be probed fast from now on."""
-        doubted, torn = self._sounding.doubted, self._sounding.torn
-        return [Watch(paths=self._watched, doubted=doubted, torn=torn)]
+        suspect, partial = self._extra_ports.suspect, self._extra_ports.partial
+        return [Watch(paths=self._watched, suspect=suspect, partial=partial)]
 
-    def _is_torn(self, pair: Pair) -> bool:
-        return self.health.is_torn(*pair)
+    def _is_partial(self, pair: Pair) -> bool:
+        return self.health.is_partial(*pair)

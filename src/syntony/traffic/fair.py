@@ -61,13 +61,13 @@ def max_min(
             share = np.where(pull > 0, room / pull, np.inf)
         share[count] = np.inf
         level = share[mine].min(axis=1, initial=np.inf)
-        asked = limit[left] / w
-        best = np.minimum(level, asked)
+        requested = limit[left] / w
+        best = np.minimum(level, requested)
         tight = np.full(count + 1, np.inf)
         np.minimum.at(tight, mine.ravel(), np.repeat(best, mine.shape[1]))
         settled = share <= tight * (1 + TIE)
         settled[count] = False
-        done = (settled[mine].any(axis=1) & (level <= asked)) | (asked <= level)
+        done = (settled[mine].any(axis=1) & (level <= requested)) | (requested <= level)
         if not done.any():  # only infinities are left
             done[:] = True
         got = np.where(np.isfinite(best), np.maximum(best, 0), np.inf) * w

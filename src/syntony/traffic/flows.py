@@ -1,4 +1,4 @@
-"""The flows of a host's managed jobs, as whoever places them needs to know them. Pure."""
+"""The flows of a host's managed jobs, as anyone who places them needs to know them. Pure."""
 
 from __future__ import annotations
 

@@ -170,10 +170,10 @@ class Health:
         pair = self._pairs[flow.nic, flow.remote]
         pair.alive[event.flow_id] = event.alive
         if event.alive:
-            pair.torn.lives(event.flow_id)
+            pair.partial.lives(event.flow_id)
             self._greet(flow.host, event.at_ns)
             return pair.revive(event.at_ns, self._policy)
-        pair.torn.died(event.flow_id, event.since_ns, event.at_ns)
+        pair.partial.died(event.flow_id, event.since_ns, event.at_ns)
         pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
         pair.since_ns = max(pair.since_ns, event.since_ns)
         pair.misses = event.misses
@@ -199,7 +199,7 @@ class Health:
     def unsure(self) -> bool:
         """Whether newer answers may tell of a pair what its flows have not: that it is not dead, or
         torn."""
-        return any(pair.presumed or pair.torn.unsure for pair in self._pairs.values())
+        return any(pair.presumed or pair.partial.unsure for pair in self._pairs.values())
 
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
         """Of each pair with flows that live, by their own account."""
@@ -223,8 +223,8 @@ class Health:
             for key, heard in found.items()
         }
 
-    def patience_ns(self, key: Pair, now_ns: int) -> int:
-        """How much more time than others a pair is given, whose deaths of late healed at once."""
+    def timeout_ns(self, key: Pair, now_ns: int) -> int:
+        """How much more time than others a pair is given, whose deaths recently healed at once."""
         excuse_ns = max(0, self._stalled_until_ns - now_ns)
         return excuse_ns + BRIEF_STEP_NS * self._pairs[key].brief_now(now_ns)
 
@@ -251,7 +251,7 @@ class Health:
             if flow is None:
                 continue
             pair = self._pairs[flow.nic, flow.remote]
-            pair.torn.heard(flow_id, reply.heard_ns)
+            pair.partial.heard(flow_id, reply.heard_ns)
             if pair.presumed and reply.heard_ns > pair.since_ns:
                 self._greet(flow.host, now_ns)
                 back |= pair.revive(now_ns, self._policy)
@@ -261,7 +261,7 @@ class Health:
         """Pairs whose death is to be decided now: whose flows should be looked at before."""
         return self._due(now_ns)
 
-    def weigh(self, nic: str, remote: str, flows: Iterable[Progress], now_ns: int) -> None:
+    def corroborate(self, nic: str, remote: str, flows: Iterable[Progress], now_ns: int) -> None:
         """How the jobs' own data on a pair get on, before its death is decided.
 
         What was sent after the probes' last answer and was acknowledged proves that the path
@@ -276,7 +276,7 @@ class Health:
         """
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         if pair is not None:
-            pair.weigh(flows, now_ns)
+            pair.corroborate(flows, now_ns)
 
     def answered(self, replies: Mapping[int, Reply], now_ns: int) -> None:
         """Watched flows and when each was last answered, before deaths are decided: where the
@@ -361,12 +361,12 @@ class Health:
         return known.host if known is not None else ""
 
     def _is_mute(self, host: str) -> bool:
-        asked = [
+        requested = [
             key
             for key in self._by_host.get(host, ())
             if self._pairs[key].alive and self._nics[key[0]].up
         ]
-        return len({remote for _, remote in asked}) > 1 and all(map(self._dying, asked))
+        return len({remote for _, remote in requested}) > 1 and all(map(self._dying, requested))
 
     def conclude(self, now_ns: int) -> list[Pair]:
         """Pairs that are dead for good as of now."""
@@ -393,7 +393,7 @@ class Health:
         state = self._nics.get(nic)
         if state is None or not state.up:
             at_ns = state.changed_ns if state else 0
-            return Reason(Cause.MY_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
+            return Reason(Cause.LOCAL_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return pair.dead if pair is not None else None
 
@@ -407,7 +407,7 @@ class Health:
             return False
         return self._answered_on(nic) and not self._blamed(remote)
 
-    def may_be_torn(self, nic: str, remote: str) -> bool:
+    def may_be_partial(self, nic: str, remote: str) -> bool:
         """Whether a pair that is silent on all ports may live on others: its NIC here is not the
         one to blame, as far as it has anyone else to ask."""
         alone = len(self._by_nic.get(nic, ())) == 1
@@ -444,22 +444,22 @@ class Health:
             pair.revived_ns if pair is not None else 0,
         )
 
-    def torn_ns(self, nic: str, remote: str) -> int | None:
+    def partial_ns(self, nic: str, remote: str) -> int | None:
         """When the fabric began to lose some of what goes between two NICs; None: nobody knows that
         it does."""
         pair = self._pairs.get((nic, self.plan.probed(remote)))
-        return None if pair is None or pair.died_ns is not None else pair.torn.since_ns
+        return None if pair is None or pair.died_ns is not None else pair.partial.since_ns
 
-    def is_torn(self, nic: str, remote: str) -> bool:
+    def is_partial(self, nic: str, remote: str) -> bool:
         """Whether the fabric is known to lose some of what goes between two NICs."""
-        return self.torn_ns(nic, remote) is not None
+        return self.partial_ns(nic, remote) is not None
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed. A torn pair has none of its
         own: it has not come back, a part of it was there all the time."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
-        held = pair is not None and not self.is_torn(nic, remote)
+        held = pair is not None and not self.is_partial(nic, remote)
         return max(
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None and held else 0,
@@ -493,7 +493,7 @@ class Health:
             f"{his_dead} of {len(his)} to {remote}"
         )
         if mine_dead == len(mine) > 1:
-            return Cause.MY_NIC, evidence
+            return Cause.LOCAL_NIC, evidence
         if mine_dead < len(mine) and his_dead == len(his):
-            return Cause.HIS_NIC, evidence
+            return Cause.REMOTE_NIC, evidence
         return Cause.PATH, evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Patience(Protocol):
+class Timeouts(Protocol):
     """How long is long; failover's `Policy` is one."""
 
     @property
@@ -33,10 +33,10 @@ class HoldDown:
 
     @property
     def repeated(self) -> bool:
-        """Whether it failed more than once of late."""
+        """Whether it failed more than once recently."""
         return self._level > 1
 
-    def failed(self, now_ns: int, policy: Patience) -> None:
+    def failed(self, now_ns: int, policy: Timeouts) -> None:
         """It failed (again)."""
         quiet = max(0, now_ns - self._failed_ns) // policy.decay_ns if self._level else 0
         # 62 halvings: the exponent stays small whatever the cap.
@@ -44,10 +44,10 @@ class HoldDown:
         self._failed_ns = now_ns
         self._hold(now_ns, policy)
 
-    def returned(self, now_ns: int, policy: Patience) -> None:
+    def returned(self, now_ns: int, policy: Timeouts) -> None:
         """It is well again: from now on it has to stay so for a while."""
         self._hold(now_ns, policy)
 
-    def _hold(self, now_ns: int, policy: Patience) -> None:
+    def _hold(self, now_ns: int, policy: Timeouts) -> None:
         length_ns = policy.hold_down_ns << (self._level - 1) if self._level else 0
         self._until_ns = now_ns + min(length_ns, policy.hold_down_max_ns)

@@ -1,4 +1,4 @@
-"""What failover wants done; whoever carries it out reports refusals back as `Refused`."""
+"""What failover wants done; anyone who carries it out reports refusals back as `Refused`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Cause(enum.StrEnum):
 
     JOIN = "join"
     """No failure: a path is taken into use for the first time."""
-    MY_CARRIER = "my-carrier"
+    LOCAL_CARRIER = "local-carrier"
     """This host's NIC has lost its carrier or was set down."""
-    MY_NIC = "my-nic"
+    LOCAL_NIC = "local-nic"
     """No peer is reached through this NIC, while other NICs reach theirs."""
-    HIS_NIC = "his-nic"
+    REMOTE_NIC = "remote-nic"
     """Only paths to this one NIC are dead."""
     PEER = "peer"
     """The peer itself has given the address up."""
@@ -155,9 +155,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
     paths: frozenset[tuple[str, str]]
     """(local NIC's name, remote address)."""
-    doubted: frozenset[tuple[str, str]] = frozenset()
+    suspect: frozenset[tuple[str, str]] = frozenset()
     """Of these, those to be asked on more source ports, at once and for a moment."""
-    torn: frozenset[tuple[str, str]] = frozenset()
+    partial: frozenset[tuple[str, str]] = frozenset()
     """Those to be asked on more source ports until told otherwise."""
 
 

@@ -39,6 +39,6 @@ def join_failed(conn: Connection, subflow: Subflow, why: str, now_ns: int) -> li
         reason=Reason(Cause.JOIN, evidence, now_ns, subflow.since_ns),
         old=subflow.requested.old,
         new=subflow.flow,
-        quiet=subflow.one_of or not tries.told,
+        quiet=subflow.one_of or not tries.reported,
     )
     return [note]

@@ -43,7 +43,7 @@ class Model:
         self._peak_bps = 1.0
         self._background: Floats | None = None
         self._problem = self._made(known_capacities(self.names, {}))
-        self._asked = self._problem.wanted.copy()
+        self._requested = self._problem.wanted.copy()
         """What each flow is thought to send if it could."""
         self._row = {
             (flow.flow_id, path.path_id): int(self._problem.first[number]) + place
@@ -70,18 +70,18 @@ class Model:
     def learn_capacities(self, seen: Seen) -> None:
         """Capacities change seldom: what hangs on them is made again when they do. Where none is
         known, every link is taken for one that carries the most that was ever seen on any."""
-        told = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
-        if not any(told.values()):
+        reported = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
+        if not any(reported.values()):
             self._peak_bps = max(self._peak_bps, self._most(seen))
-            told = {name: told.get(name) for name in self.names}
+            reported = {name: reported.get(name) for name in self.names}
             usual = round(self._peak_bps)
-            told = {name: usual if value is None else value for name, value in told.items()}
-        if told == self._capacities:
+            reported = {name: usual if value is None else value for name, value in reported.items()}
+        if reported == self._capacities:
             return
-        self._capacities = told
+        self._capacities = reported
         before = self._problem.wanted
-        self._problem = self._made(known_capacities(self.names, told))
-        self._asked = np.where(self._asked < before, self._asked, self._problem.wanted)
+        self._problem = self._made(known_capacities(self.names, reported))
+        self._requested = np.where(self._requested < before, self._requested, self._problem.wanted)
 
     def _most(self, seen: Seen) -> float:
         """The largest load of a link, measured or the sum of our flows' rates."""
@@ -156,8 +156,8 @@ class Model:
         short = rate is not None and rate.bps < policy.short * wanted and held
         if rate is not None:
             idle = not queued and not short
-            least = max(HEADROOM * rate.bps, FORGET * float(self._asked[number]))
-            self._asked[number] = min(wanted, least) if idle else wanted
+            least = max(HEADROOM * rate.bps, FORGET * float(self._requested[number]))
+            self._requested[number] = min(wanted, least) if idle else wanted
         if queued and queue_ns is not None:
             return f"queues {queue_ns // 1000} µs"
         if short and queue_ns is None and rate is not None:
@@ -167,11 +167,11 @@ class Model:
     def use(self, choice: Choice, background: Floats) -> Floats:
         """Part of each link's capacity that is asked for, infinite where it is dead."""
         problem = self._problem
-        asked = replace(problem, wanted=self._asked)
+        requested = replace(problem, wanted=self._requested)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(
                 problem.capacity > 0,
-                (asked.load(choice) + background) / problem.capacity,
+                (requested.load(choice) + background) / problem.capacity,
                 np.inf,
             )
 
@@ -211,7 +211,7 @@ class Model:
         return replace(
             problem,
             capacity=np.maximum(problem.capacity - background, least),
-            wanted=self._asked,
+            wanted=self._requested,
             barred=np.array(rows, dtype=bool),
         )
 

@@ -3,7 +3,7 @@
 Sans IO. The mover acts where a flow suffers (one-way delay, or a rate below what it could get) and
 placement knows better. It never has two moves of one flow under way, never judges by measurements
 older than the move, lets a flow rest after each move (longer each time), and leaves a path that did
-not help alone (longer each time): so it comes to rest whatever it is told.
+not help alone (longer each time): so it comes to rest whatever it is reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
 
 
 class Mover:
-    """Decides for all flows that it is told of. One at a time decides for a fabric."""
+    """Decides for all flows that it is reported. One at a time decides for a fabric."""
 
     def __init__(self, policy: MovePolicy | None = None, placer: Placer = solve) -> None:
         self.policy = policy or MovePolicy()
@@ -113,7 +113,7 @@ class Mover:
 
     def _give_up(self, now_ns: int) -> None:
         for trial in self._trials:
-            if trial.waiting and now_ns - trial.asked_ns > self.policy.act_ns:
+            if trial.waiting and now_ns - trial.requested_ns > self.policy.act_ns:
                 for flow_id in tuple(trial.waiting):
                     self.done(flow_id, now_ns, ok=False)
 
@@ -289,7 +289,7 @@ class Mover:
                     links=links,
                     before=rates_since(seen.rates, watched, wanted, fresh_ns),
                     queues=queues,
-                    asked_ns=now_ns,
+                    requested_ns=now_ns,
                     waiting=set(movers),
                     undo=undo,
                 )
@@ -306,7 +306,7 @@ def _same(flows: Sequence[Flow], others: Sequence[Flow]) -> bool:
         if one is other:
             continue
         moved = one.paths is other.paths or one.paths == other.paths
-        told = (one.flow_id, one.priority, one.weight, one.demand_bps)
-        if not moved or told != (other.flow_id, other.priority, other.weight, other.demand_bps):
+        reported = (one.flow_id, one.priority, one.weight, one.demand_bps)
+        if not moved or reported != (other.flow_id, other.priority, other.weight, other.demand_bps):
             return False
     return True

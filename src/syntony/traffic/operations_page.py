@@ -44,7 +44,7 @@ NAMES = (
 MAX_OPEN = 4096
 """Operations that are remembered until their end comes."""
 OPEN_NS = 2 * S
-"""One that lasts longer is told of before it ends, once."""
+"""One that lasts longer is reported before it ends, once."""
 OLDEST_NS = 600 * S
 MAX_RANKS = 1 << 20
 _NAME = re.compile(r"[ -~]{1,56}")
@@ -74,7 +74,7 @@ class Step(NamedTuple):
     """Waited for data."""
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """What is new."""
 
     rank: int
@@ -97,13 +97,13 @@ class OperationsReader:
         self.malformed = 0
         """Records that could not be used."""
 
-    def read(self, read: Read, now_ns: int) -> Told:
+    def read(self, read: Read, now_ns: int) -> Reported:
         """What has come since the last call; `now_ns` is CLOCK_MONOTONIC."""
         head = read(RECORDS_AT, 0)
         header = np.frombuffer(head, HEADER, 1)[0] if len(head) == RECORDS_AT else None
         if header is None or header["magic"] != MAGIC or header["version"] != VERSION:
             self.malformed += 1
-            return Told(-1, 0)
+            return Reported(-1, 0)
         rank, ranks = int(header["rank"]), int(header["ranks"])
         if not -1 <= rank < ranks <= MAX_RANKS:
             rank, ranks = -1, 0
@@ -111,7 +111,7 @@ class OperationsReader:
         rows, skipped = self._rows(read, int(header["newest"]))
         comms = np.frombuffer(head, COMM, COMMS, HEADER.itemsize)
         operations, steps = self._parse(rows, comms, now_ns)
-        return Told(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
+        return Reported(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
 
     def _count_lost(self, lost: int) -> int:
         fresh, self._lost = lost - self._lost, lost
@@ -139,7 +139,7 @@ class OperationsReader:
         return rows, skipped
 
     def _parse(self, rows: Any, comms: Any, now_ns: int) -> tuple[list[Operation], list[Step]]:
-        told: list[Operation] = []
+        reported: list[Operation] = []
         steps: list[Step] = []
         for row in rows.tolist():
             kind, operation, comm, seq, size, at_ns, end_ns, data_ns, _, _ = row
@@ -158,10 +158,10 @@ class OperationsReader:
                 begun = self._open.pop((comm, seq), None)
                 self._told_open.discard((comm, seq))
                 if begun is not None and at_ns >= begun.begin_ns:
-                    told.append(begun._replace(done_ns=at_ns))
+                    reported.append(begun._replace(done_ns=at_ns))
             else:
                 self.malformed += 1
-        return told + self._lasting(now_ns), steps
+        return reported + self._lasting(now_ns), steps
 
     def _lasting(self, now_ns: int) -> list[Operation]:
         """Operations that have not ended for long, each once."""

@@ -70,7 +70,7 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     floor: float = 0.5
     """Of a link's rate: below it our flows make room for nobody."""
     settle_ns: int = 1_200 * MS
-    """A delay must be told of an instant so long after the last change of rates: the second that
+    """A delay must be reported an instant so long after the last change of rates: the second that
     it sums up, and what a rate needs to be in force."""
     stale_ns: int = 5 * S
     """Older delays decide nothing."""
@@ -103,7 +103,7 @@ class Sending:
     rate_bps: float
     """Now, as frames on the wire."""
     paceable: bool
-    """Its host would do as it is told."""
+    """Its host would do as it is reported."""
     priority: Priority = Priority.STANDARD
     weight: float = 1.0
 
@@ -125,7 +125,7 @@ class _Crowd:
     """Of the capacity, to all flows that we know together."""
     changed_ns: int
     ceiling: float = math.inf
-    """The part at which packets waited, of late."""
+    """The part at which packets waited, recently."""
     ceiling_ns: int = 0
     """When that was."""
     queue_ns: int = 0
@@ -133,7 +133,7 @@ class _Crowd:
     unpaced_ns: int = 0
     """How long packets waited when it was taken up."""
     load: float = 0.0
-    """Part that its flows use, of late."""
+    """Part that its flows use, recently."""
     looked_ns: int = 0
 
 
@@ -143,7 +143,7 @@ class Pacer:
     def __init__(self, policy: PacePolicy | None = None) -> None:
         self.policy = policy or PacePolicy()
         self._crowds: dict[str, _Crowd] = {}
-        self._patience: defaultdict[str, HoldDown] = defaultdict(HoldDown)
+        self._timeout: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._demand: dict[str, float] = {}
         self._rates: dict[str, int] = {}
         self._crowded_ns: dict[str, tuple[int, int, int]] = {}
@@ -165,7 +165,7 @@ class Pacer:
         self._crowds, self._demand, self._rates, self._crowded_ns = {}, {}, {}, {}
 
     def forget_rates(self) -> None:
-        """What was said last is not in force: whoever asks only observes."""
+        """What was said last is not in force: anyone who asks only observes."""
         self._rates = {}
 
     def step(
@@ -234,7 +234,7 @@ class Pacer:
             capacity_bps, part, now_ns,
             queue_ns=queue_ns, unpaced_ns=queue_ns, load=part, looked_ns=now_ns,
         )  # fmt: skip
-        self._patience[link].failed(now_ns, policy)
+        self._timeout[link].failed(now_ns, policy)
 
     def _look_after(
         self,
@@ -252,8 +252,8 @@ class Pacer:
         crowd.capacity_bps = float(capacity)
         load = sum(each.rate_bps for each in some) / capacity
         if load >= policy.release * min(crowd.part, policy.target):
-            self._patience[link].returned(now_ns, policy)
-        elif now_ns >= self._patience[link].until_ns:
+            self._timeout[link].returned(now_ns, policy)
+        elif now_ns >= self._timeout[link].until_ns:
             del self._crowds[link]
             return
         fresh = 1 - math.exp((crowd.looked_ns - now_ns) / policy.load_ns)

@@ -14,8 +14,8 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Reason
+from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.policy import Policy
-from syntony.traffic.torn import Torn
 
 HANG_NS = 15 * MS
 """So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
@@ -122,7 +122,7 @@ class PairState:
 
     def __init__(self) -> None:
         self.alive: dict[int, bool] = {}
-        self.torn = Torn()
+        self.partial = PartialPathFailure()
         self.since_ns = 0
         self.misses = 0
         self.died_ns: int | None = None
@@ -130,7 +130,7 @@ class PairState:
         self.revived_ns = 0
         """When it was answered again after all of its flows had died."""
         self.brief = 0
-        """Deaths that healed at once, of late."""
+        """Deaths that healed at once, recently."""
         self.brief_ns = 0
         self.carries_until_ns = 0
         """Until then it is not believed dead: data on it were acknowledged after the probes' last
@@ -148,9 +148,9 @@ class PairState:
     def keep(self, flow_ids: Collection[int]) -> None:
         """Of no other flows is anything heard any more."""
         self.alive = {each: alive for each, alive in self.alive.items() if each in flow_ids}
-        self.torn.keep(flow_ids)
+        self.partial.keep(flow_ids)
 
-    def weigh(self, flows: Iterable[Progress], now_ns: int) -> None:
+    def corroborate(self, flows: Iterable[Progress], now_ns: int) -> None:
         """How the jobs' data get on: it is not believed dead while they show that it carries, nor,
         for a while, if nobody waits for it."""
         until_ns, sign_ns, waits = self.carries_until_ns, self.since_ns, False

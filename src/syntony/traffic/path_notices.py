@@ -20,7 +20,7 @@ ProcessPath = tuple[str, str]
 
 
 class PathNotices:
-    """What processes have to be told.
+    """What processes have to be reported.
 
     Args:
         health: what is known of this host's paths.

@@ -34,12 +34,12 @@ class Peers:
     def unheard(self, conn: Connection, family: int) -> dict[str, tuple[int, int]]:
         """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
         port to join at."""
-        told = {remote.address for remote in conn.remotes.values()}
+        reported = {remote.address for remote in conn.remotes.values()}
         return {
             address: (rail, join_port(self._policy, address) or flow.remote_port)
             for flow in conn.subflows
             for address, rail in self._health.plan.addresses_of(flow.remote).items()
-            if address not in told and rail >= 0 and ip_version(address) == family
+            if address not in reported and rail >= 0 and ip_version(address) == family
         }
 
     def assume(

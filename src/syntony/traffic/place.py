@@ -45,7 +45,7 @@ def place(flows: Sequence[Flow], capacities: Capacities) -> dict[str, str]:
     have a path keep it unless moving them helps.
 
     Args:
-        flows: all that share the links, whoever owns them.
+        flows: all that share the links, anyone who owns them.
         capacities: of links, see `Capacities`.
     """
     links = link_names(flows)

@@ -36,7 +36,7 @@ one is dead, there and back, three ports of four lead nowhere, and by then the k
 BLIND = 10
 """Hold-downs more before a connection returns to a way on which its own data stalled: no probe
 tells whether that is well again, and to find out costs the job a stall."""
-_CERTAIN = {Cause.MY_CARRIER, Cause.ADDRESS}
+_CERTAIN = {Cause.LOCAL_CARRIER, Cause.ADDRESS}
 """Nothing gets through where these hold: any other way is as good or better, one whose probes are
 late (as on a host that is short of time) or have not begun included."""
 QUIET_NS = 2 * S
@@ -76,8 +76,8 @@ class PlainPaths:
             out = [] if known is None else self._drop(known)
             fresh = PlainFlow(sample, self._health.nic_of(sample.flow.local))
             self.flows[sample.inode] = fresh
-            return [*out, *self._told(self._claims.claim(fresh, ()))]
-        stalled = known.take(sample, self._policy, self._torn_ns(known.wire))
+            return [*out, *self._reported(self._claims.claim(fresh, ()))]
+        stalled = known.take(sample, self._policy, self._partial_ns(known.wire))
         return self.settle(known, sample.at_ns) if stalled and known.job else []
 
     def is_new(self, sample: FlowSample) -> bool:
@@ -85,7 +85,7 @@ class PlainPaths:
         if not self._policy.plain or sample.token or not sample.inode:
             return False
         known = self.flows.get(sample.inode)
-        return known is None or known.flow != sample.flow or known.asked < ASK
+        return known is None or known.flow != sample.flow or known.requested < ASK
 
     def owner(self, event: events.SocketOwner) -> list[Instruction]:
         """Whose a connection is."""
@@ -94,7 +94,7 @@ class PlainPaths:
             return []
         managed = event.job and is_named(event.job, self._policy.jobs)
         known.job = event.job if managed and known.judge.nic is not None else ""
-        known.asked = ASK if event.job else known.asked + 1
+        known.requested = ASK if event.job else known.requested + 1
         if not known.job:
             return []
         return [*self._expect(known), *self._quicken(known), *self.settle(known, event.at_ns)]
@@ -241,7 +241,7 @@ class PlainPaths:
         most = TRIES_ON_PAIR if known.backoff < LOSSY_BACKOFF else 1
 
         def rank(way: FourTuple) -> tuple[bool, bool]:
-            return way in known.tried, vain[way[0::2]] >= most or self._torn_ns(way) is not None
+            return way in known.tried, vain[way[0::2]] >= most or self._partial_ns(way) is not None
 
         fit = (way for way in known.ways if self._fit(known, way, now_ns, doubtful=doubtful))
         return min(fit, key=rank, default=None)
@@ -260,7 +260,7 @@ class PlainPaths:
         fault = self._pair_fault(own)
         if fault is not None:
             self._explained(known, own)
-        unsure = self._doubtful(own) or self._torn_ns(own) is not None
+        unsure = self._doubtful(own) or self._partial_ns(own) is not None
         if fault is not None or unsure or not self._acting():
             self._look_at(now_ns + self._policy.hold_down_ns)
             return []
@@ -309,10 +309,10 @@ class PlainPaths:
     def _tell(
         self, known: PlainFlow, action: str, reason: Reason, new: FourTuple | None = None
     ) -> list[Instruction]:
-        told = f"{action} {reason.cause}"
-        if known.judge.told == told:
+        reported = f"{action} {reason.cause}"
+        if known.judge.reported == reported:
             return []
-        known.judge.told = told
+        known.judge.reported = reported
         return [
             Note(
                 token=known.inode,
@@ -337,8 +337,8 @@ class PlainPaths:
             return Reason(Cause.ADDRESS, f"{way.local} is no longer here", 0, 0)
         return self._health.dead(nic, way.remote)
 
-    def _torn_ns(self, way: FourTuple) -> int | None:
-        return self._health.torn_ns(self._health.nic_of(way.local) or "", way.remote)
+    def _partial_ns(self, way: FourTuple) -> int | None:
+        return self._health.partial_ns(self._health.nic_of(way.local) or "", way.remote)
 
     def _doubtful(self, way: FourTuple) -> bool:
         return self._health.doubtful(self._health.nic_of(way.local) or "", way.remote)
@@ -380,16 +380,16 @@ class PlainPaths:
         }
         near.setdefault(known.flow.local, 0)
         ways = ways_of(known.flow, near, far, self._ports) if known.flow.remote in far else ()
-        return self._told(self._claims.claim(known, ways))
+        return self._reported(self._claims.claim(known, ways))
 
     def _quicken(self, known: PlainFlow) -> list[Instruction]:
         if not self._policy.plain_rto_ns or not self._acting():
             return []
         return [Quicken(inode=known.inode, rto_ns=self._policy.plain_rto_ns)]
 
-    def _told(self, expects: list[Expect]) -> list[Instruction]:
+    def _reported(self, expects: list[Expect]) -> list[Instruction]:
         return [*expects] if self._policy.mode is Mode.ACT else []
 
     def _drop(self, known: PlainFlow) -> list[Instruction]:
         self.flows.pop(known.inode, None)
-        return self._told(self._claims.drop(known))
+        return self._reported(self._claims.drop(known))

@@ -18,9 +18,30 @@ class PlainFlow:
     """Known by the inode of its socket."""
 
     __slots__ = (
-        "alive_ns", "asked", "backoff", "claimed", "deaf_ns", "failed", "flow", "follows",
-        "heard_ns", "inode", "job", "judge", "kept", "moved_ns", "peer_ns", "peer_wire",
-        "received", "repeats", "tried", "tries", "wait", "waits", "ways", "wire",
+        "alive_ns",
+        "backoff",
+        "claimed",
+        "deaf_ns",
+        "failed",
+        "flow",
+        "follows",
+        "heard_ns",
+        "inode",
+        "job",
+        "judge",
+        "kept",
+        "moved_ns",
+        "peer_ns",
+        "peer_wire",
+        "received",
+        "repeats",
+        "requested",
+        "tried",
+        "tries",
+        "wait",
+        "waits",
+        "ways",
+        "wire",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
@@ -28,7 +49,7 @@ class PlainFlow:
         self.inode = sample.inode
         self.job: str | None = None
         """None: not known yet; empty: not ours to manage."""
-        self.asked = 0
+        self.requested = 0
         self.judge = Subflow(sample.flow, nic, State.UP, sample.at_ns)
         self.wire = sample.flow
         """The way of what we send; its own unless it is on a detour."""
@@ -78,7 +99,7 @@ class PlainFlow:
     def detoured(self) -> bool:
         return self.wire != self.flow
 
-    def take(self, sample: FlowSample, policy: Policy, torn_ns: int | None = None) -> bool:
+    def take(self, sample: FlowSample, policy: Policy, partial_ns: int | None = None) -> bool:
         """Whether it is stalled since this very sample. On a new way that is not judged before the
         kernel has tried it, which it does by its own timer."""
         if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
@@ -88,7 +109,7 @@ class PlainFlow:
         if not self.waits:
             self.tried.clear()
         if self.moved_ns is None:
-            return self.judge.take(sample, policy, torn_ns)
+            return self.judge.take(sample, policy, partial_ns)
         if sample.at_ns <= self.moved_ns:  # how it was before
             self.judge.take(sample, policy)
             self.judge.stalled = None
@@ -100,7 +121,7 @@ class PlainFlow:
                 return False
             self.judge.acked_ns = sample.at_ns + GRACE_NS
         self.moved_ns = None
-        return self.judge.take(sample, policy, torn_ns)
+        return self.judge.take(sample, policy, partial_ns)
 
     def put(self, wire: FourTuple, now_ns: int) -> None:
         """What we send takes this way from now on.
@@ -112,4 +133,4 @@ class PlainFlow:
         self.moved_ns = now_ns
         self.repeats = self.judge.retransmits_now
         self.judge.stalled = None
-        self.judge.told = ""
+        self.judge.reported = ""

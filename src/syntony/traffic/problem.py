@@ -63,10 +63,10 @@ class Problem:
 
 def known_capacities(links: Sequence[str], capacities: Capacities) -> Floats:
     """Capacities in bits per second; the median of the known where it is not known, else 1."""
-    told = [capacities.get(link) for link in links]
-    alive = [value for value in told if value]
+    reported = [capacities.get(link) for link in links]
+    alive = [value for value in reported if value]
     usual = float(np.median(alive)) if alive else 1.0
-    return np.array([usual if value is None else float(max(value, 0)) for value in told])
+    return np.array([usual if value is None else float(max(value, 0)) for value in reported])
 
 
 def link_names(flows: Iterable[Flow]) -> list[str]:

@@ -44,7 +44,7 @@ class ProcessRates:
         """Path and queue pair to the bytes that it had done."""
         self._paths: dict[PacedPath, _Known] = {}
 
-    def take(self, told: Iterable[SentBy], now_ns: int) -> None:
+    def take(self, reported: Iterable[SentBy], now_ns: int) -> None:
         """Take everything that processes report now; a process that is not in it has gone.
 
         Args:
@@ -54,7 +54,7 @@ class ProcessRates:
         jobs: dict[PacedPath, str] = {}
         bits: defaultdict[PacedPath, int] = defaultdict(int)
         done: dict[tuple[PacedPath, int], int] = {}
-        for job, process, flows in told:
+        for job, process, flows in reported:
             for each in flows:
                 if each.mechanism is not Mechanism.RDMA or not each.local or not each.remote:
                     continue

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEEP_NS = 10 * S
-"""Stamps wait so long for the other end's; generations that are told of no longer are kept so."""
+"""Stamps wait so long for the other end's; generations that are reported no longer are kept so."""
 FRESH_NS = 5 * S
-"""An older delay is not told."""
+"""An older delay is not reported."""
 SENDS_INEXACT, RECEIVES_INEXACT, NO_LENGTHS = 1, 2, 8
 """Of ``enum syn_qp_flag``."""
 MAX_BYTES = 0xFFFFFFFF
@@ -69,7 +69,7 @@ class _End:
         self.began_ns = self.first_sent_ns = self.bound_ns = 0
         """As first told: the sooner an instant is brought onto fleet time, the better; and how far
         off these may be."""
-        self.told_ns = 0
+        self.reported_ns = 0
         """When it was last told of."""
         self.stamps: dict[int, Stamp] = {}
         """By number, for `KEEP_NS`."""
@@ -80,16 +80,16 @@ class _End:
         self.peer = ""
         """Host of the end that it is paired with."""
         self.why = ""
-        """Why nothing was paired of late."""
+        """Why nothing was paired recently."""
 
     def take(self, figures: QueuePairFigures, stamps: bytes, at_ns: int, bound_ns: int) -> None:
-        self.figures, self.told_ns = figures, at_ns
+        self.figures, self.reported_ns = figures, at_ns
         if not self.began_ns or (figures.first_sent_ns and not self.first_sent_ns):
             self.bound_ns = max(self.bound_ns, bound_ns)
         self.began_ns = self.began_ns or figures.began_ns
         self.first_sent_ns = self.first_sent_ns or figures.first_sent_ns
-        told = np.frombuffer(stamps, TOLD)
-        for instant_ns, number, value in told.tolist():
+        reported = np.frombuffer(stamps, TOLD)
+        for instant_ns, number, value in reported.tolist():
             self.stamps[number] = Stamp(instant_ns, value, bound_ns)
         while len(self.stamps) > MAX_STAMPS * (KEEP_NS // S):
             del self.stamps[next(iter(self.stamps))]
@@ -161,7 +161,7 @@ class QueuePairDelays:
             return "not told of yet", ""
         second = [each for each in end.samples if each.received_ns > now_ns - FRESH_NS]
         if not second:
-            return end.why or "nothing was paired of late", end.peer
+            return end.why or "nothing was paired recently", end.peer
         newest_ns = max(each.received_ns for each in second)
         delays = [each.delay_ns for each in second if each.received_ns > newest_ns - S]
         return summary(delays, newest_ns, end.paired), end.peer
@@ -214,7 +214,7 @@ class QueuePairDelays:
     def _forget(self, now_ns: int) -> None:
         for ends in (self._sending, self._receiving):
             for _, by_key, key, end in list(_each(ends)):
-                if end.told_ns < now_ns - KEEP_NS:
+                if end.reported_ns < now_ns - KEEP_NS:
                     del by_key[key]
                     continue
                 old = [n for n, each in end.stamps.items() if each.at_ns < now_ns - KEEP_NS]

@@ -132,7 +132,7 @@ class PageReader:
             for at, part in enumerate(parts):
                 begun = max(known[at], int(last[slot]["stamped"][at]) - STAMPS + 1)
                 whole = _entries(part, begun, int(first[slot]["stamped"][at]))
-                stamps.append(self._told(whole, int(last[slot][_COUNTED[at]]), now_ns))
+                stamps.append(self._reported(whole, int(last[slot][_COUNTED[at]]), now_ns))
             taken[key] = tuple(int(each) for each in first[slot]["stamped"])
             found.append(
                 msgspec.structs.replace(
@@ -193,17 +193,17 @@ class PageReader:
             receives_posted=counts["receives_posted"],
         )
 
-    def _told(self, entries: NDArray[np.void], counted: int, now_ns: int) -> bytes:
+    def _reported(self, entries: NDArray[np.void], counted: int, now_ns: int) -> bytes:
         """Those that can be, as `TOLD`. Of numbers the low 32 bits are there; `counted` is above
         all of them."""
-        told = np.zeros(len(entries), TOLD)
-        told["at_ns"], told["value"] = entries["at_ns"], entries["value"]
+        reported = np.zeros(len(entries), TOLD)
+        reported["at_ns"], reported["value"] = entries["at_ns"], entries["value"]
         below = (np.uint64(counted) - entries["number"].astype(np.uint64)) & np.uint64(0xFFFFFFFF)
-        told["number"] = np.uint64(counted) - below
-        good = (told["at_ns"] <= now_ns) & (below <= counted)
-        good[1:] &= told["number"][1:] > told["number"][:-1]
+        reported["number"] = np.uint64(counted) - below
+        good = (reported["at_ns"] <= now_ns) & (below <= counted)
+        good[1:] &= reported["number"][1:] > reported["number"][:-1]
         self.malformed += int((~good).sum())
-        return told[good & (told["at_ns"] > now_ns - OLDEST_NS)].tobytes()
+        return reported[good & (reported["at_ns"] > now_ns - OLDEST_NS)].tobytes()
 
 
 def _entries(ring: NDArray[np.void], begin: int, end: int) -> NDArray[np.void]:
@@ -215,19 +215,19 @@ def _entries(ring: NDArray[np.void], begin: int, end: int) -> NDArray[np.void]:
 def thinned(stamps: bytes, most: int) -> bytes:
     """At most so many of them, those whose number is a multiple of a power of two: both ends of a
     queue pair keep the same ones."""
-    told = np.frombuffer(stamps, TOLD)
+    reported = np.frombuffer(stamps, TOLD)
     mask = 0
-    while len(told) > most:
+    while len(reported) > most:
         mask = mask << 1 | 1
-        told = told[told["number"] & np.uint64(mask) == 0]
-    return told.tobytes()
+        reported = reported[reported["number"] & np.uint64(mask) == 0]
+    return reported.tobytes()
 
 
 def shifted(stamps: bytes, offsets_ns: Iterable[int]) -> bytes:
     """Every instant later by its offset."""
-    told = np.frombuffer(stamps, TOLD).copy()
-    told["at_ns"] += np.fromiter(offsets_ns, np.int64, len(told))
-    return told.tobytes()
+    reported = np.frombuffer(stamps, TOLD).copy()
+    reported["at_ns"] += np.fromiter(offsets_ns, np.int64, len(reported))
+    return reported.tobytes()
 
 
 @lru_cache(4096)

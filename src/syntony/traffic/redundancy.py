@@ -1,7 +1,7 @@
 """Whether a connection has a living path on every rail that both hosts have. Pure.
 
 A connection that lacks one for `DEGRADED_NS` is degraded: it works, and it would not survive the
-next failure, or gets less than its share. That is told, with what is in the way of each path.
+next failure, or gets less than its share. That is reported, with what is in the way of each path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Redundancy:
         """Take note of how many rails have a living path now.
 
         Args:
-            turn: to be told what has changed.
+            turn: to be informed what has changed.
             living: subflows that carry data as far as anyone knows.
         """
         conn = turn.conn

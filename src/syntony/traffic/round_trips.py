@@ -29,7 +29,7 @@ class RoundTrips:
         self._looks: dict[Pair, deque[int]] = {}
 
     def take(self, shortest: Mapping[Pair, int]) -> None:
-        """One look; a pair that is missing from it is not answered, and begins anew.
+        """One look; a pair that is missing from it is not answered, and starts again.
 
         Args:
             shortest: of each pair, over its source ports, in ns.

@@ -36,7 +36,7 @@ def share(claims: Sequence[Claim], budgets: Mapping[str, float]) -> Floats:
     """Rates in bits per second, (claims,); infinite for a claim without links.
 
     Args:
-        claims: of all flows that can be told what to send.
+        claims: of all flows that can be informed what to send.
         budgets: link to bits per second.
     """
     names = sorted(budgets)

@@ -86,7 +86,7 @@ class Standby:
         """Put the subflow that costs most on standby, and take those back that need not be.
 
         Args:
-            turn: to be told what is to be done.
+            turn: to be informed what is to be done.
             living: subflows that carry data, or could, as far as anyone knows.
             acting: whether anything may be touched.
         """
@@ -130,8 +130,8 @@ class Standby:
             reason = self._reason(turn, each, fastest, _cost_bps(group, slow, used))
             if acting:
                 self._put(turn, each, fastest, reason, before_bps)
-            elif each.told != "would-standby":
-                each.told = "would-standby"
+            elif each.reported != "would-standby":
+                each.reported = "would-standby"
                 turn.out.append(_note(turn, each, "would-standby", reason))
 
     def _put(

@@ -13,8 +13,8 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.connection import (
     ANNOUNCED_NS,
     AT_ONCE,
-    AT_ONCE_TORN,
-    TOGETHER_TORN,
+    AT_ONCE_PARTIAL,
+    TOGETHER_PARTIAL,
     Connection,
     State,
     Subflow,
@@ -41,8 +41,8 @@ from syntony.traffic.turn import Turn
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
 LOOK_AGAIN_NS = 100 * MS
-"""At a subflow that hangs where no probe tells of its path: others' data are told of seldom."""
-HOPEFUL_TRIES = 4
+"""At a subflow that hangs where no probe tells of its path: others' data are reported seldom."""
+MAX_JOIN_ATTEMPTS = 4
 """Joins in vain, from as many ports, after which a pair of NICs is no hope, whatever is known of
 it: of four ports one in sixteen connections finds none that leads past one of two spines."""
 
@@ -78,7 +78,7 @@ class Steering:
             self._count_alone(turn)
             self.standby.check(turn, self.living(conn), acting=self.acting)
             if self.acting and conn.local:
-                call = conn.accepted and self._helpless(turn)
+                call = conn.accepted and self._needs_cross_rail(turn)
                 self._announcer.announce(turn, ip_version(conn.local), call=call)
                 self._make_up(turn, ip_version(conn.local))
                 self._join(turn, ip_version(conn.local))
@@ -115,7 +115,7 @@ class Steering:
         elif conn.alone_ns is None:
             conn.alone_ns = turn.now_ns
 
-    def _helpless(self, turn: Turn) -> bool:
+    def _needs_cross_rail(self, turn: Turn) -> bool:
         """Whether it has been alone for so long that two ends which were each told of another
         path's death, and find together by themselves, would have."""
         if turn.conn.alone_ns is None:
@@ -161,7 +161,7 @@ class Steering:
         flow = subflow.flow
         self._drop(turn, subflow, "no answer to the join")
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
-        at_once = AT_ONCE_TORN if self._health.is_torn(*subflow.pair) else AT_ONCE
+        at_once = AT_ONCE_PARTIAL if self._health.is_partial(*subflow.pair) else AT_ONCE
         turn.conn.tries(*subflow.pair).failed(turn.now_ns, self._policy, at_once)
         why = f"no answer for {(turn.now_ns - subflow.since_ns) // MS} ms"
         turn.out.extend(join_failed(turn.conn, subflow, why, turn.now_ns))
@@ -226,9 +226,9 @@ class Steering:
 
     @staticmethod
     def _tell(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
-        told = f"{action} {reason.cause}"
-        if subflow.told != told:
-            subflow.told = told
+        reported = f"{action} {reason.cause}"
+        if subflow.reported != reported:
+            subflow.reported = reported
             turn.out.append(
                 Note(
                     token=turn.conn.token,
@@ -294,7 +294,7 @@ class Steering:
         if alone and not any(
             self._health.dead(*way.pair) is None
             and way.remote.withdrawn is None
-            and conn.tries(*way.pair).count < HOPEFUL_TRIES
+            and conn.tries(*way.pair).count < MAX_JOIN_ATTEMPTS
             for way in self._peers.wanted(conn, family)
         ):
             self._join_across(turn, family)
@@ -334,7 +334,7 @@ class Steering:
         conn = turn.conn
         if any(each.state is State.COMING for each in conn.subflows.values()):
             return
-        if not self._helpless(turn):
+        if not self._needs_cross_rail(turn):
             return
         self._peers.assume(conn, family)
         ways = [
@@ -395,9 +395,9 @@ class Steering:
         self, turn: Turn, way: Way, reason: Reason, replaces: FourTuple | None = None
     ) -> None:
         """One, or several at a time where most would be in vain."""
-        torn = self._health.is_torn(*way.pair)
-        for _ in range(TOGETHER_TORN if torn else 1):
-            self.create(turn, way, reason, replaces, one_of=torn)
+        partial = self._health.is_partial(*way.pair)
+        for _ in range(TOGETHER_PARTIAL if partial else 1):
+            self.create(turn, way, reason, replaces, one_of=partial)
 
     def create(
         self,
@@ -427,7 +427,7 @@ class Steering:
             local_id=subflow.local_id,
             reason=reason,
             old=replaces,
-            quiet=one_of or not conn.tries(*way.pair).told,
+            quiet=one_of or not conn.tries(*way.pair).reported,
         )
         subflow.requested, subflow.one_of = create, one_of
         turn.out.append(create)
@@ -441,9 +441,9 @@ class Steering:
         away_ns = now_ns - lost.at_ns
         if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
             return lost  # another way between the same NICs: nothing has come back
-        if self._health.is_torn(*pair):
-            told = f"{lost.cause}, {away_ns // MS} ms ago; some source ports are still silent"
-            return Reason(Cause.RETURN, told, now_ns, now_ns)
+        if self._health.is_partial(*pair):
+            reported = f"{lost.cause}, {away_ns // MS} ms ago; some source ports are still silent"
+            return Reason(Cause.RETURN, reported, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
     def _port(self, conn: Connection, way: Way) -> int:

@@ -37,7 +37,7 @@ class Trial:
     by flow. The judgement is about these."""
     queues: dict[str, int]
     """Queueing delay of the movers before, ns."""
-    asked_ns: int
+    requested_ns: int
     waiting: set[str] = field(default_factory=set)
     """Movers of whom the actuator has not answered."""
     done_ns: int = 0

@@ -9,7 +9,7 @@ from syntony.traffic.instructions import Instruction
 
 
 class Turn(NamedTuple):
-    """Filled by whoever looks."""
+    """Filled by anyone who looks."""
 
     conn: Connection
     now_ns: int

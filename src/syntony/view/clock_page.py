@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.model import ClockState
-from syntony.view.clock_story import ClockStory, Facts, Story, facts
+from syntony.view.clock_summary import ClockReport, Facts, OneClock, facts
 from syntony.view.clocks import duration
 
 
@@ -29,7 +29,7 @@ _CAPTIONS = {
         "Error against truth",
         "In the lab each clock's true error is known. Left: how far fleet time is off as each host "
         "tells it; the timeline's own gauge, the median, is taken out. Right: each of these errors "
-        "against the bound that was told with it at the time.",
+        "against the bound that was reported with it at the time.",
     ),
     "clocks": _Caption(
         "Every clock",
@@ -54,32 +54,32 @@ footer{margin:2.5rem 0;color:#5c6b7a;font-size:.85rem}code{background:#f4f6f9;pa
 """
 
 
-def page(story: Story, pictures: Mapping[str, bytes], command: str) -> str:
+def page(report: ClockReport, pictures: Mapping[str, bytes], command: str) -> str:
     """The whole page.
 
     Args:
         story: the data.
         pictures: SVG by name, as `clock_plots.pictures` draws them.
-        command: the line that made it, for whoever wants to see for themselves.
+        command: the line that made it, for anyone who wants to see for themselves.
     """
-    known = facts(story)
+    known = facts(report)
     figures = "".join(_figure(name, svg) for name, svg in pictures.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">'
-        f"<title>Clocks of {escape(story.fleet)}</title><style>{_CSS}</style></head><body>"
-        f"<h1>Clocks of {escape(story.fleet)}</h1><p>{escape(_span(story))}</p>"
-        f'<div class="facts">{_tiles(known)}</div>{figures}{_table(story)}'
-        f"<footer>{_notes(story, known)} Made by <code>{escape(command)}</code>; "
+        f"<title>Clocks of {escape(report.fleet)}</title><style>{_CSS}</style></head><body>"
+        f"<h1>Clocks of {escape(report.fleet)}</h1><p>{escape(_span(report))}</p>"
+        f'<div class="facts">{_tiles(known)}</div>{figures}{_table(report)}'
+        f"<footer>{_notes(report, known)} Made by <code>{escape(command)}</code>; "
         f"the data are beside this page in <code>report.json</code>.</footer></body></html>\n"
     )
 
 
-def _span(story: Story) -> str:
-    oldest_s = min((clock.at_s[0] for clock in story.clocks if clock.at_s), default=0.0)
-    seconds = max(1, round(story.step_ns / 1e9))
+def _span(report: ClockReport) -> str:
+    oldest_s = min((clock.at_s[0] for clock in report.clocks if clock.at_s), default=0.0)
+    seconds = max(1, round(report.step_ns / 1e9))
     return (
-        f"{len(story.clocks)} clocks over {abs(oldest_s):.0f} s, one sample per clock and "
+        f"{len(report.clocks)} clocks over {abs(oldest_s):.0f} s, one sample per clock and "
         f"{'second' if seconds == 1 else f'{seconds} s'} at most, as the controller stored them."
     )
 
@@ -110,19 +110,19 @@ def _figure(name: str, svg: bytes) -> str:
     return f"<h2>{title}</h2><p>{caption}</p><figure>{drawing}</figure>"
 
 
-def _table(story: Story) -> str:
+def _table(report: ClockReport) -> str:
     headings = ["clock", "drift, ppb", "bound p50", "bound max", "not synchronized"]
-    if story.known_truth:
+    if report.known_truth:
         headings += ["error p50", "error p95", "error max"]
     head = "".join(f"<th>{heading}</th>" for heading in headings)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(clock, story)) + "</tr>"
-        for clock in story.clocks
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(clock, report)) + "</tr>"
+        for clock in report.clocks
     )
     return f"<h2>Clock by clock</h2><table><tr>{head}</tr>{rows}</table>"
 
 
-def _cells(clock: ClockStory, story: Story) -> list[str]:
+def _cells(clock: OneClock, report: ClockReport) -> list[str]:
     bounds = [bound for bound in clock.bound_ns if bound is not None]
     lapses = sum(state is not ClockState.SYNCHRONIZED for state in clock.state)
     cells = [
@@ -132,7 +132,7 @@ def _cells(clock: ClockStory, story: Story) -> list[str]:
         duration(max(bounds, default=None)),
         f"{lapses} of {len(clock.state)}",
     ]
-    if story.known_truth:
+    if report.known_truth:
         errors = [abs(error) for error in clock.error_ns if error is not None]
         cells += [
             duration(float(np.quantile(errors, share)) if errors else None)
@@ -141,8 +141,8 @@ def _cells(clock: ClockStory, story: Story) -> list[str]:
     return cells
 
 
-def _notes(story: Story, known: Facts) -> str:
-    if not story.known_truth:
+def _notes(report: ClockReport, known: Facts) -> str:
+    if not report.known_truth:
         return (
             "No error against truth: outside of the lab nobody knows it. What can be told is the "
             "bound. An asymmetry that all paths of a host share is not in it; see the reference."

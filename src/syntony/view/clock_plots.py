@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from syntony.model import ClockState, format_ns
-from syntony.view.clock_story import ClockStory, DelayStory, Story, facts
+from syntony.view.clock_summary import ClockReport, DelayReport, OneClock, facts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,20 +45,20 @@ _STYLE: Any = {
 }
 
 
-def pictures(story: Story, form: str = "svg") -> dict[str, bytes]:
+def pictures(report: ClockReport, form: str = "svg") -> dict[str, bytes]:
     """Every picture the story has data for, by name, as ``svg`` or ``png``."""
     drawers: dict[str, Callable[[], Figure]] = {}
-    if story.delays is not None:
-        drawers["one-way-delay"] = partial(delay_picture, story.delays)
-    if story.known_truth:
-        drawers["error"] = partial(error_picture, story)
-    if story.clocks:
-        drawers["clocks"] = partial(clocks_picture, story)
+    if report.delays is not None:
+        drawers["one-way-delay"] = partial(delay_picture, report.delays)
+    if report.known_truth:
+        drawers["error"] = partial(error_picture, report)
+    if report.clocks:
+        drawers["clocks"] = partial(clocks_picture, report)
     with mpl.rc_context(_STYLE):
         return {name: _rendered(draw(), form) for name, draw in drawers.items()}
 
 
-def delay_picture(delays: DelayStory) -> Figure:
+def delay_picture(delays: DelayReport) -> Figure:
     """One-way delay by direction, half the round trip, and what raw stamps say."""
     figure = Figure(figsize=(9.2, 5.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.25))
@@ -99,7 +99,7 @@ def delay_picture(delays: DelayStory) -> Figure:
     return figure
 
 
-def _delay_title(delays: DelayStory) -> str:
+def _delay_title(delays: DelayReport) -> str:
     gap = np.abs(np.array(delays.forward_ns) - np.array(delays.half_rtt_ns))
     wrong = float(np.quantile(gap, 0.95))
     text = f"Half the round trip is {format_ns(wrong)} off"
@@ -111,12 +111,12 @@ def _delay_title(delays: DelayStory) -> str:
     return text
 
 
-def error_picture(story: Story) -> Figure:
+def error_picture(report: ClockReport) -> Figure:
     """Error against truth over time, and every error against the bound told with it."""
     figure = Figure(figsize=(9.2, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    known = facts(story)
-    for clock, colour in _coloured(story.clocks):
+    known = facts(report)
+    for clock, colour in _coloured(report.clocks):
         errors = np.array([np.nan if e is None else e for e in clock.error_ns])
         bounds = np.array([np.nan if b is None else b for b in clock.bound_ns])
         left.plot(clock.at_s, errors, color=colour, lw=1.1, label=clock.node)
@@ -126,7 +126,7 @@ def error_picture(story: Story) -> Figure:
     left.axhline(0, color=GREY, lw=0.8)
     left.set_xlabel("seconds before now")
     left.set_ylabel("clock error, ns")
-    _legend(left, story.clocks)
+    _legend(left, report.clocks)
     p95, worst = known.error_p95_ns or 0.0, known.error_max_ns or 0.0
     _title(
         left,
@@ -151,11 +151,11 @@ def error_picture(story: Story) -> Figure:
     return figure
 
 
-def clocks_picture(story: Story) -> Figure:
+def clocks_picture(report: ClockReport) -> Figure:
     """Offset, drift and bound of every clock over time, with its lapses marked."""
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     offset, drift, bound = figure.subplots(3, 1, sharex=True)
-    for clock, colour in _coloured(story.clocks):
+    for clock, colour in _coloured(report.clocks):
         rates = np.array(clock.drift_ppb)
         bounds = np.array([np.nan if b is None else b for b in clock.bound_ns])
         offset.plot(clock.at_s, np.array(clock.offset_ns) / 1e6, color=colour, lw=1.2)
@@ -169,8 +169,8 @@ def clocks_picture(story: Story) -> Figure:
     bound.set_yscale("log")
     _plain_numbers(bound)
     bound.set_xlabel("seconds before now")
-    _legend(drift, story.clocks)
-    span = facts(story)
+    _legend(drift, report.clocks)
+    span = facts(report)
     share = f"{span.synchronized:.1%} of samples synchronized"
     _title(offset, "Each clock goes its own way", "Fleet time minus local time")
     _title(drift, "", "Frequency, around each clock's median")
@@ -190,13 +190,13 @@ def _low(axes: Axes) -> Any:
     return blended_transform_factory(axes.transData, Affine2D().scale(1, 0.04) + axes.transAxes)
 
 
-def _coloured(clocks: Sequence[ClockStory]) -> list[tuple[ClockStory, str]]:
+def _coloured(clocks: Sequence[OneClock]) -> list[tuple[OneClock, str]]:
     if len(clocks) > _MANY:
         return [(clock, GREY) for clock in clocks]
     return [(clock, _PALETTE[place % len(_PALETTE)]) for place, clock in enumerate(clocks)]
 
 
-def _legend(axes: Axes, clocks: Sequence[ClockStory]) -> None:
+def _legend(axes: Axes, clocks: Sequence[OneClock]) -> None:
     if len(clocks) <= _MANY:
         axes.legend(
             loc="upper left", ncols=len(clocks), fontsize=7.5, handlelength=0.9, columnspacing=1.0

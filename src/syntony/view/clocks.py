@@ -135,7 +135,7 @@ def verdict(
 
     OK: all synchronized and bounded below `warn_ns`. WARNING: some in holdover, or bounded above
     `warn_ns`, or several islands. CRITICAL: some disrupted, or above `critical_ns`. UNKNOWN: some
-    clock, or all, cannot be told. CRITICAL goes before UNKNOWN: what is known to be bad counts.
+    clock, or all, cannot be reported. CRITICAL goes before UNKNOWN: what is known to be bad counts.
     """
     counts = Counter(reading.state for reading in found)
     bounds = {reading.node: reading.bound_ns for reading in found if reading.bound_ns is not None}
@@ -157,8 +157,8 @@ def verdict(
 
 def _islands(found: Sequence[ClockReading]) -> int:
     """Parts that nothing compares; a clock held over is of the part it was last seen in."""
-    told = {reading.island for reading in found if reading.state is ClockState.SYNCHRONIZED}
-    return len(told - {""})
+    reported = {reading.island for reading in found if reading.state is ClockState.SYNCHRONIZED}
+    return len(reported - {""})
 
 
 def _code(

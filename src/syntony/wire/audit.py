@@ -68,7 +68,7 @@ class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started
 
     order: str
     hosts: tuple[str, ...]
-    """Agents that were told."""
+    """Agents that were reported."""
     absent: tuple[str, ...]
     """Asked for, but not connected."""
 

@@ -111,7 +111,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
 
 
 class Revocations(msgspec.Struct, frozen=True, kw_only=True, tag="revocations"):
-    """Certificates that are refused; agents apply it to whoever asks for their ``/metrics``."""
+    """Certificates that are refused; agents apply it to anyone who asks for their ``/metrics``."""
 
     serials: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ class FabricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change."""
 
     ts_ns: int
-    """Fleet time at which it was told: it had stood for a while."""
+    """Fleet time at which it was reported: it had stood for a while."""
     change: str
     """``added``, ``removed``, ``moved``, ``rerouted`` or ``unseen``."""
     what: str

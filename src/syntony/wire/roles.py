@@ -54,6 +54,8 @@ def identity(common_name: str, uris: Iterable[str]) -> Identity:
     role, _, name = ours[0].removeprefix(_SCHEME).partition("/")
     known = role in set(Role) and is_name(name)
     if len(ours) > 1 or not known or name != common_name:
-        told = ", ".join(ours)[:200]
-        raise WireError(f"the certificate of {common_name[:80]!r} has no single valid role: {told}")
+        reported = ", ".join(ours)[:200]
+        raise WireError(
+            f"the certificate of {common_name[:80]!r} has no single valid role: {reported}"
+        )
     return Identity(Role(role), name)

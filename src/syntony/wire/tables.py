@@ -101,7 +101,9 @@ PATH_EVENTS = Table(
         Column("host", "string", "the agent's host"),
         Column("job", "string", "SYNTONY_JOB of the processes that hold the connection"),
         Column("connection", "string", "MPTCP token on this host, hexadecimal"),
-        Column("cause", "string", "join, my-carrier, my-nic, his-nic, peer, path, fabric, …"),
+        Column(
+            "cause", "string", "join, local-carrier, local-nic, remote-nic, peer, path, fabric, …"
+        ),
         Column("evidence", "string", "what was seen"),
         Column("action", "string", "create, destroy, would-leave, keep-last-path, stop, start, …"),
         Column("old_path", "string", "host/nic:port > host/nic:port that is left"),

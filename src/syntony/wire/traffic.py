@@ -37,7 +37,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     pace_bps: int = 0
     """It does; frames on the wire. 0: it sends what it can."""
     hops: tuple[str, ...]
-    """Addresses of whoever forwards what this end sends, empty text for a silent hop; empty: not
+    """Addresses of anyone who forwards what this end sends, empty text for a silent hop; empty: not
     known (yet)."""
     process: int = 0
     """PID on that host of who sends by queue pairs of its own: all that go between the two

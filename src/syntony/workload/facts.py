@@ -209,9 +209,9 @@ class Facts:
                 if hops}  # fmt: skip
 
     def usual_late_ns(self, flows: Iterable[int]) -> tuple[float, float]:
-        """Median delay and median reference of late flows over their episodes, in ns."""
+        """Median delay and median reference recently flows over their episodes, in ns."""
         assert self.flows is not None  # noqa: S101 - flows
-        told = [each for each in flows if each in self.flows.late]
+        reported = [each for each in flows if each in self.flows.late]
         high = [self.flows.mean_over(self.flows.delay, each, self.flows.late[each])
-                for each in told]  # fmt: skip
-        return float(np.median(high)), float(median(self.flows.reference[told]))
+                for each in reported]  # fmt: skip
+        return float(np.median(high)), float(median(self.flows.reference[reported]))

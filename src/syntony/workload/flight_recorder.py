@@ -189,8 +189,8 @@ def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
         return None
     done = NULL
     if state == "completed" or each.get("retired") is True:  # gloo's state stays `scheduled`
-        told = each.get("time_discovered_completed_ns")
-        done = told if _whole(told) and told > created else created
+        reported = each.get("time_discovered_completed_ns")
+        done = reported if _whole(reported) and reported > created else created
     return _Entry(comm, seq, op, created, done, _bytes(each, op), nranks)
 
 

@@ -71,7 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"fault": "class
 
     fault: FaultClass
     subjects: tuple[str, ...]
-    """Whom it is about. More than one where they cannot be told apart."""
+    """Whom it is about. More than one where they cannot be distinguished."""
     onset_ns: int
     """Begin of the first window that shows it; at the begin of the recording it may be older."""
     end_ns: int | None
@@ -116,8 +116,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def excess_ns(self) -> float:
         """By how much its packets are delayed; 0 where the finding does not say."""
-        told = (each for each in self.evidence if each.signal == "owd_p50_ns")
-        return max(((each.value or 0) - (each.baseline or 0) for each in told), default=0.0)
+        reported = (each for each in self.evidence if each.signal == "owd_p50_ns")
+        return max(((each.value or 0) - (each.baseline or 0) for each in reported), default=0.0)
 
 
 def confidence(shown: float, *checks: bool | None) -> float:

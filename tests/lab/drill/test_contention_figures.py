@@ -48,13 +48,13 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
 
 def sample(at_ns: int) -> Sample:
     crowded = at_ns < ACTED_NS + S
-    told_ns = (at_ns - 2 * S) // S * S
-    delay_ns = 9 * MS if told_ns <= ACTED_NS + S else 10_000
+    reported_ns = (at_ns - 2 * S) // S * S
+    delay_ns = 9 * MS if reported_ns <= ACTED_NS + S else 10_000
     flows = tuple(
         PlacedFlow(
             flow=f"{name}-flow", job=name, src="h2/rail0", dst="h0/rail0", sport=1, dport=2,
             path="spine0", tx_bps=1, rx_bps=0, paths=2, movable=True, moving=False,
-            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=told_ns + AHEAD_NS,
+            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=reported_ns + AHEAD_NS,
         )
         for name in ("red", "blue")
     )  # fmt: skip

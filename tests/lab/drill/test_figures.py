@@ -54,7 +54,7 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
             Outage(
                 kind="link-down",
                 target="h1/rail0",
-                asked_ns=FAULT_NS,
+                requested_ns=FAULT_NS,
                 began_ns=FAULT_NS,
                 ended_ns=HEALED_NS,
             ),
@@ -188,11 +188,11 @@ def test_whatever_a_job_prints_is_a_record_or_nothing(line: bytes) -> None:
     ("events", "wanted"),
     [
         ([], None),
-        ([("my-carrier", 130, 10)], 120),
-        ([("peer", 190, 5), ("his-nic", 170, 20), ("fabric", 160, 1)], 150),
+        ([("local-carrier", 130, 10)], 120),
+        ([("peer", 190, 5), ("remote-nic", 170, 20), ("fabric", 160, 1)], 150),
         ([("join", 110, 0), ("return", 120, 0), ("stop", 130, 0)], None),
-        ([("my-nic", 105, 10)], None),  # known before the fault: of something else
-        ([("my-nic", 320, 10)], None),  # after it
+        ([("local-nic", 105, 10)], None),  # known before the fault: of something else
+        ([("local-nic", 320, 10)], None),  # after it
     ],
 )
 def test_the_first_verdict_on_a_fault(

@@ -72,19 +72,21 @@ def ran() -> IncastTrial:
 
 
 def test_figures(ran: IncastTrial) -> None:
-    told = incast_report.make_report(ran)
-    assert told.before.mbps == pytest.approx(40, rel=0.05)
-    assert told.after.mbps == pytest.approx(64, rel=0.05)
-    assert told.kept == pytest.approx(1.6, rel=0.06)
-    assert (told.before.owd_p99_ms, told.after.owd_p99_ms) == (50, 2)
-    assert told.before.retransmits_per_s == pytest.approx(50)
-    assert told.after.retransmits_per_s == pytest.approx(1)
-    assert told.before.step_p50_ms == pytest.approx(400)
-    assert told.before.fairness == pytest.approx(0.8, abs=0.01), "30 and 10; idle flows left out"
-    assert told.after.fairness == pytest.approx(1)
-    assert told.paced_flows == 2
-    assert told.paced_after_s == pytest.approx(2.5)
-    assert (told.wrong, told.lost, told.finished) == (0, 0, True)
+    reported = incast_report.make_report(ran)
+    assert reported.before.mbps == pytest.approx(40, rel=0.05)
+    assert reported.after.mbps == pytest.approx(64, rel=0.05)
+    assert reported.kept == pytest.approx(1.6, rel=0.06)
+    assert (reported.before.owd_p99_ms, reported.after.owd_p99_ms) == (50, 2)
+    assert reported.before.retransmits_per_s == pytest.approx(50)
+    assert reported.after.retransmits_per_s == pytest.approx(1)
+    assert reported.before.step_p50_ms == pytest.approx(400)
+    assert reported.before.fairness == pytest.approx(0.8, abs=0.01), (
+        "30 and 10; idle flows left out"
+    )
+    assert reported.after.fairness == pytest.approx(1)
+    assert reported.paced_flows == 2
+    assert reported.paced_after_s == pytest.approx(2.5)
+    assert (reported.wrong, reported.lost, reported.finished) == (0, 0, True)
 
 
 def test_the_chart_is_drawn(ran: IncastTrial) -> None:
@@ -109,11 +111,11 @@ def test_wrong_options_are_refused_before_anything_starts() -> None:
 def test_the_drill(able: None, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["lab", "drill", "incast", "--senders", "3", "--before", "4s", "--after", "10s"]
     assert cli.run([*words, *options, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["finished"]
-    assert told["wrong"] == told["lost"] == 0
-    assert told["before"]["mbps"] > 0
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["finished"]
+    assert reported["wrong"] == reported["lost"] == 0
+    assert reported["before"]["mbps"] > 0
     # 0.8 to 0.94 (docs/reference/figures.md); on a busy machine steps are irregular.
-    assert told["kept"] >= 0.6
-    assert told["after"]["owd_p50_ms"] < told["before"]["owd_p50_ms"]
-    assert told["paced_flows"] >= 2, "what waited was seen, and senders were held back"
+    assert reported["kept"] >= 0.6
+    assert reported["after"]["owd_p50_ms"] < reported["before"]["owd_p50_ms"]
+    assert reported["paced_flows"] >= 2, "what waited was seen, and senders were held back"

@@ -1,4 +1,4 @@
-"""Two real jobs on a real lab: what is told of their flows is so, and they are moved."""
+"""Two real jobs on a real lab: what is reported their flows is so, and they are moved."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_agents_killed_and_gone_over_one_by_one_never_give_two_controllers_a_say
                 watch.wait((False, True), "three of four: the other one decides")
             finally:
                 watch.close()
-            assert watch.asked > 20
+            assert watch.requested > 20
             assert watch.both == 0
 
 
@@ -97,14 +97,14 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
         for job in (red, blue):
             job.wait_steps(5, contention.START_TIMEOUT_S)
         contention.wait_map(lab, 2)
-        eventually(lambda: agree(lab), "what is told of flows is what the switches do")
+        eventually(lambda: agree(lab), "what is reported flows is what the switches do")
         done = (red.steps_done(), blue.steps_done())
         contention.command(lab, "act")
         time.sleep(8)  # long enough for whatever there is to be moved
         eventually(lambda: agree(lab), "and still after moves")
         contention.command(lab, "observe")
-        told = contention.ask_moves(lab)
-        assert all(move.result for move in told)
+        reported = contention.ask_moves(lab)
+        assert all(move.result for move in reported)
         assert red.steps_done() > done[0]
         assert blue.steps_done() > done[1]
         for job in (red, blue):
@@ -150,11 +150,11 @@ def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None
 def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["lab", "drill", "contention", "--lab", lab.name, "--before", "2s", "--after", "6s"]
     assert cli.run([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["figures"]["finished"]
-    assert told["figures"]["wrong"] == told["figures"]["lost"] == 0
-    assert told["figures"]["before"]["total_mbps"] > 0
-    assert told["figures"]["alone_mbps"] > 0
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["figures"]["finished"]
+    assert reported["figures"]["wrong"] == reported["figures"]["lost"] == 0
+    assert reported["figures"]["before"]["total_mbps"] > 0
+    assert reported["figures"]["alone_mbps"] > 0
     assert contention.ask(lab).mode == "observe", "as it was before"
 
 
@@ -165,10 +165,10 @@ def test_on_a_link_that_none_can_avoid_classes_get_rates(
 ) -> None:
     words = ["lab", "drill", "qos", "--pace", "--before", "5s", "--after", "16s", "--json"]
     assert cli.run(words) == 0
-    told = json.loads(capsys.readouterr().out)["figures"]
-    assert told["finished"]
-    assert told["wrong"] == told["lost"] == 0
-    before, after = told["before"]["mbps"], told["after"]["mbps"]
+    reported = json.loads(capsys.readouterr().out)["figures"]
+    assert reported["finished"]
+    assert reported["wrong"] == reported["lost"] == 0
+    before, after = reported["before"]["mbps"], reported["after"]["mbps"]
     assert after["gold"] > before["gold"]
     assert after["brown"] < before["brown"]
     assert after["gold"] > after["grey"] > after["brown"]

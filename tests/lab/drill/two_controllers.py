@@ -59,7 +59,7 @@ class Watch:
         self._sockets = sockets
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.both = self.asked = 0
+        self.both = self.requested = 0
         self._thread.start()
 
     def state(self) -> tuple[bool, bool]:
@@ -76,7 +76,7 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.wait(0.1):
             self.both += self.state() == (True, True)
-            self.asked += 1
+            self.requested += 1
 
     def close(self) -> None:
         self._stop.set()

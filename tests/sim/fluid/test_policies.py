@@ -40,13 +40,13 @@ def policy(name: str, field: Field, seed: int = 1) -> Policy:
 
 def seen(field: Field, *, at_ns: float = 0.0, **links: dict[str, float]) -> Telemetry:
     """Nothing waits and nothing is offered, but on these links."""
-    told = {}
+    reported = {}
     for what in ("offered", "queue_ns"):
-        told[what] = np.zeros(field.net.links)
+        reported[what] = np.zeros(field.net.links)
         for name, value in links.get(what, {}).items():
-            told[what][field.net.link_numbers()[name]] = value
+            reported[what][field.net.link_numbers()[name]] = value
     return Telemetry(at_ns=at_ns, active=field.active.copy(), pick=field.pick.copy(),
-                     rate=field.rate, load=told["offered"], **told)  # fmt: skip
+                     rate=field.rate, load=reported["offered"], **reported)  # fmt: skip
 
 
 @pytest.mark.parametrize(("queue_ns", "part"), [(5_000.0, 0.0), (5_001.0, 0.1), (4e5, 0.1)])
@@ -60,8 +60,8 @@ def test_one_in_ten_of_those_that_wait_for_more_than_5_us_draws_again(
     if part:
         assert set(moves.pick.tolist()) == set(range(SPINES)), "blindly"
     field.end(np.flatnonzero(np.arange(FLOWS) % SPINES == 1))
-    told = seen(field, queue_ns={"leaf0->spine1": queue_ns})
-    assert not len(policy("redraw", field).step(told, 0.0).flows), "who has ended does not move"
+    reported = seen(field, queue_ns={"leaf0->spine1": queue_ns})
+    assert not len(policy("redraw", field).step(reported, 0.0).flows), "who has ended does not move"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_half_of_what_is_too_much_for_a_link_leaves_it_and_less_on_older_news(
     offered: float, age: int, part: float
 ) -> None:
     field = many()
-    told = seen(field, offered={"leaf0->spine1": offered})
-    moves = policy("load-aware", field).step(told, age * EPOCH_NS)
+    reported = seen(field, offered={"leaf0->spine1": offered})
+    moves = policy("load-aware", field).step(reported, age * EPOCH_NS)
     assert set((moves.flows % SPINES).tolist()) <= {1}
     assert 1 not in moves.pick.tolist()
     assert len(moves.flows) == pytest.approx(part * FLOWS / SPINES, abs=40 if part else 0)
@@ -126,16 +126,16 @@ def three() -> Field:
 
 def test_telemetry_is_exact_unless_told_otherwise() -> None:
     field = three()
-    told = field.observe(7.0)
+    reported = field.observe(7.0)
     links = {field.net.link_name(k): k for k in range(field.net.links)}
-    assert told.at_ns == 7.0
-    assert told.rate.tolist() == pytest.approx([25.0, 25.0, 50.0])
-    assert told.load[links["leaf0->n3"]] == pytest.approx(100.0)
-    assert told.load[links["n2->leaf0"]] == pytest.approx(50.0)
+    assert reported.at_ns == 7.0
+    assert reported.rate.tolist() == pytest.approx([25.0, 25.0, 50.0])
+    assert reported.load[links["leaf0->n3"]] == pytest.approx(100.0)
+    assert reported.load[links["n2->leaf0"]] == pytest.approx(50.0)
     # What they would get if only NICs were in the way: here that is what they get.
-    assert told.offered[links["leaf0->n3"]] == pytest.approx(100.0)
-    assert told.queue_ns.tolist() == [0.0] * field.net.links
-    assert told.active.all()
+    assert reported.offered[links["leaf0->n3"]] == pytest.approx(100.0)
+    assert reported.queue_ns.tolist() == [0.0] * field.net.links
+    assert reported.active.all()
     field.net.set_links({"leaf0->n3": 50.0})
     field.end(np.array([0]))
     field.settle()
@@ -153,11 +153,11 @@ def test_a_queue_stands_in_proportion_to_what_is_too_much(gbps: float, queue_ns:
     field = Field(net, make_traffic([0], [1], 1e6, [0]))
     field.start(np.array([0]), np.array([0]))
     field.settle()
-    told = field.observe(0.0)
+    reported = field.observe(0.0)
     place = net.link_numbers()["leaf0->spine0"]
-    assert told.queue_ns[place] == pytest.approx(queue_ns)
-    assert told.queue_ns.sum() == told.queue_ns[place]
-    assert told.delay_ns(field.path(np.array([0]), np.array([0]))) == pytest.approx([queue_ns])
+    assert reported.queue_ns[place] == pytest.approx(queue_ns)
+    assert reported.queue_ns.sum() == reported.queue_ns[place]
+    assert reported.delay_ns(field.path(np.array([0]), np.array([0]))) == pytest.approx([queue_ns])
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.2])

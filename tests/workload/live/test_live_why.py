@@ -38,7 +38,7 @@ def lab(able: None) -> Iterator[LiveLab]:
         yield found
 
 
-def asked(*words: str) -> Any:
+def requested(*words: str) -> Any:
     """What a command answers, None if it cannot."""
     done = syntony(*words, "--lab", "t-why", "--json")
     if not done.stdout:
@@ -50,7 +50,7 @@ def asked(*words: str) -> Any:
 def why(job: str) -> list[dict[str, Any]]:
     """Verdicts of the last minute and a half."""
     for _ in range(10):
-        found: list[dict[str, Any]] | None = asked("why", job, "--window", "90s")
+        found: list[dict[str, Any]] | None = requested("why", job, "--window", "90s")
         if found is not None:
             return found
     raise AssertionError(f"no answer about {job}")
@@ -58,12 +58,12 @@ def why(job: str) -> list[dict[str, Any]]:
 
 def rows(job: str, table: str) -> int:
     """Of the last two minutes."""
-    return int((asked("jobs", "show", job) or {"rows": {}})["rows"].get(table, 0))
+    return int((requested("jobs", "show", job) or {"rows": {}})["rows"].get(table, 0))
 
 
 def stands_out(names: set[str]) -> bool:
     """Whether one of these is first in the list of flows, in band far above what probes see."""
-    shown = asked("job", "flows", "flows", "--window", "30s") or []
+    shown = requested("job", "flows", "flows", "--window", "30s") or []
     return (
         len(shown) == 12
         and shown[0]["flow"] in names
@@ -110,7 +110,7 @@ def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
         assert syntony("record", "flows", "--lab", "t-why", "--out", place).returncode == 0
         kept = json.loads(syntony("diagnose", place, "--json").stdout)
         assert "slow-flow" in {each["class"] for each in kept}
-    (seen,) = (each for each in asked("jobs", "list") if each["job"] == "flows")
+    (seen,) = (each for each in requested("jobs", "list") if each["job"] == "flows")
     assert (seen["job"], seen["hosts"], seen["ranks"]) == ("flows", list(hosts), 4)
 
 
@@ -153,7 +153,7 @@ def test_a_straggler_is_named_and_nobody_where_there_is_none(lab: LiveLab, slow_
         if slow_rank >= 0:
             eventually(lambda: bool(why(name)), "a verdict", within_s=WAIT_S)
         found = why(name)
-        shown = asked("jobs", "show", name)
+        shown = requested("jobs", "show", name)
     named = [(each["class"], each["subjects"]) for each in found if each["class"] not in STARVED]
     assert named == ([] if slow_rank < 0 else [("straggler", ["rank 2"])])
     assert list(shown["communicators"].values()) == [["0", "1", "2", "3"]]

@@ -23,11 +23,11 @@ from syntony.agent.reactor.messages import (
     ProbingQuery,
     ProcessPaces,
     Records,
+    Reported,
     Request,
     Seen,
     State,
     StateQuery,
-    Told,
 )
 from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
@@ -65,7 +65,7 @@ class ReactorLink:
         self._path = directory / REACTOR_SOCKET
         self._channel: Channel | None = None
         self.connections = 0
-        """Times that it was reached: it or this process has begun anew each time."""
+        """Times that it was reached: it or this process has started again each time."""
         self.fault: MissingError | None = None
         self.state: State | None = None
         """As it last was; None: it does not answer."""
@@ -78,8 +78,8 @@ class ReactorLink:
         self.held: KeysHeld | None = None
         """The keys that it has, for whoever tells the controller; set each time it takes some."""
         self._verbs: list[NDArray[np.void]] = []
-        self._standing: dict[type[Told], Told] = {}
-        """What the reactor has to know when it has begun anew."""
+        self._standing: dict[type[Reported], Reported] = {}
+        """What the reactor has to know when it has started again."""
         self._rows = 0
         """Rows before this number have been taken."""
 
@@ -120,7 +120,7 @@ class ReactorLink:
             self._channel.close()
         self._channel, self.state = None, None
 
-    def obey(self, said: Told | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
+    def obey(self, said: Reported | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
         """The controller's word; plans, keys and the switch are told to a reactor that begins, too.
 
         Returns:

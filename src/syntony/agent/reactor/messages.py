@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
-from syntony.agent.steering.story import PathCounters
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
@@ -42,7 +42,7 @@ class ProcessPaces(msgspec.Struct, frozen=True, kw_only=True, tag="process-paces
     """CLOCK_MONOTONIC from which on nothing is, unless it is said again."""
 
 
-Told = Plan | ProbeKeys | Switch | Moves
+Reported = Plan | ProbeKeys | Switch | Moves
 """What the reactor obeys."""
 
 
@@ -68,7 +68,7 @@ class StateQuery(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """How everything is; answered by `State`, asked once a second."""
 
     rows: int
-    """Rows before this number are kept by who asks, and need not be told again."""
+    """Rows before this number are kept by who asks, and need not be reported again."""
 
 
 class ProbingQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
@@ -79,7 +79,7 @@ class Obey(msgspec.Struct, frozen=True, kw_only=True, tag="obey"):
     """The controller has said this, or it follows from what it said; answered by `Obeyed` or
     `Failed`."""
 
-    said: Told | ProcessPaces
+    said: Reported | ProcessPaces
     fleet_minus_monotonic_ns: int | None
     """Fleet time less CLOCK_MONOTONIC; None: there is no fleet time here."""
 

@@ -64,7 +64,7 @@ PLAN_GRACE_NS = 1 * S
 refused by a peer that has not got the pair's key yet would look like loss."""
 COLD_GRACE_NS = 300 * MS
 """A reactor that has just started begins to probe this early, for the clock's sake; what these
-probes say of loss is not told before the grace above is over."""
+probes say of loss is not reported before the grace above is over."""
 CHECK_NS = 1 * S
 """Between two looks at the parts."""
 JOBS_NS = 500 * MS

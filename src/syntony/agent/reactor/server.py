@@ -19,11 +19,11 @@ from syntony.model import MS
 
 _log = logging.getLogger(__name__)
 PATIENCE_NS = 500 * MS
-"""For one message; then whoever is stopped in the middle of it is let go."""
+"""For one message; then anyone who is stopped in the middle of it is let go."""
 
 
 class Server:
-    """Of one thread. The newest connection counts: whoever had the one before is gone or hangs.
+    """Of one thread. The newest connection counts: anyone who had the one before is gone or hangs.
 
     Args:
         path: of the socket.

@@ -25,9 +25,9 @@ from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.jobs import JobFinder
 from syntony.agent.steering.liveness import LivenessSource, Prober, choose
 from syntony.agent.steering.mptcp import Mptcp, kernel_events
-from syntony.agent.steering.story import Story
+from syntony.agent.steering.path_corroboration import PathCorroboration
+from syntony.agent.steering.path_log import PathLog
 from syntony.agent.steering.view import View
-from syntony.agent.steering.weighing import Weighing
 from syntony.errors import MissingError
 from syntony.io.detours import DetourTable
 from syntony.io.process import name_thread
@@ -54,17 +54,17 @@ from syntony.traffic.instructions import (
     Withdraw,
 )
 from syntony.traffic.moving import Order
+from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.round_trips import LOOK_NS
-from syntony.traffic.silence import AWAY_NS
 from syntony.wire.probes import ProbeFlow
 
 _log = logging.getLogger(__name__)
 
 FLOWS_NS = 100 * MS
-"""Between two accounts of jobs' flows, for whoever reports them."""
+"""Between two accounts of jobs' flows, for anyone who reports them."""
 ROUTINE_NS = 1 * S
 """Between two rounds of what need not be prompt."""
 NOTE_ROUTES_NS = 10 * S
@@ -127,13 +127,13 @@ class PathControl:
         self._failover.steering.stopped = stopped
         self._flow_plan: tuple[ProbeFlow, ...] = ()
         self._liveness: LivenessSource | None = None
-        self._asked = Watch(paths=frozenset())
+        self._requested = Watch(paths=frozenset())
         plain = self._failover.plain
         self._flows = FlowWatch(
             self._own_addresses,
             (lambda: [each.inode for each in plain.managed()]) if policy.plain else None,
         )
-        self._weighing = Weighing(self._failover.health, self._flows)
+        self._corroboration = PathCorroboration(self._failover.health, self._flows)
         self._detours = Detours(
             lambda: [nic.name for nic in self._failover.health.nics()],
             self._failover.health.nic_of,
@@ -143,13 +143,13 @@ class PathControl:
         self._sources: tuple[OwnSource, ...] = (*sources, self._flows)
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._untold = False
-        """Something has happened since flows were told."""
+        self._unreported = False
+        """Something has happened since flows were reported."""
         self._closing = False
-        self.story = Story(host, self._failover.health.nic_of)
-        self.view = View(self._failover, self.story.name)
+        self.path_log = PathLog(host, self._failover.health.nic_of)
+        self.view = View(self._failover, self.path_log.name)
         """Its flows are `FLOWS_NS` old at most, its connections about a second."""
-        self.counters = self.story.counters
+        self.counters = self.path_log.counters
         self._selector = selectors.DefaultSelector()
         self._jobs = JobFinder(self.post)
         self._routes = Routes()
@@ -221,7 +221,7 @@ class PathControl:
             return wanted
 
         self._call(take)
-        self.story.names = {
+        self.path_log.names = {
             each: flow.remote_name for flow in flows for each in (flow.remote, *flow.others)
         }
 
@@ -292,10 +292,10 @@ class PathControl:
                 _log.exception("path control failed on one event, going on")
 
     def _turn(self) -> None:
-        asked_ns = time.monotonic_ns()
-        due_ns = max(asked_ns, self._due_ns())
-        ready = self._selector.select((due_ns - asked_ns) / S)
-        busy_ns, began_ns = asked_ns - self._began_ns, time.monotonic_ns()
+        requested_ns = time.monotonic_ns()
+        due_ns = max(requested_ns, self._due_ns())
+        ready = self._selector.select((due_ns - requested_ns) / S)
+        busy_ns, began_ns = requested_ns - self._began_ns, time.monotonic_ns()
         self._woke(began_ns - due_ns, busy_ns if self._began_ns else 0, began_ns)
         self._began_ns = began_ns
         for key, _ in ready:
@@ -307,17 +307,19 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
-        weighed = self._weighing.weigh(self._liveness, now_ns)
-        self._carry_out(self._failover.tick(now_ns, back=weighed.back, presumed=weighed.presumed))
+        corroborated = self._corroboration.corroborate(self._liveness, now_ns)
+        self._carry_out(
+            self._failover.tick(now_ns, back=corroborated.back, presumed=corroborated.presumed)
+        )
         if ready:
-            self._untold = True
+            self._unreported = True
             self.counters.slowest_ns = max(self.counters.slowest_ns, time.monotonic_ns() - began_ns)
         self._periodic(now_ns)
 
     def _periodic(self, now_ns: int) -> None:
         """What is done every so often, in whatever turn comes then."""
         if now_ns >= self._flows_ns:
-            self._flows_ns, self._untold = now_ns + FLOWS_NS, False
+            self._flows_ns, self._unreported = now_ns + FLOWS_NS, False
             self.view.take_flows()
         if now_ns >= self._round_trips_ns and self._liveness is not None:
             self._round_trips_ns = now_ns + LOOK_NS
@@ -328,10 +330,10 @@ class PathControl:
 
     def _woke(self, late_ns: int, busy_ns: int, now_ns: int) -> None:
         """So late, after a turn that took so long: who is away for long has seen nothing."""
-        self._weighing.woke(late_ns, now_ns)
+        self._corroboration.woke(late_ns, now_ns)
         away_ns = max(late_ns, busy_ns)
         if away_ns >= AWAY_NS:
-            self._weighing.was_away(now_ns)
+            self._corroboration.was_away(now_ns)
             self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
 
     def _timed(self) -> Sequence[Source]:
@@ -339,7 +341,7 @@ class PathControl:
 
     def _due_ns(self) -> int:
         dues = [self._failover.next_due_ns(), *(each.deadline_ns for each in self._timed())]
-        dues.append(self._flows_ns if self._untold else None)
+        dues.append(self._flows_ns if self._unreported else None)
         return min([self._routine_ns, *(due for due in dues if due is not None)])
 
     @staticmethod
@@ -379,12 +381,12 @@ class PathControl:
             instruction = waiting.popleft()
             match instruction:
                 case Watch():
-                    self._asked = instruction
+                    self._requested = instruction
                     self._watch()
                 case RestoreRoutes(nic=nic):
                     self._restore(nic)
                 case Note():
-                    self.story.tell(instruction, time.monotonic_ns(), "")
+                    self.path_log.tell(instruction, time.monotonic_ns(), "")
                 case Notice() if self._processes is not None:
                     self._processes.do(instruction)
                 case Quicken(inode=inode, rto_ns=rto_ns):
@@ -404,9 +406,9 @@ class PathControl:
             if isinstance(each, Redirect):
                 if result:
                     self._failover.plain.refused(each, done_ns)
-                    self.story.refused(each)
+                    self.path_log.refused(each)
                 self.counters.redirected += not result
-                self.story.tell(each, done_ns, result)
+                self.path_log.tell(each, done_ns, result)
 
     def _steer(self, instruction: Steer) -> list[Instruction]:
         assert self._mptcp is not None  # noqa: S101 - no MPTCP, no such connections
@@ -414,7 +416,7 @@ class PathControl:
             self._mptcp.do(instruction)
         except OSError as error:
             _log.debug("refused %s reason=%s", instruction, error)
-            self.story.refused(instruction)
+            self.path_log.refused(instruction)
             return self._failover.handle(
                 Refused(
                     at_ns=time.monotonic_ns(),
@@ -427,7 +429,7 @@ class PathControl:
         if isinstance(instruction, Create):
             self._failover.begun(instruction, done_ns)
         if isinstance(instruction, Create | Destroy):
-            self.story.tell(instruction, done_ns, "")
+            self.path_log.tell(instruction, done_ns, "")
         return []
 
     def _listen_to(self, prober: Prober | None) -> None:
@@ -446,7 +448,7 @@ class PathControl:
         if self._liveness is None:
             return
         health = self._failover.health
-        chosen = choose(self._flow_plan, self._asked, health.configured)
+        chosen = choose(self._flow_plan, self._requested, health.configured)
         self._liveness.watch(chosen)
         health.only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
 

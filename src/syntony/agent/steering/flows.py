@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SAMPLE_NS = 15 * MS
 """A quarter of the silence that makes a flow stalled."""
 SUSPECT_NS = 30 * MS
-"""Without progress for so long, a flow is told of at every sample."""
+"""Without progress for so long, a flow is reported at every sample."""
 ALL_NS = 500 * MS
 """Between two accounts of all flows: rates, and connections we have not heard of."""
 NONE_NS = 1 * S
@@ -58,7 +58,7 @@ class FlowWatch:
         self._rows: NDArray[np.void] = self._flows.find(addresses())
         self._since = np.zeros(len(self._rows), np.int64)
         self._baseline = self._rows.copy()
-        self._told = np.zeros(len(self._rows), bool)
+        self._reported = np.zeros(len(self._rows), bool)
         self._acked = np.zeros(len(self._rows), np.int64)
         """When bytes were last acknowledged, at the latest; 0: never seen."""
         self._idle = np.zeros(len(self._rows), np.int64)
@@ -99,9 +99,9 @@ class FlowWatch:
         else:
             self.look(now_ns)
         waits_ns = now_ns - np.maximum(self._idle, self._acked)
-        asked = np.flatnonzero(is_sending(self._rows) & goes_to(self._rows, remotes))
-        newest = asked[np.argsort(-self._acked[asked], kind="stable")][:MOST_PROGRESS]
-        longest = asked[np.argsort(-waits_ns[asked], kind="stable")][:MOST_PROGRESS]
+        requested = np.flatnonzero(is_sending(self._rows) & goes_to(self._rows, remotes))
+        newest = requested[np.argsort(-self._acked[requested], kind="stable")][:MOST_PROGRESS]
+        longest = requested[np.argsort(-waits_ns[requested], kind="stable")][:MOST_PROGRESS]
         some = np.union1d(newest, longest)
         found = self._flows.samples(self._rows[some], now_ns)
         return [
@@ -137,7 +137,7 @@ class FlowWatch:
         return list(self._suspects(now_ns))
 
     def _find(self, now_ns: int) -> NDArray[np.void]:
-        """All flows anew, and what is to be told; what is known of those that stay is kept."""
+        """All flows anew, and what is to be reported; what is known of those that stay is kept."""
         if not len(self._rows):  # nobody was to be looked at: this is no stall
             self._next_ns = now_ns + SAMPLE_NS
         found = self._flows.find(self._addresses())
@@ -153,15 +153,15 @@ class FlowWatch:
             rows["cookie"], self._rows["cookie"], assume_unique=True, return_indices=True
         )
         since = np.full(len(rows), now_ns, np.int64)
-        baseline, told = rows.copy(), np.zeros(len(rows), bool)
-        since[kept], told[kept] = self._since[before], self._told[before]
+        baseline, reported = rows.copy(), np.zeros(len(rows), bool)
+        since[kept], reported[kept] = self._since[before], self._reported[before]
         baseline[kept] = self._baseline[before]
         acked = np.zeros(len(rows), np.int64)
         acked[kept] = self._acked[before]
         idle, idle_us = np.full(len(rows), now_ns, np.int64), rows["busy_us"].astype(np.int64)
         idle[kept], idle_us[kept] = self._idle[before], self._idle_us[before]
         self._idle, self._idle_us = idle, idle_us
-        self._rows, self._since, self._baseline, self._told = rows, since, baseline, told
+        self._rows, self._since, self._baseline, self._reported = rows, since, baseline, reported
         self._acked = acked
         self._progress(now_ns)
         return rows if self._plain is None else found
@@ -179,15 +179,15 @@ class FlowWatch:
         self._idle[idle], self._idle_us[idle] = now_ns, busy_us[idle]
         self._since[moved] = now_ns
         self._baseline[moved] = rows[moved]
-        self._told[moved] = False
+        self._reported[moved] = False
 
     def _suspects(self, now_ns: int) -> list[FlowSample]:
         suspect = now_ns - self._since >= SUSPECT_NS
         if not suspect.any():
             return []
-        fresh = suspect & ~self._told
-        self._told |= suspect
-        # First as it was when it last moved, so that whoever reads knows since when.
+        fresh = suspect & ~self._reported
+        self._reported |= suspect
+        # First as it was when it last moved, so that anyone who reads knows since when.
         before = zip(
             self._flows.samples(self._baseline[fresh], now_ns),
             self._since[fresh].tolist(),

@@ -1,6 +1,6 @@
 """Finds out whose new connections are, on a thread of its own: /proc is slow, failover is not.
 
-A connection that its server has not accepted belongs to whoever listens there: a server that
+A connection that its server has not accepted belongs to anyone who listens there: a server that
 accepts late must not make its peer wait for its second path.
 """
 
@@ -48,7 +48,7 @@ class JobFinder:
         """Those that jobs' processes hold, until they are quickened."""
         self._quick: dict[int, int] = {}
         """Plain sockets to be quickened: inode to the shortest timeout in ns."""
-        self._told = ""
+        self._reported = ""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="jobs", daemon=True)
@@ -104,7 +104,7 @@ class JobFinder:
                 self._look(before, sockets)
             except OSError:
                 _log.exception("looking for the jobs of connections failed, trying again")
-            # Whoever is new meanwhile is looked for at once.
+            # Anyone who is new meanwhile is looked for at once.
             fresh = self._pause(before, wait_ns)
             wait_ns = FIRST_LOOK_NS if fresh else min(2 * wait_ns, LAST_LOOK_NS)
 
@@ -126,8 +126,8 @@ class JobFinder:
                 if held is not None:
                     quicken(held, inode, rto_ns)
             except OSError as error:
-                if error.errno in _REFUSED and self._told != (why := _REFUSED[error.errno]):
-                    self._told = why
+                if error.errno in _REFUSED and self._reported != (why := _REFUSED[error.errno]):
+                    self._reported = why
                     _log.warning("plain connections keep the kernel's timers reason=%s", why)
 
     def _look(self, tokens: set[int], sockets: set[int]) -> None:
@@ -146,8 +146,8 @@ class JobFinder:
             names = {jobs.get(inode, "") for inode in known.get(token, ())}
             job = names.pop() if len(names) == 1 else ""
             with self._changed:
-                asked_ns = self._wanted.get(token, now_ns)
-                if not job and (token in waiting or now_ns - asked_ns < GIVE_UP_NS):
+                requested_ns = self._wanted.get(token, now_ns)
+                if not job and (token in waiting or now_ns - requested_ns < GIVE_UP_NS):
                     continue
                 if self._wanted.pop(token, None) is None:
                     continue

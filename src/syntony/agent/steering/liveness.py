@@ -12,8 +12,8 @@ from syntony.io.probe import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
 from syntony.traffic.instructions import Watch
+from syntony.traffic.pair_timeouts import LOOKS_NS
 from syntony.traffic.pairs import Pair
-from syntony.traffic.silence import LOOKS_NS
 from syntony.wire.probes import ProbeFlow
 
 WATCH_PPS = 1_600
@@ -48,7 +48,7 @@ class Prober(Protocol):
 
 
 def choose(
-    flows: Sequence[ProbeFlow], asked: Watch, configured: Callable[[str], str]
+    flows: Sequence[ProbeFlow], requested: Watch, configured: Callable[[str], str]
 ) -> list[ProbeFlow]:
     """What to watch, as often as the budget allows.
 
@@ -61,7 +61,7 @@ def choose(
     def planned(pairs: frozenset[Pair]) -> frozenset[Pair]:
         return frozenset((configured(nic), remote) for nic, remote in pairs)
 
-    paths, doubted, torn = map(planned, (asked.paths, asked.doubted, asked.torn))
+    paths, suspect, partial = map(planned, (requested.paths, requested.suspect, requested.partial))
     ports: Counter[Pair] = Counter()
     usual: list[ProbeFlow] = []
     urgent: list[ProbeFlow] = []
@@ -71,9 +71,9 @@ def choose(
         if pair not in paths or ports[pair] == PORTS:
             continue
         ports[pair] += 1
-        if ports[pair] <= PORTS_PER_PAIR + (MORE_PORTS if pair in torn else 0):
+        if ports[pair] <= PORTS_PER_PAIR + (MORE_PORTS if pair in partial else 0):
             usual.append(flow)
-        elif pair in doubted or pair in torn:
+        elif pair in suspect or pair in partial:
             more = ports[pair] <= PORTS_PER_PAIR + MORE_PORTS
             (urgent if more else spare).append(flow)
     interval_ns = min(max(FASTEST_NS, len(usual) * S // WATCH_PPS), SLOWEST_NS)
@@ -120,6 +120,6 @@ class LivenessSource:
         """All watched flows; while a pair is doubted, to be called again soon."""
         status = self._prober.watched()
         self.rung = False
-        doubted = any((each.doubted or each.hushed) and each.alive for each in status)
-        self._look_ns = now_ns + LOOKS_NS if doubted else None
+        suspect = any((each.suspect or each.hushed) and each.alive for each in status)
+        self._look_ns = now_ns + LOOKS_NS if suspect else None
         return status

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from functools import partial
 
 from syntony.agent.steering.actuators import MptcpActuator, PathActuator
-from syntony.agent.steering.story import PathCounters
+from syntony.agent.steering.path_log import PathCounters
 from syntony.errors import MissingError, WireError
 from syntony.io.join_listener import JoinListeners, refuse, supported
 from syntony.io.mptcp_pm import PathManagerEvents

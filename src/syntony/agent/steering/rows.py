@@ -64,7 +64,7 @@ def path_row(
 
 def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
     """Whether an operator should read of it. The end of a join that was not up is none: what became
-    of the join is told by a `Note`."""
+    of the join is reported by a `Note`."""
     if isinstance(instruction, Create | Note):
         return not instruction.quiet
     return not (isinstance(instruction, Destroy) and instruction.reason.cause is Cause.JOIN)

@@ -15,8 +15,8 @@ from syntony.agent.steering.actuators import PathActuator
 from syntony.agent.steering.control import PathControl
 from syntony.agent.steering.liveness import PORTS, Prober
 from syntony.agent.steering.orders import order_of
+from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
-from syntony.agent.steering.story import PathCounters
 from syntony.errors import MissingError
 from syntony.io.carrier import CarrierWatch
 from syntony.io.files import write_atomically
@@ -159,7 +159,7 @@ class PathService:
             self._control.probe_with(prober)
 
     def switch(self, switch: Switch) -> None:
-        """The stop switch was thrown, or we are told where it stands; the newest counts."""
+        """The stop switch was thrown, or we are reported where it stands; the newest counts."""
         if self._switch is not None and switch.at_ns <= self._switch.at_ns:
             return
         self._switch = switch
@@ -171,7 +171,7 @@ class PathService:
     def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
         """What was done, oldest first, and the number of the first row; rows before `after` need
         not be kept any longer."""
-        return self._control.story.rows(after) if self._control is not None else (0, ())
+        return self._control.path_log.rows(after) if self._control is not None else (0, ())
 
     def report(self) -> PathsReport:
         """Managed connections now."""

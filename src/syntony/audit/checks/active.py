@@ -173,7 +173,7 @@ class PortMtu(RdmaCheck):
     keys = (Key("be.act.mtu", "MTU of a back-end interface", variant="link layer"),)
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
-        told = 0
+        reported = 0
         for port in ports:
             if not port.netdev or is_spare(host, port):
                 continue
@@ -182,7 +182,7 @@ class PortMtu(RdmaCheck):
                 mtu = whole(host.read(path))
             except FactError:
                 mtu = None
-            told += 1
+            reported += 1
             if mtu is None:
                 yield self.unknown(host, f"{path} tells no number", port.name)
                 continue
@@ -190,7 +190,7 @@ class PortMtu(RdmaCheck):
                 yield self.verdict(mtu >= _JUMBO, host, mtu, f"≥ {_JUMBO}", path, at=port.name)
             yield self.reading(host, "be.act.mtu", mtu, port.name, variant=port.layer,
                                evidence=path)  # fmt: skip
-        if not told:
+        if not reported:
             yield self.skip(host, "no interface on any back-end port; `ibv_devinfo` tells the MTU")
 
 
@@ -260,8 +260,8 @@ class Homogeneous(RdmaCheck):
                 continue
             usual = own_vote(active[device] for device in devices)
             if usual is None:
-                told = ", ".join(f"{device} {active[device]}" for device in devices)
-                yield self.skip(host, f"undecided: active ports of {told}", board or "cards")
+                reported = ", ".join(f"{device} {active[device]}" for device in devices)
+                yield self.skip(host, f"undecided: active ports of {reported}", board or "cards")
                 continue
             below = [device for device in devices if active[device] < usual]
             yield self.verdict(not below, host, " ".join(below) or f"{len(devices)} cards alike",

@@ -209,14 +209,14 @@ class LosslessQueues(RdmaCheck):
     )
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
-        told = 0
+        reported = 0
         for port in ports:
             if port.layer != "Ethernet":
                 continue
-            told += 1
+            reported += 1
             yield from self._pfc(host, port)
             yield from self._rest(host, port)
-        if not told:
+        if not reported:
             yield self.skip(host, "no RoCE port here")
 
     def _pfc(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
@@ -224,11 +224,11 @@ class LosslessQueues(RdmaCheck):
             yield self.unknown(host, "no interface is known for this port", port.name)
             return
         try:
-            told = json_of(host.run("dcb", "-j", "pfc", "show", "dev", port.netdev), "`dcb`")
+            reported = json_of(host.run("dcb", "-j", "pfc", "show", "dev", port.netdev), "`dcb`")
         except FactError as error:
             yield self.unknown(host, str(error), port.name)
             return
-        on = pfc_priorities(told)
+        on = pfc_priorities(reported)
         if on is None:
             yield self.unknown(host, "`dcb pfc show` tells no priorities", port.name)
             return
@@ -249,16 +249,16 @@ class LosslessQueues(RdmaCheck):
             said = " ".join(host.read(path).split())
             yield self.reading(host, "be.qos.class", said or "none", port.name, evidence=path)
         with contextlib.suppress(FactError):
-            told = json_of(host.run("dcb", "-j", "app", "show", "dev", port.netdev), "`dcb`")
-            trust = "dscp" if isinstance(told, dict) and told.get("dscp_prio") else "pcp"
+            reported = json_of(host.run("dcb", "-j", "app", "show", "dev", port.netdev), "`dcb`")
+            trust = "dscp" if isinstance(reported, dict) and reported.get("dscp_prio") else "pcp"
             yield self.reading(host, "be.qos.trust", trust, port.name, evidence="dcb app show")
 
 
-def pfc_priorities(told: Any) -> list[int] | None:
+def pfc_priorities(reported: Any) -> list[int] | None:
     """Priorities with flow control of a `dcb -j pfc show`; None where it does not tell."""
-    if not isinstance(told, dict):
+    if not isinstance(reported, dict):
         return None
-    rows = told.get("prio-pfc", told.get("prio_pfc"))
+    rows = reported.get("prio-pfc", reported.get("prio_pfc"))
     if isinstance(rows, list):
         rows = {str(at): each for at, each in enumerate(rows)}
     if not isinstance(rows, dict):

@@ -103,13 +103,13 @@ class Disks(HostCheck):
 
     def _smart(self, host: Facts, name: str) -> Iterator[Result]:
         try:
-            told = json_of(host.run("nvme", "smart-log", "-o", "json", f"/dev/{name}"), "nvme")
+            reported = json_of(host.run("nvme", "smart-log", "-o", "json", f"/dev/{name}"), "nvme")
         except AbsentError:
             return
         except UnreadableError as error:
             yield self.unknown(host, str(error), name)
             return
-        warning = told.get("critical_warning") if isinstance(told, dict) else None
+        warning = reported.get("critical_warning") if isinstance(reported, dict) else None
         if isinstance(warning, dict):
             warning = warning.get("value")
         if not isinstance(warning, int):
@@ -156,10 +156,10 @@ def _made_read_only(host: Facts, mounts: list[Mount]) -> list[Mount]:
         line = wanted.get(mount.where)
         writable = line is not None and not _FSTAB_RO.search(",".join(line.options))
         by_error = "errors=remount-ro" in mount.options or "emergency_ro" in mount.options
-        told = meant.get(mount.where)
-        if told is None:
-            told = not by_error and _is_image(mount.where)
-        if writable or by_error or not told:
+        reported = meant.get(mount.where)
+        if reported is None:
+            reported = not by_error and _is_image(mount.where)
+        if writable or by_error or not reported:
             bad.append(mount)
     return bad
 

@@ -91,10 +91,10 @@ class GpuDriver(HostCheck):
             return
         for number, gpu in enumerate(gpus):
             vbios = gpu.get("vbios", {})
-            told = vbios.get("version") if isinstance(vbios, dict) else None
-            if isinstance(told, str):
+            reported = vbios.get("version") if isinstance(vbios, dict) else None
+            if isinstance(reported, str):
                 yield self.reading(
-                    host, "sw.vbios", told, f"gpu{number}",
+                    host, "sw.vbios", reported, f"gpu{number}",
                     variant=str(vbios.get("part_number", "GPU")), evidence="amd-smi static",
                 )  # fmt: skip
 
@@ -216,9 +216,9 @@ class Ofed(HostCheck):
     @staticmethod
     def _version(host: Facts) -> str:
         try:
-            told = host.run("ofed_info", "-s").strip().rstrip(":")
-            if told and told.isprintable():
-                return told
+            reported = host.run("ofed_info", "-s").strip().rstrip(":")
+            if reported and reported.isprintable():
+                return reported
         except AbsentError:
             pass
         try:

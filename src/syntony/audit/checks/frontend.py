@@ -35,7 +35,7 @@ class Route(NamedTuple):
 
 
 def default_routes(host: Facts) -> tuple[Route, ...]:
-    """Every default route, IPv4 before IPv6. Raises `FactError` where no table is told."""
+    """Every default route, IPv4 before IPv6. Raises `FactError` where no table is reported."""
     rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
     found = [Route("IPv4", row[0]) for row in rows
              if len(row) > 7 and row[1] == row[7] == "00000000"]  # fmt: skip
@@ -50,7 +50,7 @@ def default_routes(host: Facts) -> tuple[Route, ...]:
 
 
 def default_interfaces(host: Facts) -> tuple[str, ...]:
-    """Interfaces of default routes. Raises `FactError` where no table is told."""
+    """Interfaces of default routes. Raises `FactError` where no table is reported."""
     return tuple(dict.fromkeys(route.interface for route in default_routes(host)))
 
 

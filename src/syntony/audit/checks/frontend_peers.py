@@ -64,21 +64,21 @@ class Mesh(HostCheck):
             yield self.skip(host, 'no peers; name them in the spec: [checks."fe.mesh"] peers')
             return
         text = host.run(*reach(self.limits.count, peers))
-        told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
+        reported = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
         for peer in peers:
-            yield self._one(host, peer, told.get(peer))
+            yield self._one(host, peer, reported.get(peer))
 
-    def _one(self, host: Facts, peer: str, told: dict[str, Any] | None) -> Result:
-        lost, p99 = (told or {}).get("lost"), (told or {}).get("p99_ns")
+    def _one(self, host: Facts, peer: str, reported: dict[str, Any] | None) -> Result:
+        lost, p99 = (reported or {}).get("lost"), (reported or {}).get("p99_ns")
         what = "p99"
-        if p99 is None and told is not None:  # of few connections there is only a slowest one
-            p99, what = told.get("max_ns"), f"slowest of {told.get('tries')}"
-        if told is None or not isinstance(lost, int):
+        if p99 is None and reported is not None:  # of few connections there is only a slowest one
+            p99, what = reported.get("max_ns"), f"slowest of {reported.get('tries')}"
+        if reported is None or not isinstance(lost, int):
             return self.unknown(host, f"nothing was measured to {peer}", peer)
         limit = self.limits.slow_ns
         slow = isinstance(p99, int) and p99 >= limit
         got = f"{lost} lost" + (f", {what} {format_ns(p99)}" if isinstance(p99, int) else "")
-        why = str(told.get("error") or "connect()")
+        why = str(reported.get("error") or "connect()")
         expected = f"0 lost, {what} < {format_ns(limit)}"
         return self.verdict(lost == 0 and not slow, host, got, expected, why, at=peer,
                             bad=Status.FAIL if lost else Status.WARN)  # fmt: skip
@@ -204,11 +204,11 @@ class Storage(HostCheck):
 
     def _endpoints(self, host: Facts) -> Iterator[Result]:
         text = host.run(*reach(3, self.limits.endpoints))
-        told = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
+        reported = {str(each.get("peer")): each for each in records(json_of(text, "`audit reach`"))}
         for endpoint in self.limits.endpoints:
-            lost = told.get(endpoint, {}).get("lost")
+            lost = reported.get(endpoint, {}).get("lost")
             if not isinstance(lost, int):
                 yield self.unknown(host, f"nothing was measured to {endpoint}", endpoint)
                 continue
-            why = str(told[endpoint].get("error") or "connect()")
+            why = str(reported[endpoint].get("error") or "connect()")
             yield self.verdict(lost == 0, host, f"{lost} of 3 lost", "0 lost", why, at=endpoint)

@@ -49,17 +49,17 @@ class PeerTime(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         try:
-            told = json_of(host.run(*CLOCKS), "`syntony audit clocks`")
+            reported = json_of(host.run(*CLOCKS), "`syntony audit clocks`")
         except FactError as error:
             if host.exists(_PAGE) or "was not recorded" in str(error):
                 yield self.unknown(host, str(error))
             else:
                 yield self.skip(host, "no agent of Syntony runs here")
             return
-        peers = records(told.get("peers")) if isinstance(told, dict) else []
+        peers = records(reported.get("peers")) if isinstance(reported, dict) else []
         if not peers:
             yield self.unknown(host, "the agent knows no peer's clock")
-        synthetic = isinstance(told, dict) and told.get("synthetic") is True
+        synthetic = isinstance(reported, dict) and reported.get("synthetic") is True
         for peer in peers:
             yield from self._peer(host, peer, synthetic=synthetic)
         if peers and synthetic:

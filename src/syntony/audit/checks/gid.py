@@ -231,16 +231,16 @@ class GidAddresses(RdmaCheck):
         """Subnets differ from pod to pod; the order in which NICs have them does not."""
         ranked = sorted({(each.version, each.network) for each in own.values()})
         places = [str(1 + ranked.index((each.version, each.network))) for each in own.values()]
-        told = ", ".join(f"{name} {address}" for name, address in own.items())
-        return self.reading(host, "be.rail-order", " ".join(places), evidence=told)
+        reported = ", ".join(f"{name} {address}" for name, address in own.items())
+        return self.reading(host, "be.rail-order", " ".join(places), evidence=reported)
 
     @staticmethod
     def _rules(host: Facts) -> set[str]:
         try:
-            told = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
+            reported = json_of(host.run("ip", "-j", "rule", "show"), "`ip -j rule`")
         except AbsentError as error:
             raise UnreadableError(str(error)) from error
-        rows = told if isinstance(told, list) else ()
+        rows = reported if isinstance(reported, list) else ()
         return {str(each.get("src")) for each in rows if isinstance(each, dict)}
 
 

@@ -156,8 +156,8 @@ class GpuHealth(HostCheck):
 
     def _slowdown(self, host: Facts, gpu: Gpu) -> Result:
         active = [name for name in _THROTTLES if _reason(gpu, name)]
-        told = any(gpu.element.find(group) is not None for group in _REASONS)
-        if not told:
+        reported = any(gpu.element.find(group) is not None for group in _REASONS)
+        if not reported:
             return self.unknown(host, "nvidia-smi does not tell why clocks are low", gpu.bus)
         got = " ".join(sorted(set(active))) or "none"
         return self.verdict(
@@ -188,8 +188,8 @@ class GpuHealth(HostCheck):
 
     def _amd(self, host: Facts, at: str, record: dict[str, Any], own: dict[str, float]) -> Result:
         temperatures = record.get("temperature")
-        told = temperatures if isinstance(temperatures, dict) else {}
-        hot = {name: degrees(told.get(name)) for name in ("hotspot", "edge", "mem")}
+        reported = temperatures if isinstance(temperatures, dict) else {}
+        hot = {name: degrees(reported.get(name)) for name in ("hotspot", "edge", "mem")}
         known = {name: value for name, value in hot.items() if value is not None}
         if not known:
             return self.unknown(host, "amd-smi tells no temperature", at)
@@ -213,8 +213,8 @@ def amd_limits(host: Facts) -> dict[Any, dict[str, float]]:
     found: dict[Any, dict[str, float]] = {}
     for number, record in enumerate(records):
         limit = record.get("limit")
-        told = limit if isinstance(limit, dict) else {}
-        parts = {part: degrees(told.get(f"slowdown_{part}_temperature"))
+        reported = limit if isinstance(limit, dict) else {}
+        parts = {part: degrees(reported.get(f"slowdown_{part}_temperature"))
                  for part in ("hotspot", "edge", "vram")}  # fmt: skip
         found[record.get("gpu", number)] = {
             part: value for part, value in parts.items() if value is not None
@@ -223,7 +223,7 @@ def amd_limits(host: Facts) -> dict[Any, dict[str, float]]:
 
 
 def _first(*values: float | None) -> float:
-    """The first that is told; the last always is."""
+    """The first that is reported; the last always is."""
     return next(value for value in values if value is not None)
 
 
@@ -238,8 +238,8 @@ def _reason(gpu: Gpu, name: str) -> bool:
 
 def _any_reason(gpu: Gpu) -> bool:
     groups = (gpu.element.find(group) for group in _REASONS)
-    told = [each for group in groups if group is not None for each in group]
-    return not told or any((each.text or "").strip() == "Active" for each in told)
+    reported = [each for group in groups if group is not None for each in group]
+    return not reported or any((each.text or "").strip() == "Active" for each in reported)
 
 
 def degrees(value: Any) -> float | None:
@@ -264,15 +264,15 @@ class GpuRecovery(NvidiaCheck):
     suspect = Suspect.GPU
 
     def look(self, host: Facts) -> Iterator[Result | Reading]:
-        told = 0
+        reported = 0
         for gpu in nvidia_smi(host).gpus:
             for path, good in _RECOVERY.items():
                 said = gpu.text(path)
                 if said is not None:
-                    told += 1
+                    reported += 1
                     yield self.verdict(said == good, host, f"{path.rpartition('/')[2]}: {said}",
                                        good, "nvidia-smi -q -x", at=gpu.bus)  # fmt: skip
-        if not told:
+        if not reported:
             yield self.skip(host, "this driver does not tell what a GPU needs")
 
 

@@ -70,9 +70,9 @@ class GpuEcc(HostCheck):
     def _nvidia(self, host: Facts) -> Iterator[Result]:
         for gpu in nvidia_smi(host).gpus:
             found = list(self._one(host, gpu))
-            told = [each for each in found if each.status is not Status.UNKNOWN]
+            reported = [each for each in found if each.status is not Status.UNKNOWN]
             yield from (
-                told
+                reported
                 or found
                 or [self.unknown(host, "nvidia-smi tells nothing of its memory's errors", gpu.bus)]
             )
@@ -127,8 +127,10 @@ def amd_uncorrected(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
         count = whole(str(totals.get(name))) if isinstance(totals, dict) else None
         if count is not None:
             yield name, count
-    for block, told in blocks.items() if isinstance(blocks, dict) else ():
-        count = whole(str(told.get("uncorrectable_count"))) if isinstance(told, dict) else None
+    for block, reported in blocks.items() if isinstance(blocks, dict) else ():
+        count = (
+            whole(str(reported.get("uncorrectable_count"))) if isinstance(reported, dict) else None
+        )
         if count is not None:
             yield str(block)[:40], count
 

@@ -81,10 +81,10 @@ class GpuBandwidth(HostCheck):
         if not nvidia and not amd:
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
         if nvidia:
-            text = _asked(host, NVBANDWIDTH, "nvbandwidth")
+            text = _requested(host, NVBANDWIDTH, "nvbandwidth")
             yield from self._judged(host, parse_nvbandwidth(text), _models(host), NVBANDWIDTH)
         if amd:
-            text = _asked(host, ROCM_BANDWIDTH, "rocm-bandwidth-test")
+            text = _requested(host, ROCM_BANDWIDTH, "rocm-bandwidth-test")
             yield from self._judged(host, parse_rocm_bandwidth(text), {}, ROCM_BANDWIDTH)
 
     def _judged(
@@ -118,7 +118,7 @@ def _models(host: Facts) -> dict[int, str]:
     return {number: gpu.text("product_name") or "GPU" for number, gpu in enumerate(gpus)}
 
 
-def _asked(host: Facts, command: tuple[str, ...], package: str) -> str:
+def _requested(host: Facts, command: tuple[str, ...], package: str) -> str:
     try:
         return host.run(*command)
     except AbsentError as error:
@@ -161,13 +161,13 @@ class Gemm(HostCheck):
     )  # fmt: skip
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        told = json_of(host.run(*GEMM), "`syntony audit gemm`")
-        rows = told.get("devices") if isinstance(told, dict) else None
+        reported = json_of(host.run(*GEMM), "`syntony audit gemm`")
+        rows = reported.get("devices") if isinstance(reported, dict) else None
         if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
             raise UnreadableError("`syntony audit gemm` measured nothing")
         on_gpus = any(row.get("gpu") is True for row in rows)
         if not on_gpus and (has_nvidia(host) or has_amd(host)):
-            why = str(told.get("why") or "no PyTorch here can use them")
+            why = str(reported.get("why") or "no PyTorch here can use them")
             yield self.unknown(host, f"the GPUs were not measured: {why}", "GPUs")
         rates: dict[str, dict[str, float]] = defaultdict(dict)
         for row in rows:
@@ -260,7 +260,7 @@ class LocalAllReduce(HostCheck):
             yield self.skip(host, f"{gpus} GPU: nothing to reduce with")
             return
         command = tuple(str(gpus) if word == "GPUS" else word for word in _REDUCE)
-        text = _asked(host, command, "nccl-tests or rccl-tests")
+        text = _requested(host, command, "nccl-tests or rccl-tests")
         try:
             output = parse_table(text)
         except InputError as error:

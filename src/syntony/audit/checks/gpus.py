@@ -58,7 +58,7 @@ class GpuCount(HostCheck):
                 seen: int | None = len(on_bus(host, vendor))
             except FactError:
                 seen = None
-            lost, count = _asked(host, driven)
+            lost, count = _requested(host, driven)
             known = known or seen is not None or count is not None
             yield from (self._lost(host, at or name, why) for at, why in lost)
             if count is None and not seen:
@@ -89,7 +89,9 @@ _Lost = list[tuple[str, str]]
 """(which, why) of GPUs that are there and do not answer."""
 
 
-def _asked(host: Facts, driven: Callable[[Facts], tuple[_Lost, int]]) -> tuple[_Lost, int | None]:
+def _requested(
+    host: Facts, driven: Callable[[Facts], tuple[_Lost, int]]
+) -> tuple[_Lost, int | None]:
     """GPUs that are lost, and how many the driver serves; None where it does not tell."""
     try:
         return driven(host)

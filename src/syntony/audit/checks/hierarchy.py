@@ -78,8 +78,9 @@ class Links(FabricCheck):
                 yield self.result(
                     Status.FAIL if missing else Status.WARN, cable_name(*pair),
                     f"{found.total()} links", f"{planned.total()} links",
-                    "; ".join(text for text in (_told("missing", missing), _told("extra", extra))
-                              if text),
+                    "; ".join(
+                        filter(None, (_reported("missing", missing), _reported("extra", extra)))
+                    ),
                 )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ class Hierarchy(FabricCheck):
     """Hosts form groups under leaves, leaves share spines.
 
     Expected results: with an expected file, hosts grouped as there. The groups found are told in
-    any case. (A NIC outside its host's group is told by be.topo.rail.)
+    any case. (A NIC outside its host's group is reported by be.topo.rail.)
     """
 
     id = "be.topo.hier"
@@ -225,7 +226,7 @@ def _trunks(fabric: Cabling) -> dict[tuple[str, str], Counter[tuple[str, str]]]:
     return found
 
 
-def _told(word: str, ports: Counter[tuple[str, str]]) -> str:
+def _reported(word: str, ports: Counter[tuple[str, str]]) -> str:
     if not ports:
         return ""
     listed = ", ".join(f"port {a} to port {b}" for a, b in sorted(ports) if a or b)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.parse.kernel_faults import Told
+    from syntony.audit.parse.kernel_faults import Reported
     from syntony.audit.result import Reading, Result
 
 
@@ -47,12 +47,13 @@ class KernelFaults(HostCheck):
         if not found:
             yield self.verdict(True, host, "none", "none", "kernel log")
 
-    def _one(self, host: Facts, told: Told) -> Result:
-        fault = told.fault
-        often = f", {told.times} times" if told.times > 1 else ""
-        over = ", over since" if told.over else ""
+    def _one(self, host: Facts, reported: Reported) -> Result:
+        fault = reported.fault
+        often = f", {reported.times} times" if reported.times > 1 else ""
+        over = ", over since" if reported.over else ""
         return self.verdict(
-            False, host, f"{fault.name}: {told.item}{often}{over}", "none", told.text,
-            at=told.item, bad=Status.FAIL if fault.severe and not told.over else Status.WARN,
+            False, host, f"{fault.name}: {reported.item}{often}{over}", "none",
+            reported.text, at=reported.item,
+            bad=Status.FAIL if fault.severe and not reported.over else Status.WARN,
             meaning=fault.meaning, remedy=fault.remedy, suspect=fault.suspect,
         )  # fmt: skip

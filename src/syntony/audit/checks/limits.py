@@ -50,16 +50,16 @@ class Limits(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         path = f"/proc/{self.limits.process}/limits"
-        told = {match[1]: match[2] for match in _LIMIT.finditer(host.read(path))}
+        reported = {match[1]: match[2] for match in _LIMIT.finditer(host.read(path))}
         rdma = bool(rdma_devices(host))
-        locked = self._one(host, told, "Max locked memory", self.limits.memlock_bytes)
+        locked = self._one(host, reported, "Max locked memory", self.limits.memlock_bytes)
         yield locked if rdma else self.softened(locked)
-        yield self.softened(self._one(host, told, "Max open files", self.limits.open_files))
+        yield self.softened(self._one(host, reported, "Max open files", self.limits.open_files))
         yield self._maps(host)
 
-    def _one(self, host: Facts, told: dict[str, str], name: str, least: int) -> Result:
+    def _one(self, host: Facts, reported: dict[str, str], name: str, least: int) -> Result:
         path = f"/proc/{self.limits.process}/limits"
-        value = told.get(name)
+        value = reported.get(name)
         at = name.removeprefix("Max ")
         if value is None:
             return self.unknown(host, f"{path} does not tell it", at)

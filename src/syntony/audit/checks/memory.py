@@ -233,17 +233,17 @@ class Paging(HostCheck):
     )
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        told = meminfo(host)
-        if "SwapTotal" in told:
-            used = told["SwapTotal"] - told.get("SwapFree", told["SwapTotal"])
+        reported = meminfo(host)
+        if "SwapTotal" in reported:
+            used = reported["SwapTotal"] - reported.get("SwapFree", reported["SwapTotal"])
             yield self.verdict(
                 used == 0, host, f"{used} kB", "0 kB", "/proc/meminfo: SwapTotal - SwapFree",
                 at="swap", bad=Status.WARN,
             )  # fmt: skip
-            yield self.reading(host, "mem.swap", told["SwapTotal"], evidence="/proc/meminfo")
-        if "HugePages_Total" in told:
+            yield self.reading(host, "mem.swap", reported["SwapTotal"], evidence="/proc/meminfo")
+        if "HugePages_Total" in reported:
             yield self.reading(
-                host, "mem.huge-pages", told["HugePages_Total"], evidence="/proc/meminfo"
+                host, "mem.huge-pages", reported["HugePages_Total"], evidence="/proc/meminfo"
             )
         try:
             match = re.search(r"\[(\w+)\]", host.read(_HUGE))

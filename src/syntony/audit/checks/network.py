@@ -74,7 +74,7 @@ class CrossRails(Check):
     suspect = Suspect.CONFIG
     limits: Input
 
-    def wanted(self, passed: int, told: int) -> bool | None:
+    def wanted(self, passed: int, reported: int) -> bool | None:
         """Whether directions across rails should pass; None: undecided.
 
         Args:
@@ -83,9 +83,9 @@ class CrossRails(Check):
         """
         if self.limits.rails != "majority":
             return self.limits.rails == "joined"
-        if 3 * passed >= 2 * told:
+        if 3 * passed >= 2 * reported:
             return True
-        return False if 3 * passed <= told else None
+        return False if 3 * passed <= reported else None
 
 
 class HopRails(Check):

@@ -98,7 +98,7 @@ class StuckProcesses(HostCheck):
     @staticmethod
     def _look(host: Facts) -> tuple[dict[int, str], int]:
         stuck: dict[int, str] = {}
-        zombies = told = 0
+        zombies = reported = 0
         for name in host.names("/proc"):
             if not name.isdigit():
                 continue
@@ -108,11 +108,11 @@ class StuckProcesses(HostCheck):
                 continue  # it has ended since
             if match is None:
                 continue
-            told += 1
+            reported += 1
             if match[3] == "D":
                 stuck[int(match[1])] = match[2]
             zombies += match[3] == "Z"
-        if not told:
+        if not reported:
             raise UnreadableError("no process below /proc")
         return stuck, zombies
 

@@ -112,7 +112,7 @@ def _rev_ff(host: Facts) -> frozenset[str]:
 
 
 class _Link(NamedTuple):
-    """One end's view of a link; None for what is not told."""
+    """One end's view of a link; None for what is not reported."""
 
     speed: float | None
     width: int | None
@@ -294,20 +294,20 @@ class Aer(HostCheck):
                 seen.update(path_to_root(host, device.address))
             except FactError:
                 seen.add(device.address)
-        told = 0
+        reported = 0
         for address in sorted(seen):
             counts = {name: self._total(host, address, name) for name in _AER}
             if all(count is None for count in counts.values()):
                 continue
-            told += 1
+            reported += 1
             bad = {name: count for name, count in counts.items() if count is None
                    or count > (self.limits.correctable if name == _AER[2] else 0)}  # fmt: skip
             if bad:
                 yield self._bad(host, address, bad)
-        if not told:
+        if not reported:
             yield self.skip(host, "the kernel counts no PCIe errors here (AER)")
         else:
-            yield self.verdict(True, host, f"{told} devices counted", "", ", ".join(_AER))
+            yield self.verdict(True, host, f"{reported} devices counted", "", ", ".join(_AER))
 
     def _bad(self, host: Facts, address: str, bad: dict[str, int | None]) -> Result:
         unreadable = [name for name, count in bad.items() if count is None]

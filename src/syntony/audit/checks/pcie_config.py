@@ -112,16 +112,16 @@ class AccessControl(HostCheck):
             yield self.skip(host, "a virtual machine: its host decides")
             return
         bridges = [device for device in lspci(host) if _BRIDGE.search(device.name)]
-        told = [bridge for bridge in bridges if bridge.acs is not None]
-        if not told and any(bridge.denied for bridge in bridges):
+        reported = [bridge for bridge in bridges if bridge.acs is not None]
+        if not reported and any(bridge.denied for bridge in bridges):
             raise UnreadableError("`lspci -vvv` does not show ACS: run the audit as root")
-        bad = [bridge for bridge in told if set(_REDIRECTS) & (bridge.acs or frozenset())]
+        bad = [bridge for bridge in reported if set(_REDIRECTS) & (bridge.acs or frozenset())]
         for bridge in bad:
             on = " ".join(f"{flag}+" for flag in _REDIRECTS if flag in (bridge.acs or ()))
             yield self.verdict(False, host, on, "SrcValid- ReqRedir- CmpltRedir- UpstreamFwd-",
                                "lspci -vvv: ACSCtl", at=bridge.address)  # fmt: skip
         if not bad:
-            yield self.verdict(True, host, f"off on {len(told)} bridges", "off",
+            yield self.verdict(True, host, f"off on {len(reported)} bridges", "off",
                                "lspci -vvv: ACSCtl")  # fmt: skip
 
 

@@ -68,11 +68,11 @@ def allowed(host: Facts, address: str) -> _Rate | None:
     hops = (links[at : at + 2] for at in range(0, len(links), 2))
     rates = [
         (
-            min(end.max_speed for end in told if end.max_speed),
-            min(end.max_width or 0 for end in told),
+            min(end.max_speed for end in reported if end.max_speed),
+            min(end.max_width or 0 for end in reported),
         )
         for hop in hops
-        if (told := [end for end in hop if end.max_speed and end.max_width])
+        if (reported := [end for end in hop if end.max_speed and end.max_width])
     ]
     return min(rates, key=_bandwidth)
 

@@ -47,8 +47,8 @@ class Services(HostCheck):
 
     def asks(self) -> tuple[str, ...]:
         named = [name for each in self.limits.required for name in each.split("|")]
-        asked = (f"$ systemctl is-active {name}" for name in dict.fromkeys([*_KNOWN, *named]))
-        return (*asked, self.reads[1])
+        requested = (f"$ systemctl is-active {name}" for name in dict.fromkeys([*_KNOWN, *named]))
+        return (*requested, self.reads[1])
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
         try:

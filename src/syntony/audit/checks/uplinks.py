@@ -285,7 +285,7 @@ class _Rated(NamedTuple):
 
 
 def _gbps(fabric: Cabling, device: str, port: str) -> float:
-    """A link's rate; 1 where it is not told, so that links are counted."""
+    """A link's rate; 1 where it is not reported, so that links are counted."""
     match = re.fullmatch(r"(\d+)x([A-Z]+\d*)", fabric.rates.get((device, port), ""))
     if match is None or match[2] not in _LANE_GBPS:
         return 1.0

@@ -109,12 +109,12 @@ class UpperSwitches(FabricCheck):
         """An upper switch that all of a plane lack: by the ports it left dark, by its number."""
         ports, names = port_gap(plane), _number_gap(plane.uppers)
         both = 0 < ports.perhaps == len(names.missing)
-        if both or (ports.absent and not (names.told and not names.missing)):
+        if both or (ports.absent and not (names.reported and not names.missing)):
             yield self._absent(
                 names.missing if len(names.missing) == ports.perhaps else (),
                 f"port {ports.dark} dark on {ports.why}", "linked to an upper switch", plane,
             )  # fmt: skip
-        elif names.missing and names.told and not ports.told:
+        elif names.missing and names.reported and not ports.reported:
             yield self.unknown(
                 f"between {plane.uppers[0]} and {plane.uppers[-1]}: it is absent, or there never "
                 "was one",
@@ -164,7 +164,7 @@ def _width(plane: Plane) -> tuple[int, int]:
 class _NumberGap(NamedTuple):
     missing: tuple[str, ...]
     """Names between the first and the last number that nobody has."""
-    told: bool
+    reported: bool
     """Most numbers follow one another, so that a gap says something."""
 
 
@@ -174,9 +174,9 @@ def _number_gap(names: Sequence[str]) -> _NumberGap:
         return _NumberGap((), False)
     numbers = sorted(found.numbers)
     steps = [b - a for a, b in itertools.pairwise(numbers)]
-    told = own_vote(steps) == 1 or steps == [2]
+    reported = own_vote(steps) == 1 or steps == [2]
     gone = sorted(set(range(numbers[0], numbers[-1])) - set(numbers))
-    return _NumberGap(tuple(map(found.name, gone)), told)
+    return _NumberGap(tuple(map(found.name, gone)), reported)
 
 
 def _unlike(names: Sequence[str], whole: Sequence[str]) -> tuple[str, ...]:

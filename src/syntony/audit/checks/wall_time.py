@@ -55,12 +55,12 @@ class Time(HostCheck):
     limits: Input
 
     def test(self, host: Facts) -> Iterator[Result | Reading]:
-        told = [*self._fleet(host), *self._wall(host)]
-        if not told:
+        reported = [*self._fleet(host), *self._wall(host)]
+        if not reported:
             yield self.unknown(
                 host, "neither a Syntony agent nor chrony, ntpd or timesyncd tells of the clock"
             )
-        yield from told
+        yield from reported
 
     def _fleet(self, host: Facts) -> Iterator[Result]:
         at = "fleet time"
@@ -108,14 +108,14 @@ class Time(HostCheck):
 
     def _kernel(self, host: Facts, reasons: list[str]) -> Iterator[Result]:
         try:
-            told = fields(host.run(*_SYSTEMD), "=").get("NTPSynchronized", "")
+            reported = fields(host.run(*_SYSTEMD), "=").get("NTPSynchronized", "")
         except FactError as error:
             reasons.append(str(error))
-            told = ""
-        if told == "no":
+            reported = ""
+        if reported == "no":
             yield self.verdict(False, host, "not synchronised", "synchronised",
                                "timedatectl: NTPSynchronized", at="wall time")  # fmt: skip
-        elif told == "yes":
+        elif reported == "yes":
             yield self.verdict(True, host, "synchronised, by how much nobody tells", "synchronised",
                                "timedatectl: NTPSynchronized", at="wall time")  # fmt: skip
         elif any("not recorded" not in reason and "not installed" not in reason

@@ -125,7 +125,7 @@ def in_network(job: Job, start: Start, subject: str) -> Iterator[Result]:
         return
     before, after = off.output.peak, on.output.peak
     said = f"{after:.4g} GB/s with, {before:.4g} without"
-    if on.log is None or not on.log.told:
+    if on.log is None or not on.log.reported:
         yield check.result(Status.UNKNOWN, subject, said, evidence="NCCL wrote no log")
     elif not on.log.in_network:
         why = on.log.warnings[0] if on.log.warnings else "NCCL's log tells of no CollNet channel"

@@ -39,7 +39,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     """Why there is no output."""
     broke: bool = False
-    """It was started and failed or hung, as a job would; else it could not be told."""
+    """It was started and failed or hung, as a job would; else it could not be reported."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ def _path(terms: Terms, runs: Sequence[Run]) -> Iterator[Result]:
     if not logs:
         yield check.result(Status.SKIP, terms.subject, evidence="not run with NCCL")
         return
-    if not any(log.told for _, log in logs):
+    if not any(log.reported for _, log in logs):
         yield check.result(Status.UNKNOWN, terms.subject, evidence="NCCL wrote no log")
         return
     found = [
@@ -153,7 +153,7 @@ def _path(terms: Terms, runs: Sequence[Run]) -> Iterator[Result]:
         *_settings(check, terms, logs),
     ]  # fmt: skip
     if not found:
-        log = next(log for _, log in logs if log.told)
+        log = next(log for _, log in logs if log.reported)
         said = ", ".join(f"{count} × {via}" for via, count in sorted(log.channels.items()))
         found = [check.result(Status.PASS, terms.subject, ", ".join(log.networks), evidence=said)]
     yield from found
@@ -170,7 +170,7 @@ def _networks(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
             meaning="a tenth of the bandwidth or less, and the CPU is busy with it",
             remedy="see why NET/IB found no device: NCCL_IB_DISABLE, NCCL_IB_HCA, drivers, GIDs",
         )  # fmt: skip
-    many = [(run, log) for run, log in logs if len(run.hosts) > 1 and log.told]
+    many = [(run, log) for run, log in logs if len(run.hosts) > 1 and log.reported]
     if many and not any(log.between_hosts for _, log in many):
         yield check.result(
             Status.UNKNOWN, terms.subject, evidence="the log tells no channel between hosts"
@@ -251,7 +251,7 @@ def _diagnosis(
     check = Diagnosis()
     if not seen:
         return check.result(Status.UNKNOWN, terms.subject, evidence="no case gave a figure")
-    logs = [run.log for run in runs if run.log is not None and run.log.told]
+    logs = [run.log for run in runs if run.log is not None and run.log.reported]
     between = sum(log.between_hosts for log in logs)
     verdict = diagnose(
         frozenset(seen),

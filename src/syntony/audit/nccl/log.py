@@ -37,7 +37,7 @@ class Log(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
     @property
-    def told(self) -> bool:
+    def reported(self) -> bool:
         """Whether there was any log at all."""
         return bool(self.networks or self.channels or self.versions)
 

@@ -43,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
     wrong: int | None
     """Elements that are wrong; None if it was not checked."""
     p50_us: float = 0.0
-    """Of the iterations (``-I``), out of place; 0 if not told."""
+    """Of the iterations (``-I``), out of place; 0 if not reported."""
     p99_us: float = 0.0
 
 
@@ -77,7 +77,7 @@ class Output(msgspec.Struct, frozen=True):
 
     @property
     def tail(self) -> float:
-        """The largest p99 over p50 of any size; 0 if iterations were not told."""
+        """The largest p99 over p50 of any size; 0 if iterations were not reported."""
         return max((row.p99_us / row.p50_us for row in self.rows if row.p50_us), default=0.0)
 
 
@@ -171,7 +171,7 @@ def _row(data: Any) -> Row:
         raise InputError("not-nccl-tests", "a result is no object")
     out, into = _part(data.get("out_of_place")), _part(data.get("in_place"))
     wrong = [_number(part["nwrong"]) for part in (out, into) if part.get("nwrong") is not None]
-    told = _part(data.get("out_of_place_per_iter"))
+    reported = _part(data.get("out_of_place_per_iter"))
     size = _number(data.get("size"))
     if math.isnan(size) or not (out or into):
         raise InputError("not-nccl-tests", "a result without size or bandwidth")
@@ -180,8 +180,8 @@ def _row(data: Any) -> Row:
         out_of_place=_number(out.get("bus_bw"), 0.0),
         in_place=_number(into.get("bus_bw"), 0.0),
         wrong=int(sum(wrong)) if wrong and not any(map(math.isnan, wrong)) else None,
-        p50_us=_number(told.get("p50_us"), 0.0),
-        p99_us=_number(told.get("p99_us"), 0.0),
+        p50_us=_number(reported.get("p50_us"), 0.0),
+        p99_us=_number(reported.get("p99_us"), 0.0),
     )
 
 

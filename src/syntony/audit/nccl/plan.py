@@ -76,7 +76,7 @@ def environment(case: Case, job: Job) -> dict[str, str]:
     """What the ranks are told beside their command line.
 
     Data is not split over the queue pairs (each message goes by one of them): with a split, the
-    slowest would decide and one queue pair could not be told from eight.
+    slowest would decide and one queue pair could not be reported from eight.
     """
     return {
         **DEBUG,
@@ -101,7 +101,7 @@ def command(
     Raises:
         UsageError: an unknown launcher, or several hosts without one.
     """
-    told = environment(case, job)
+    reported = environment(case, job)
     test = (
         job.binary, *job.sizes, "-g", "1", "-n", str(job.iterations), "-c", "1", *job.more,
         "-J", report,
@@ -109,7 +109,7 @@ def command(
     ranks = len(hosts) * job.gpus
     if job.launcher == "mpirun":
         listed = ",".join(f"{host}:{job.gpus}" for host in hosts)
-        exported = [word for name, value in told.items() for word in ("-x", f"{name}={value}")]
+        exported = [word for name, value in reported.items() for word in ("-x", f"{name}={value}")]
         return (
             "mpirun", "--host", listed, "-np", str(ranks), "--map-by", "slot", "--bind-to", "none",
             *exported, *test,

@@ -124,8 +124,8 @@ def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
             D2H: [rates[gpu].get(cpu) for cpu in cpus],
             P2P: [rates[gpu].get(other) for other in gpus if other != gpu],
         }
-        for direction, told in ways.items():
-            known = [rate for rate in told if rate is not None]
+        for direction, reported in ways.items():
+            known = [rate for rate in reported if rate is not None]
             if known:
                 best = min(known) if direction == P2P else max(known)
                 found.append(Transfer(direction, number, best))
@@ -134,11 +134,11 @@ def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
 
 def _rocm_rates(text: str) -> dict[int, dict[int, float]]:
     """From → to → GB/s, of the unidirectional matrix."""
-    _, told, rest = text.partition("Unidirectional copy peak bandwidth")
+    _, reported, rest = text.partition("Unidirectional copy peak bandwidth")
     lines = re.split(r"B\w*directional copy", rest)[0].splitlines()
     head = next((line.split()[1:] for line in lines if line.split()[:1] == ["D/D"]), [])
     found: dict[int, dict[int, float]] = {}
-    if not told or not all(re.fullmatch(r"\d{1,3}", cell) for cell in head):
+    if not reported or not all(re.fullmatch(r"\d{1,3}", cell) for cell in head):
         return found
     for line in lines:
         match = _ROW.fullmatch(line)

@@ -38,12 +38,12 @@ _VARIABLE = re.compile(r"\b(\w{1,30})=(\"[^\"]*\"|[^,\s]+)")
 
 def parse_ntpq(text: str) -> Wall:
     """`ntpq -c rv`: the system variables, milliseconds (RFC 9327). Raises `UnreadableError`."""
-    told = {match[1]: match[2] for match in _VARIABLE.finditer(text)}
-    numbers = [told.get(name, "") for name in ("offset", "rootdelay", "rootdisp")]
+    reported = {match[1]: match[2] for match in _VARIABLE.finditer(text)}
+    numbers = [reported.get(name, "") for name in ("offset", "rootdelay", "rootdisp")]
     if not all(_DECIMAL.fullmatch(number) for number in numbers):
         raise UnreadableError("`ntpq -c rv` printed no system variables")
     offset, delay, dispersion = (float(number) * MS for number in numbers)
-    synchronised = told.get("leap") in {"00", "01", "10"} and "sync_unspec" not in text
+    synchronised = reported.get("leap") in {"00", "01", "10"} and "sync_unspec" not in text
     return Wall(synchronised, offset, abs(delay) / 2 + abs(dispersion))
 
 
@@ -53,14 +53,14 @@ _UNITS = {"us": US, "µs": US, "ms": MS, "s": S, "min": 60 * S, "h": 3600 * S, "
 
 def parse_timesyncd(text: str) -> Wall:
     """`timedatectl timesync-status`. Raises `UnreadableError`."""
-    told = fields(text)
-    if "Server" not in told:
+    reported = fields(text)
+    if "Server" not in reported:
         raise UnreadableError("`timedatectl timesync-status` told of no server")
-    if "Offset" not in told or told.get("Packet count", "") == "0":
+    if "Offset" not in reported or reported.get("Packet count", "") == "0":
         return Wall(synchronised=False, offset_ns=0.0, bound_ns=0.0)
-    offset, delay, root = (_span_ns(told.get(name, "").partition("(")[0])
+    offset, delay, root = (_span_ns(reported.get(name, "").partition("(")[0])
                            for name in ("Offset", "Delay", "Root distance"))  # fmt: skip
-    good = told.get("Leap", "normal") != "not synchronized"
+    good = reported.get("Leap", "normal") != "not synchronized"
     return Wall(good, offset, delay / 2 + root)
 
 

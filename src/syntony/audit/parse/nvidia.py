@@ -87,7 +87,7 @@ def _gpu(element: ET.Element) -> Gpu:
 
 
 def parse_nvlink_status(text: str) -> tuple[NvLinks, ...]:
-    """`nvidia-smi nvlink -s`. Raises `UnreadableError` where no GPU is told of."""
+    """`nvidia-smi nvlink -s`. Raises `UnreadableError` where no GPU is reported."""
     found: list[tuple[int, str, dict[int, float], list[int]]] = []
     for line in text.splitlines():
         if match := _GPU_LINE.match(line.strip()):

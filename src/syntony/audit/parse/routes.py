@@ -43,23 +43,23 @@ def parse_routes(text: str, device: str) -> Table:
         UnreadableError: it is neither, or is cut off.
     """
     try:
-        told = json.loads(text)
+        reported = json.loads(text)
     except ValueError as error:
         raise UnreadableError(f"{device}: no JSON of `ip -j route` or FRR: {error}") from error
     try:
-        if isinstance(told, list):
-            return _iproute(told, device)
-        if isinstance(told, dict):
-            return Table(device, frozenset(), tuple(_frr(told)))
+        if isinstance(reported, list):
+            return _iproute(reported, device)
+        if isinstance(reported, dict):
+            return Table(device, frozenset(), tuple(_frr(reported)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"{device}: an entry makes no sense: {error}") from error
     raise UnreadableError(f"{device}: neither `ip -j route` nor FRR's `show ip route json`")
 
 
-def _iproute(told: list[Any], device: str) -> Table:
+def _iproute(reported: list[Any], device: str) -> Table:
     """``ip -j route show table all`` (iproute2, ip/iproute.c)."""
     own, routes = set(), []
-    for each in told:
+    for each in reported:
         kind = str(each.get("type", "unicast"))
         if kind == "local":
             host = _network(str(each["dst"]), v6=False)
@@ -92,9 +92,9 @@ def _network(text: str, *, v6: bool) -> Network:
     return ipaddress.ip_network(text, strict=False)
 
 
-def _frr(told: Mapping[str, Any]) -> Iterator[Route]:
+def _frr(reported: Mapping[str, Any]) -> Iterator[Route]:
     """``show ip route json`` (FRR, zebra/zebra_vty.c): what is selected, next hops in the FIB."""
-    for prefix, entries in told.items():
+    for prefix, entries in reported.items():
         for each in entries:
             if not each.get("selected") and not each.get("destSelected"):
                 continue

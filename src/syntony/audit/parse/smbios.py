@@ -27,21 +27,21 @@ def parse_memory(text: str) -> tuple[Module, ...]:
     """Every socket, empty ones too.
 
     Raises:
-        UnreadableError: no memory device is told of (no privilege, another language, cut off).
+        UnreadableError: no memory device is reported (no privilege, another language, cut off).
     """
     blocks = re.split(r"^Handle 0x", text, flags=re.MULTILINE)
     devices = [block for block in blocks if re.search(r"^Memory Device\s*$", block, re.MULTILINE)]
     modules = []
     for block in devices:
-        told = fields(block)
-        if "Size" not in told:
+        reported = fields(block)
+        if "Size" not in reported:
             raise UnreadableError("`dmidecode -t 17` is cut off: a module without a size")
         modules.append(
             Module(
-                told.get("Locator", "?"),
-                _megabytes(told["Size"]),
-                told.get("Configured Memory Speed", told.get("Configured Clock Speed", "")),
-                told.get("Part Number", ""),
+                reported.get("Locator", "?"),
+                _megabytes(reported["Size"]),
+                reported.get("Configured Memory Speed", reported.get("Configured Clock Speed", "")),
+                reported.get("Part Number", ""),
             )
         )
     if not modules:

@@ -53,9 +53,9 @@ def measure(elements: int, iterations: int, device: torch.device) -> tuple[list[
 
 def slowest(times: list[float], device: torch.device) -> list[float]:
     """Each iteration as long as on its slowest rank."""
-    told = torch.tensor(times, dtype=torch.float64, device=device)
-    dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    return [float(each) for each in told]
+    reported = torch.tensor(times, dtype=torch.float64, device=device)
+    dist.all_reduce(reported, op=dist.ReduceOp.MAX)
+    return [float(each) for each in reported]
 
 
 def result(size: int, times: list[float], wrong: int) -> dict[str, object]:
@@ -66,11 +66,11 @@ def result(size: int, times: list[float], wrong: int) -> dict[str, object]:
     bus = algorithm * 2 * (ranks - 1) / ranks
     ordered = sorted(times)
     p99 = ordered[min(len(ordered) - 1, (len(ordered) * 99 + 99) // 100 - 1)]
-    told = {"time": mean * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong}
+    reported = {"time": mean * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong}
     iterations = {"p50_us": ordered[len(ordered) // 2] * 1e6, "p99_us": p99 * 1e6}
     return {
         "size": size, "count": size // 4, "type": "float", "redop": "sum", "root": "-1",
-        "out_of_place": told, "in_place": told, "out_of_place_per_iter": iterations,
+        "out_of_place": reported, "in_place": reported, "out_of_place_per_iter": iterations,
     }  # fmt: skip
 
 
@@ -111,10 +111,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     for name in ("rank", "ranks", "min_bytes", "max_bytes", "iterations"):
         parser.add_argument(name, type=int)
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     several = int(os.environ.get("SYNTONY_LOCAL_RANKS", "1"))
     local = spread(several)
-    asked.rank += local if several > 1 else 0
+    requested.rank += local if several > 1 else 0
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
@@ -122,35 +122,35 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        rank=asked.rank,
-        world_size=asked.ranks,
+        rank=requested.rank,
+        world_size=requested.ranks,
         timeout=dt.timedelta(seconds=float(os.environ.get("SYNTONY_COLLECTIVE_TIMEOUT_S", "60"))),
     )
     name = torch.cuda.get_device_name(device) if cuda else f"CPU {platform.machine()} (gloo)"
-    told: list[object] = [None] * asked.ranks
-    dist.all_gather_object(told, (os.environ.get("SYNTONY_HOST", socket.gethostname()), name))
+    reported: list[object] = [None] * requested.ranks
+    dist.all_gather_object(reported, (os.environ.get("SYNTONY_HOST", socket.gethostname()), name))
     results = []
-    size = asked.min_bytes
-    while size <= asked.max_bytes:
-        times, wrong = measure(size // 4, asked.iterations, device)
+    size = requested.min_bytes
+    while size <= requested.max_bytes:
+        times, wrong = measure(size // 4, requested.iterations, device)
         counted = torch.tensor([wrong], dtype=torch.int64, device=device)
         dist.all_reduce(counted)
         results.append(result(size, slowest(times, device), int(counted[0])))
         size *= 2
-    if asked.rank == 0:
-        print(json.dumps(report(results, told)), flush=True)
+    if requested.rank == 0:
+        print(json.dumps(report(results, reported)), flush=True)
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)  # a clean end of gloo waits for peers that may be gone already
 
 
-def report(results: list[dict[str, object]], told: list[object]) -> dict[str, object]:
+def report(results: list[dict[str, object]], reported: list[object]) -> dict[str, object]:
     """The document of nccl-tests' ``-J``, as far as it is read."""
     places = [result["in_place"] for result in results]
     speeds = [place["bus_bw"] for place in places if isinstance(place, dict)]
     devices = [
         {"rank": rank, "hostname": each[0], "device_info": each[1]}
-        for rank, each in enumerate(told)
+        for rank, each in enumerate(reported)
         if isinstance(each, tuple)
     ]
     return {

@@ -38,7 +38,7 @@ class Rank(NamedTuple):
 class Ranks(Protocol):
     """Starts ranks where they belong: here, in a lab's hosts, over SSH."""
 
-    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
         """The command line that runs `words` as Python on `host`."""
         ...
 
@@ -55,12 +55,12 @@ def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Ru
         hostfile.write_text(hostfile_text(order, job.gpus), encoding="ascii")
         words = command(case, job, order, str(report), str(hostfile))
         done = finish([Rank(words, environment(case, job))], timeout_s)[0]
-        told = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
+        reported = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
     log = parse_log(done.said)
     if done.trouble:
         return Run(case=case, hosts=order, log=log, trouble=done.trouble, broke=done.started)
     try:
-        output = parse_output(told, done.said)
+        output = parse_output(reported, done.said)
     except InputError as error:
         return Run(case=case, hosts=order, log=log, trouble=str(error))
     return Run(case=case, hosts=order, output=output, log=log)
@@ -81,7 +81,7 @@ def run_torch(
         per_host: ranks of each host: one for each GPU.
     """
     order = tuple(hosts)
-    told = {
+    reported = {
         "MASTER_ADDR": where.address(order[0]),
         "MASTER_PORT": str(PORT),
         "OMP_NUM_THREADS": "1",
@@ -92,7 +92,7 @@ def run_torch(
         where.rank(
             host,
             [str(number * per_host), str(len(order) * per_host), *map(str, sizes)],
-            {**told, "SYNTONY_HOST": host},
+            {**reported, "SYNTONY_HOST": host},
         )
         for number, host in enumerate(order)
     ]
@@ -117,9 +117,9 @@ def count_gpus(hosts: Sequence[str], where: Ranks, timeout_s: float = 60.0) -> d
     ended = finish([where.rank(host, ["count"], {}) for host in hosts], timeout_s)
     found = {}
     for host, done in zip(hosts, ended, strict=True):
-        told = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
+        reported = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")
         try:
-            found[host] = int(json.loads(told)["gpus"])
+            found[host] = int(json.loads(reported)["gpus"])
         except (ValueError, KeyError, TypeError):
             why = done.trouble or f"it said {done.said.strip()[:80]!r}"
             raise RemoteError(f"{host}: its GPUs could not be counted: {why}") from None

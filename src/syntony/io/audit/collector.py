@@ -1,7 +1,7 @@
 """Runs on an audited host, where nothing of Syntony is installed: `ssh HOST python3 -`.
 
 Reads what checks name and writes it as one tar.gz on standard output: a recorded tree. Standard
-library only, and nothing newer than Python 3.6. It changes nothing. Whoever sends it puts
+library only, and nothing newer than Python 3.6. It changes nothing. Anyone who sends it puts
 in front of it `PARAMETERS` (``{"files": [...], "commands": [[...]], "timeout_s": ...,
 "later_s": ...}`` as JSON) and `HOST`, the name the host is audited under.
 """

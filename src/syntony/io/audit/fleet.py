@@ -38,25 +38,25 @@ def ask_hosts(
     """
     answers: queue.SimpleQueue[tuple[str, HostReport]] = queue.SimpleQueue()
     waiting = list(reversed(hosts))
-    asked: dict[str, int] = {}
-    while waiting or asked:
-        while waiting and len(asked) < at_once:
+    requested: dict[str, int] = {}
+    while waiting or requested:
+        while waiting and len(requested) < at_once:
             host = waiting.pop()
-            asked[host] = time.monotonic_ns() + deadline_ns
+            requested[host] = time.monotonic_ns() + deadline_ns
             threading.Thread(
                 target=lambda name=host: answers.put((name, _one(name, ask, now_ns))),
                 name=f"audit {host}",
                 daemon=True,
             ).start()
-        left_ns = max(0, min(asked.values()) - time.monotonic_ns())
+        left_ns = max(0, min(requested.values()) - time.monotonic_ns())
         try:
             host, report = answers.get(timeout=left_ns / S)
         except queue.Empty:
-            for late in [name for name, end in asked.items() if end <= time.monotonic_ns()]:
-                del asked[late]
+            for late in [name for name, end in requested.items() if end <= time.monotonic_ns()]:
+                del requested[late]
                 yield unreachable(late, f"no answer in {deadline_ns / S:g} s", now_ns())
             continue
-        if asked.pop(host, None) is not None:
+        if requested.pop(host, None) is not None:
             yield report
 
 

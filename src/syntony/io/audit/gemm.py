@@ -23,14 +23,14 @@ def gemm(pythons: Sequence[str]) -> dict[str, Any]:
     """
     reasons = []
     for python in pythons:
-        told = _worker(python, "gpu")
-        if told.get("devices"):
-            return told
-        reasons.append(f"{python}: {told.get('why', 'measured nothing')}")
+        reported = _worker(python, "gpu")
+        if reported.get("devices"):
+            return reported
+        reasons.append(f"{python}: {reported.get('why', 'measured nothing')}")
     rows = []
     for node, cpus in nodes().items():
-        told = _worker(sys.executable, "cpu", ",".join(map(str, cpus)))
-        rows.append({"device": f"node{node}"} | told)
+        reported = _worker(sys.executable, "cpu", ",".join(map(str, cpus)))
+        rows.append({"device": f"node{node}"} | reported)
     return {"devices": rows, "why": "; ".join(reasons)}
 
 
@@ -48,7 +48,7 @@ def _worker(*command: str) -> dict[str, Any]:
     if done.returncode != 0:
         return {"why": (done.stderr.strip().splitlines() or ["it failed"])[-1][:160]}
     try:
-        told = json.loads(done.stdout.strip().rpartition("\n")[2])
+        reported = json.loads(done.stdout.strip().rpartition("\n")[2])
     except ValueError:
         return {"why": "it printed no JSON"}
-    return told if isinstance(told, dict) else {}
+    return reported if isinstance(reported, dict) else {}

@@ -174,11 +174,11 @@ def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -
 def _recorded_name(root: Path) -> str:
     for file in ("etc/hostname", "proc/sys/kernel/hostname"):
         try:
-            told = (root / file).read_text(encoding="utf-8", errors="replace").strip()
+            reported = (root / file).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             continue
-        if is_name(told):
-            return told.split(".")[0]
+        if is_name(reported):
+            return reported.split(".")[0]
     return root.resolve().name
 
 

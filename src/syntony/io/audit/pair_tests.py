@@ -44,7 +44,7 @@ class PairTests:
         ways = [self._tcp(src, dst, streams) for src, dst in (pair, pair[::-1])]
         return slower(ways)
 
-    def rdma(self, pair: Pair, asked: Asked) -> dict[str, Speed]:
+    def rdma(self, pair: Pair, requested: Requested) -> dict[str, Speed]:
         """On all NICs side by side: `ib_write_bw` with each number of queue pairs, then from the
         GPU's memory.
 
@@ -52,17 +52,17 @@ class PairTests:
             ``be.conn.bw mlx5_0`` and so on, to what was measured.
         """
         found: dict[str, Speed] = {}
-        runs = {qps: [self._rdma(pair, asked, qps=qps)] for qps in QPS}
-        runs[BANDWIDTH_QPS].append(self._rdma(pair[::-1], asked, qps=BANDWIDTH_QPS))
-        for device in asked.devices:
+        runs = {qps: [self._rdma(pair, requested, qps=qps)] for qps in QPS}
+        runs[BANDWIDTH_QPS].append(self._rdma(pair[::-1], requested, qps=BANDWIDTH_QPS))
+        for device in requested.devices:
             every = [way[device] for ways in runs.values() for way in ways]
             found[f"{QUEUE_PAIRS} {device}"] = _all_ran(every)
             both = slower([way[device] for way in runs[BANDWIDTH_QPS]])
             found[f"{BANDWIDTH} {device}"] = both
-        if asked.gpu:
-            ways = [self._rdma(each, asked, qps=BANDWIDTH_QPS, gpu=True)
+        if requested.gpu:
+            ways = [self._rdma(each, requested, qps=BANDWIDTH_QPS, gpu=True)
                     for each in (pair, pair[::-1])]  # fmt: skip
-            for device in asked.devices:
+            for device in requested.devices:
                 least = found[f"{BANDWIDTH} {device}"].gbps
                 speed = slower([way[device] for way in ways])
                 found[f"{GPU_DIRECT} {device}"] = Speed(
@@ -73,35 +73,40 @@ class PairTests:
 
     def _tcp(self, src: str, dst: str, streams: int) -> Speed:
         served, sent = self._ends(src, dst, {"streams": streams, "secret": secrets.token_hex(16)})
-        for host, told in _worst_first((src, sent), (dst, served)):
-            if told.get("why"):
-                return Speed(why=f"{host}: {told['why']}", broke=not told.get("lost"))
-        lines = [_number(told.get("line_gbps")) for told in (served, sent)]
+        for host, reported in _worst_first((src, sent), (dst, served)):
+            if reported.get("why"):
+                return Speed(why=f"{host}: {reported['why']}", broke=not reported.get("lost"))
+        lines = [_number(reported.get("line_gbps")) for reported in (served, sent)]
         known = [line for line in lines if line is not None]
         gbps = _number(served.get("gbps"))
         why = "" if gbps is not None else f"{dst} told no figure"
         return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None, why=why)
 
     def _rdma(
-        self, pair: Pair, asked: Asked, *, qps: int, gpu: bool = False
+        self, pair: Pair, requested: Requested, *, qps: int, gpu: bool = False
     ) -> dict[str, Speed]:  # fmt: skip
         src, dst = pair
-        told = {"devices": list(asked.devices), "qps": qps, "gid": asked.gid, "gpu": gpu}
-        served, sent = self._ends(src, dst, told)
+        reported = {
+            "devices": list(requested.devices),
+            "qps": qps,
+            "gid": requested.gid,
+            "gpu": gpu,
+        }
+        served, sent = self._ends(src, dst, reported)
         for host, end in _worst_first((src, sent), (dst, served)):
             if end.get("why"):
-                return dict.fromkeys(asked.devices, Speed(why=f"{host}: {end['why']}"))
+                return dict.fromkeys(requested.devices, Speed(why=f"{host}: {end['why']}"))
         return {
             device: _written(device, qps, (dst, _of(served, device)), (src, _of(sent, device)))
-            for device in asked.devices
+            for device in requested.devices
         }
 
     def _ends(
-        self, src: str, dst: str, told: Mapping[str, Any]
+        self, src: str, dst: str, reported: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """What the receiver and the sender said."""
         order = json.dumps({
-            **told, "address": self._where.address(dst), "port": PORT, "seconds": self._seconds,
+            **reported, "address": self._where.address(dst), "port": PORT, "seconds": self._seconds,
         })  # fmt: skip
         ranks = [self._where.rank(dst, ["serve", order], {}),
                  self._where.rank(src, ["send", order], {})]  # fmt: skip
@@ -115,7 +120,7 @@ class PairTests:
         return said[0], said[1]
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """Which NICs, and how."""
 
     devices: tuple[str, ...]
@@ -146,23 +151,26 @@ def _worst_first(sent: _End, served: _End) -> tuple[_End, _End]:
 def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:
     """What the two ends of one `ib_write_bw` come to."""
     what = f"{device}, {qps} queue pair{'s' if qps > 1 else ''}"
-    for host, told in (sent, served):
-        if told.get("why"):
-            return Speed(why=f"{host}: {told['why']}")
-        if told.get("status") != 0:
-            line = telling_line(str(told.get("said", ""))) or f"exit status {told.get('status')}"
+    for host, reported in (sent, served):
+        if reported.get("why"):
+            return Speed(why=f"{host}: {reported['why']}")
+        if reported.get("status") != 0:
+            line = (
+                telling_line(str(reported.get("said", "")))
+                or f"exit status {reported.get('status')}"
+            )
             return Speed(why=f"{host}: {what}: {line}", broke=True)
     try:
         gbps = parse_write_bw(str(sent[1].get("said", "")))
     except UnreadableError as error:
         return Speed(why=f"{sent[0]}: {what}: {error}")
-    lines = [_number(told.get("line_gbps")) for _, told in (served, sent)]
+    lines = [_number(reported.get("line_gbps")) for _, reported in (served, sent)]
     known = [line for line in lines if line is not None]
     return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None)
 
 
-def _of(told: Mapping[str, Any], device: str) -> Mapping[str, Any]:
-    devices = told.get("devices")
+def _of(reported: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+    devices = reported.get("devices")
     found = devices.get(device) if isinstance(devices, Mapping) else None
     return found if isinstance(found, Mapping) else {"why": f"nothing was said of {device}"}
 

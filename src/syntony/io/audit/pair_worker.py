@@ -70,18 +70,18 @@ class Counter:
                 self.last = max(self.last, time.monotonic())
 
 
-def tcp_serve(told: dict[str, Any]) -> dict[str, Any]:
-    """Receives from whoever knows the secret, until all streams have ended."""
-    secret = told["secret"].encode()
+def tcp_serve(reported: dict[str, Any]) -> dict[str, Any]:
+    """Receives from anyone who knows the secret, until all streams have ended."""
+    secret = reported["secret"].encode()
     counter = Counter()
     threads: list[threading.Thread] = []
     line: float | None = None
-    end = time.monotonic() + CONNECT_S + 2 * told["seconds"]
+    end = time.monotonic() + CONNECT_S + 2 * reported["seconds"]
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        own.bind(("0.0.0.0", told["port"]))  # noqa: S104 - the secret guards it
+        own.bind(("0.0.0.0", reported["port"]))  # noqa: S104 - the secret guards it
         own.listen(64)
-        while len(threads) < told["streams"] and time.monotonic() < end:
+        while len(threads) < reported["streams"] and time.monotonic() < end:
             own.settimeout(max(0.1, end - time.monotonic()))
             try:
                 connection, _ = own.accept()
@@ -98,28 +98,30 @@ def tcp_serve(told: dict[str, Any]) -> dict[str, Any]:
     for thread in threads:
         thread.join(max(0.1, end - time.monotonic()))
     took = counter.last - counter.first
-    if len(threads) < told["streams"]:
-        return {"why": f"{len(threads)} of {told['streams']} streams arrived"}
+    if len(threads) < reported["streams"]:
+        return {"why": f"{len(threads)} of {reported['streams']} streams arrived"}
     if not counter.bytes or took <= 0:
         return {"why": "streams arrived, data did not"}
     return {"gbps": counter.bytes * 8 / took / 1e9, "line_gbps": line}
 
 
-def tcp_send(told: dict[str, Any]) -> dict[str, Any]:
+def tcp_send(reported: dict[str, Any]) -> dict[str, Any]:
     """Sends for some seconds on several streams."""
     deadline = time.monotonic() + CONNECT_S
     streams: list[socket.socket] = []
-    while len(streams) < told["streams"]:
+    while len(streams) < reported["streams"]:
         try:
-            streams.append(socket.create_connection((told["address"], told["port"]), CONNECT_S))
-            streams[-1].sendall(told["secret"].encode())
+            streams.append(
+                socket.create_connection((reported["address"], reported["port"]), CONNECT_S)
+            )
+            streams[-1].sendall(reported["secret"].encode())
         except OSError as error:
             # The other end may not listen yet.
             if time.monotonic() > deadline:
-                return {"why": f"{told['address']} port {told['port']}: {error}"}
+                return {"why": f"{reported['address']} port {reported['port']}: {error}"}
             time.sleep(0.1)
     line = line_gbps(streams[0].getsockname()[0])
-    end = time.monotonic() + told["seconds"]
+    end = time.monotonic() + reported["seconds"]
 
     def work(stream: socket.socket) -> None:
         with stream, contextlib.suppress(OSError):
@@ -131,7 +133,7 @@ def tcp_send(told: dict[str, Any]) -> dict[str, Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(2 * told["seconds"] + CONNECT_S)
+        thread.join(2 * reported["seconds"] + CONNECT_S)
     return {"line_gbps": line}
 
 
@@ -158,7 +160,7 @@ def port_gbps(device: str) -> float | None:
     return float(match.group(1)) if match else None
 
 
-def rdma(role: str, told: dict[str, Any]) -> dict[str, Any]:
+def rdma(role: str, reported: dict[str, Any]) -> dict[str, Any]:
     """`ib_write_bw` on every NIC that is asked for, side by side."""
     program = shutil.which("ib_write_bw")
     if program is None:
@@ -166,9 +168,9 @@ def rdma(role: str, told: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
 
     def one(number: int, device: str) -> None:
-        found[device] = write_bw([str(program)], role, told, number, device)
+        found[device] = write_bw([str(program)], role, reported, number, device)
 
-    threads = [threading.Thread(target=one, args=each) for each in enumerate(told["devices"])]
+    threads = [threading.Thread(target=one, args=each) for each in enumerate(reported["devices"])]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -177,27 +179,27 @@ def rdma(role: str, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_bw(
-    words: list[str], role: str, told: dict[str, Any], number: int, device: str
+    words: list[str], role: str, reported: dict[str, Any], number: int, device: str
 ) -> dict[str, Any]:
     """One of them. A client whose server does not listen yet tries again."""
-    words = [*words, "-d", device, "-p", str(told["port"] + number), "-q", str(told["qps"]),
-             "-s", "65536", "-D", str(told["seconds"]), "-F", "--report_gbits"]  # fmt: skip
-    if told["gid"] >= 0:
-        words += ["-x", str(told["gid"])]
-    if told["gpu"]:
+    words = [*words, "-d", device, "-p", str(reported["port"] + number), "-q", str(reported["qps"]),
+             "-s", "65536", "-D", str(reported["seconds"]), "-F", "--report_gbits"]  # fmt: skip
+    if reported["gid"] >= 0:
+        words += ["-x", str(reported["gid"])]
+    if reported["gpu"]:
         option = near_gpu(device)
         if option is None:
             return {"why": "no GPU here", "skip": True}
         words.append(option)
     if role == "send":
-        words.append(told["address"])
+        words.append(reported["address"])
     environment = dict(os.environ, LC_ALL="C", CUDA_DEVICE_ORDER="PCI_BUS_ID")
-    end = time.monotonic() + CONNECT_S + 3 * told["seconds"]
+    end = time.monotonic() + CONNECT_S + 3 * reported["seconds"]
     while True:
         left = end - time.monotonic()
         status, said = run(words, max(1.0, left), environment)
         early = role == "send" and status != 0 and "ouldn't connect" in said
-        if not early or end - time.monotonic() < 2 * told["seconds"]:
+        if not early or end - time.monotonic() < 2 * reported["seconds"]:
             break
         time.sleep(0.2)
     return {"status": status, "said": said[-KEPT:], "line_gbps": port_gbps(device)}
@@ -217,12 +219,12 @@ def run(words: list[str], timeout: float, environment: dict[str, str]) -> Any:
 
 
 def main() -> None:
-    role, told = sys.argv[1], json.loads(sys.argv[2])
+    role, reported = sys.argv[1], json.loads(sys.argv[2])
     try:
-        if "devices" in told:
-            result = rdma(role, told)
+        if "devices" in reported:
+            result = rdma(role, reported)
         else:
-            result = tcp_serve(told) if role == "serve" else tcp_send(told)
+            result = tcp_serve(reported) if role == "serve" else tcp_send(reported)
     except OSError as error:
         result = {"why": str(error)}
     print(json.dumps(result))

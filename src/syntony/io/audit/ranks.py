@@ -24,9 +24,14 @@ class LocalRanks:
     def __init__(self, python: str, script: Path = SCRIPT) -> None:
         self._python, self._script = python, script
 
-    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
         """See `Ranks`. The rank's number is its GPU's, where there are GPUs."""
-        local = {**told, "GLOO_SOCKET_IFNAME": "lo", "LOCAL_RANK": words[0], "SYNTONY_HOST": host}
+        local = {
+            **reported,
+            "GLOO_SOCKET_IFNAME": "lo",
+            "LOCAL_RANK": words[0],
+            "SYNTONY_HOST": host,
+        }
         return Rank((self._python, "-u", str(self._script), *words), local)
 
     @staticmethod
@@ -52,11 +57,11 @@ class SshRanks:
         self._python, self._interface, self._script = python, interface, script
         self._ssh = tuple(ssh)
 
-    def rank(self, host: str, words: Sequence[str], told: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
         """See `Ranks`."""
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
         more = dict.fromkeys(names, self._interface) if self._interface else {}
-        remote = [f"{name}={value}" for name, value in {**told, **more}.items()]
+        remote = [f"{name}={value}" for name, value in {**reported, **more}.items()]
         line = shlex.join(["env", *remote, self._python, "-u", "-", *words])
         return Rank((*self._ssh, "--", host, line), {}, self._script)
 

@@ -25,9 +25,9 @@ def state_dir() -> Path:
     """Where runs are kept: ``$XDG_STATE_HOME/syntony/audit``, below the home by default; of a user
     without a home (a container's), among the temporary files.
     """
-    told = os.environ.get("XDG_STATE_HOME")
-    if told:
-        return Path(told) / "syntony/audit"
+    reported = os.environ.get("XDG_STATE_HOME")
+    if reported:
+        return Path(reported) / "syntony/audit"
     try:
         return Path.home() / ".local/state/syntony/audit"
     except RuntimeError:
@@ -56,7 +56,7 @@ class RunWriter:
             _, found = read_run(path)
             reports = list(found)
             self.done = frozenset(r.host for r in reports if not r.unreachable and not r.part)
-            self.parts = {report.part: report.asked for report in reports if report.part}
+            self.parts = {report.part: report.requested for report in reports if report.part}
             self._file = path.open("r+b")
             self._file.seek(_whole_bytes(path))
             self._file.truncate()

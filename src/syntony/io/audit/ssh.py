@@ -151,8 +151,8 @@ class SshAudits:
         self._go_on()
         if process.returncode != 0:
             said = complaint.decode("utf-8", "replace").strip().splitlines()
-            told = said[-1][:200] if said else f"exit status {process.returncode}"
-            raise RemoteError(f"ssh: {told.removeprefix('ssh: ')}")
+            reported = said[-1][:200] if said else f"exit status {process.returncode}"
+            raise RemoteError(f"ssh: {reported.removeprefix('ssh: ')}")
         return output
 
     def _start(self, line: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -171,7 +171,7 @@ class SshAudits:
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
-    """Whoever inherited ssh's pipes (a proxy command) cannot keep us waiting."""
+    """Anyone who inherited ssh's pipes (a proxy command) cannot keep us waiting."""
     for pipe in (process.stdin, process.stdout, process.stderr):
         with contextlib.suppress(OSError):
             if pipe is not None:

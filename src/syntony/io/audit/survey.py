@@ -51,7 +51,7 @@ Step = Callable[[str], None]
 """Told what is being done."""
 
 
-class Asked(NamedTuple):
+class Requested(NamedTuple):
     """How far a survey goes."""
 
     ports: int = PORTS
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
     """For all of it."""
 
 
-USUAL = Asked()
+USUAL = Requested()
 
 
 def ssh_argv(words: Sequence[str]) -> Argv:
@@ -79,7 +79,7 @@ def boot_argv(python: str) -> tuple[str, ...]:
 
 
 def survey(
-    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], asked: Asked = USUAL,
+    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: Requested = USUAL,
     step: Step = lambda _: None,
 ) -> Survey:  # fmt: skip
     """Ask everybody from everybody, then trace what was lost and some of what was not.
@@ -92,7 +92,7 @@ def survey(
         step: progress.
     """
     allow_files(len(hosts))
-    until_s = time.monotonic() + asked.deadline_ns / S
+    until_s = time.monotonic() + requested.deadline_ns / S
     script = SCRIPT.read_text(encoding="utf-8")
     step("starting")
 
@@ -103,8 +103,8 @@ def survey(
             return str(error)
         try:
             remote.load(script)
-            told = remote.order({"interfaces": list(patterns)})
-            remote.nics = tuple(_nic(host, name, each) for name, each in sorted(told.items()))
+            reported = remote.order({"interfaces": list(patterns)})
+            remote.nics = tuple(_nic(host, name, each) for name, each in sorted(reported.items()))
         except (RemoteError, AttributeError, KeyError, TypeError, ValueError) as error:
             remote.close()
             return str(error) if isinstance(error, RemoteError) else "it did not name its NICs"
@@ -114,20 +114,22 @@ def survey(
         started = list(pool.map(start, hosts))
     running = [each for each in started if isinstance(each, Remote)]
     silent = {h: each for h, each in zip(hosts, started, strict=True) if isinstance(each, str)}
-    return conduct(running, silent, asked, step)
+    return conduct(running, silent, requested, step)
 
 
-def _nic(host: str, name: str, told: Mapping[str, Any]) -> HostNic:
-    return HostNic(host, name, str(told["address"]), int(told["mtu"]), str(told.get("rdma", "")))
+def _nic(host: str, name: str, reported: Mapping[str, Any]) -> HostNic:
+    return HostNic(
+        host, name, str(reported["address"]), int(reported["mtu"]), str(reported.get("rdma", ""))
+    )
 
 
 def conduct(
-    running: Sequence[Surveyor], silent: Mapping[str, str], asked: Asked, step: Step
+    running: Sequence[Surveyor], silent: Mapping[str, str], requested: Requested, step: Step
 ) -> Survey:
     """A survey by programs that run; they are ended."""
     crew = Crew(running, silent)
     try:
-        return _Conductor(crew, asked, step).survey()
+        return _Conductor(crew, requested, step).survey()
     finally:
         crew.close()
 
@@ -135,8 +137,8 @@ def conduct(
 class _Conductor:
     """One survey."""
 
-    def __init__(self, crew: Crew[Surveyor], asked: Asked, step: Step) -> None:
-        self._crew, self._asked, self._step = crew, asked, step
+    def __init__(self, crew: Crew[Surveyor], requested: Requested, step: Step) -> None:
+        self._crew, self._requested, self._step = crew, requested, step
         self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
         self._names = {str(nic): str(nic) for nic in self._nics}
@@ -144,19 +146,19 @@ class _Conductor:
     def survey(self) -> Survey:
         order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
         self._crew.each(self._everybody, lambda each: each.order(order))
-        course = Course(self._nics, ports=self._asked.ports, rounds=self._asked.rounds)
+        course = Course(self._nics, ports=self._requested.ports, rounds=self._requested.rounds)
         seen: list[Seen] = []
         while hosts := course.next_turn():
             self._step(f"who reaches whom, {len(hosts)} hosts")
-            told = self._turn(course, hosts)
-            course.report(told)
-            seen += told
+            reported = self._turn(course, hosts)
+            course.report(reported)
+            seen += reported
         seen = list(merged(seen))
         self._step("tracing what was lost")
         traces = self._traces(plan_traces(seen))
         self._step("round trips")
         quiet_ns = self._round_trips(seen)
-        loaded = self._loaded(quiet_ns) if self._asked.load else {}
+        loaded = self._loaded(quiet_ns) if self._requested.load else {}
         tables = tuple(self._tables())
         lldp = self._crew.each(self._everybody, lambda each: str(each.order({"lldp": True})))
         gone = self._crew.silent
@@ -168,8 +170,8 @@ class _Conductor:
 
     def _tables(self) -> Iterator[Table]:
         """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
-        told = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
-        for host, text in told.items():
+        reported = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
+        for host, text in reported.items():
             with contextlib.suppress(UnreadableError):
                 if text:
                     yield parse_routes(text, host)
@@ -181,13 +183,15 @@ class _Conductor:
     def _turn(self, course: Course, hosts: Sequence[str]) -> list[Seen]:
         def ask(each: Surveyor) -> list[Seen]:
             legs = list(course.legs(each.host))
-            asked = [[self._address[g.src], self._address[g.dst], g.ports, g.size] for g in legs]
-            told = each.order({"ask": asked, "tries": TRIES})
-            return [_seen(leg, row) for leg, row in zip(legs, told, strict=True)]
+            requested = [
+                [self._address[g.src], self._address[g.dst], g.ports, g.size] for g in legs
+            ]
+            reported = each.order({"ask": requested, "tries": TRIES})
+            return [_seen(leg, row) for leg, row in zip(legs, reported, strict=True)]
 
         by_host = self._crew.each(hosts, ask)
         gone = self._crew.silent
-        seen = [e for told in by_host.values() for e in told if host_of(e.dst) not in gone]
+        seen = [e for reported in by_host.values() for e in reported if host_of(e.dst) not in gone]
         return self._heard(seen)
 
     def _heard(self, seen: Sequence[Seen]) -> list[Seen]:
@@ -202,8 +206,8 @@ class _Conductor:
         def heard(other: Surveyor) -> set[Flow]:
             mine = lost[other.host]
             rows = [[self._address[f.src], f.sport, self._address[f.dst], f.size > 0] for f in mine]
-            told = other.order({"heard": rows})
-            return {flow for flow, yes in zip(mine, told, strict=True) if yes}
+            reported = other.order({"heard": rows})
+            return {flow for flow, yes in zip(mine, reported, strict=True) if yes}
 
         arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
         return [_judged(each, arrived) for each in seen]
@@ -215,15 +219,15 @@ class _Conductor:
 
         def follow(each: Surveyor) -> list[Trace]:
             mine = by_host[each.host]
-            told = each.order({"trace": [self._wire(flow) for flow in mine]})
+            reported = each.order({"trace": [self._wire(flow) for flow in mine]})
             return [
                 Trace(flow, tuple(map(str, hops)))
-                for flow, hops in zip(mine, told, strict=True)
+                for flow, hops in zip(mine, reported, strict=True)
                 if hops is not None
             ]
 
         done = self._crew.each(list(by_host), follow)
-        return tuple(trace for told in done.values() for trace in told)
+        return tuple(trace for reported in done.values() for trace in reported)
 
     def _round_trips(self, seen: Iterable[Seen]) -> dict[tuple[str, str], int]:
         """Both directions of every pair, each host busy with one partner at a time: all pairs of a
@@ -231,8 +235,8 @@ class _Conductor:
         """
         living = {each.pair for each in seen if each.same_rail and each.answered}
         count = len(self._crew.members)
-        every = count <= ALL_PAIRS and self._asked.rounds is None
-        drawn = min(self._asked.rounds or sample_rounds(count), sample_rounds(count))
+        every = count <= ALL_PAIRS and self._requested.rounds is None
+        drawn = min(self._requested.rounds or sample_rounds(count), sample_rounds(count))
         rounds = matchings(count) if every else sampled(count, drawn, 1)
         found: dict[tuple[str, str], int] = {}
         for pair, ns in self._in_pairs(rounds.tolist(), living, "ping", PINGS):
@@ -275,11 +279,11 @@ class _Conductor:
                 if (pair := (str(nic), f"{partner[each.host]}/{nic.name}")) in living
             ]
             flows = [self._wire(Flow(*pair, FIRST_PORT, 0)) for pair in pairs]
-            told = each.order({what: flows, "count": count}) if flows else []
-            return list(zip(pairs, told, strict=True))
+            reported = each.order({what: flows, "count": count}) if flows else []
+            return list(zip(pairs, reported, strict=True))
 
-        for told in self._crew.each(list(partner), measure).values():
-            for pair, row in told:
+        for reported in self._crew.each(list(partner), measure).values():
+            for pair, row in reported:
                 yield (self._names[pair[0]], self._names[pair[1]]), row
 
     def _wire(self, flow: Flow) -> list[object]:

@@ -203,8 +203,8 @@ class Asker:
             now_ns = time.perf_counter_ns()
             if len(data) != REPLY.size:
                 continue
-            told, number, ttl = REPLY.unpack(data)
-            if hmac.compare_digest(told, self._secret) and number < len(self.results):
+            reported, number, ttl = REPLY.unpack(data)
+            if hmac.compare_digest(reported, self._secret) and number < len(self.results):
                 result = self.results[number]
                 self._left -= not result["got"]
                 result["got"] += 1
@@ -225,7 +225,7 @@ def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[lis
         flows += [[source, destination, FIRST_PORT, size]] if size else []
     asker = Asker(flows, secret, port)
     asker.run(tries)
-    told: list[list[Any]] = []
+    reported: list[list[Any]] = []
     for start, end, big in spans:
         small = asker.results[start:end]
         free = [flows[start + n][2] for n, result in enumerate(small) if result["sent"]]
@@ -233,8 +233,8 @@ def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[lis
         hops = max((result["hops"] for result in small), default=0)
         error = next((result["error"] for result in small if result["error"]), "")
         large = asker.results[end] if big else {"sent": 0, "got": 0}
-        told.append([len(free), lost, hops, large["got"] > 0 if large["sent"] else None, error])
-    return told
+        reported.append([len(free), lost, hops, large["got"] > 0 if large["sent"] else None, error])
+    return reported
 
 
 def sink(secret: bytes, port: int) -> int:
@@ -322,8 +322,8 @@ def _blast(flow: list[Any], secret: bytes, port: int) -> tuple[int, int]:
 def _ended(child: int, reading: int) -> float:
     """How much a load's process sent."""
     os.kill(child, signal.SIGTERM)
-    with os.fdopen(reading) as told:
-        sent = float(told.read() or 0)
+    with os.fdopen(reading) as reported:
+        sent = float(reported.read() or 0)
     os.waitpid(child, 0)
     return sent
 
@@ -452,7 +452,7 @@ def obey(order: dict[str, Any], secret: bytes, port: int, heard: set[Any]) -> An
     """The answer to an order that measures."""
     work: dict[str, Callable[[Any], Any]] = {
         "ask": lambda legs: ask(legs, secret, port, order["tries"]),
-        "heard": lambda asked: [tuple(each) in heard for each in asked],
+        "heard": lambda requested: [tuple(each) in heard for each in requested],
         "ping": lambda flows: ping(flows, secret, port, order["count"]),
         "load": lambda flows: load(flows, secret, port, order["count"]),
         "trace": lambda flows: [trace(flow, secret, port) for flow in flows],

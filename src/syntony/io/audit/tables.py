@@ -35,9 +35,9 @@ def switch_tables(
             return str(error)
 
     with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(switches)))) as pool:
-        told = list(pool.map(one, switches))
-    silent = {s: each for s, each in zip(switches, told, strict=True) if isinstance(each, str)}
-    return [each for each in told if isinstance(each, Table)], silent
+        reported = list(pool.map(one, switches))
+    silent = {s: each for s, each in zip(switches, reported, strict=True) if isinstance(each, str)}
+    return [each for each in reported if isinstance(each, Table)], silent
 
 
 def read_tables(folder: Path) -> tuple[list[Table], dict[str, str]]:

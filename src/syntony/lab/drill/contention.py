@@ -43,7 +43,7 @@ ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
 SAMPLE_NS = 500 * MS
 LATE_NS = 12 * S
-"""A second's delays are told of within 3.5 s; on a busy machine, later."""
+"""A second's delays are reported within 3.5 s; on a busy machine, later."""
 MAP_TIMEOUT_S = 180.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
 seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
@@ -102,9 +102,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int
     """All jobs were warm, and every flow's paths known: measuring starts."""
     acted_ns: int
-    """Syntony was told to act."""
+    """Syntony was reported to act."""
     ended_ns: int
-    """The jobs were told to end."""
+    """The jobs were reported to end."""
     fleet_ahead_ns: int
     """Fleet time less CLOCK_MONOTONIC."""
     jobs: tuple[JobRun, ...]
@@ -320,15 +320,15 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     while time.monotonic() < end_s:
         traffic = ask(lab)
         flows = [flow for flow in traffic.flows if flow.job in names and flow.paths]
-        told = [flow for flow in flows if flow.owd_p50_ns is not None]
+        reported = [flow for flow in flows if flow.owd_p50_ns is not None]
         count = Counter(flow.job for flow in flows)
         enough = all(count[name] >= senders for name in names)
-        if traffic.deciding and enough and len(told) == len(flows):
+        if traffic.deciding and enough and len(reported) == len(flows):
             return
         time.sleep(SAMPLE_NS / S)
     raise RemoteError(
         f"the jobs' flows were not all known within {MAP_TIMEOUT_S:.0f} s: {len(flows)}, of "
-        f"{senders} or more a job, delays of {len(told)}; {traffic.why or 'deciding'}"
+        f"{senders} or more a job, delays of {len(reported)}; {traffic.why or 'deciding'}"
     )
 
 

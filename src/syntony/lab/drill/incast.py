@@ -188,7 +188,7 @@ def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
 
 
 def retransmitted(snmp: str) -> int:
-    """``RetransSegs`` of /proc/net/snmp; 0 where it is not told."""
+    """``RetransSegs`` of /proc/net/snmp; 0 where it is not reported."""
     rows = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
     if len(rows) < 2:
         return 0

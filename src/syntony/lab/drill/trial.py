@@ -46,7 +46,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     target: str
-    asked_ns: int
+    requested_ns: int
     began_ns: int
     ended_ns: int
 
@@ -149,7 +149,7 @@ def run_trial(
 def _detected_ns(lab: Lab, outages: tuple[Outage, ...]) -> int | None:
     """From the first fault to the first verdict. One that the kernel tells can be known before the
     tool that brought it about has ended: 0."""
-    known_ns = verdict_ns(lab, JOB, (outages[0].asked_ns, outages[-1].ended_ns))
+    known_ns = verdict_ns(lab, JOB, (outages[0].requested_ns, outages[-1].ended_ns))
     return None if known_ns is None else max(0, known_ns - outages[0].began_ns)
 
 
@@ -175,7 +175,7 @@ def _strike(
             Outage(
                 kind=blow.kind,
                 target=blow.target,
-                asked_ns=fault.asked_ns,
+                requested_ns=fault.requested_ns,
                 began_ns=fault.since_ns,
                 ended_ns=ended_ns,
             )

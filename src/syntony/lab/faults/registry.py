@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class _Active(msgspec.Struct):
     fault: Fault
-    asked_ns: int
+    requested_ns: int
     since_ns: int
     until_ns: int | None
     timer: asyncio.TimerHandle | None = None
@@ -41,7 +41,7 @@ class Registry:
         """
         self._last += 1
         fault = order.kind(self._site, self._last, order)
-        asked_ns = time.monotonic_ns()
+        requested_ns = time.monotonic_ns()
         try:
             fault.apply()
         except SyntonyError:
@@ -49,7 +49,7 @@ class Registry:
             raise
         now_ns = time.monotonic_ns()  # before anything else: what detects it is measured from here
         spans = [span for span in (for_ns, order.kind.natural_ns(order)) if span]
-        active = _Active(fault, asked_ns, now_ns, now_ns + min(spans) if spans else None)
+        active = _Active(fault, requested_ns, now_ns, now_ns + min(spans) if spans else None)
         if spans:
             loop = asyncio.get_running_loop()
             active.timer = loop.call_later(min(spans) / 1e9, self._expire, fault.number)
@@ -96,7 +96,7 @@ def _status(active: _Active, now_ns: int) -> FaultStatus:
         kind=order.kind.name,
         target=order.target,
         options=dict(order.options),
-        asked_ns=active.asked_ns,
+        requested_ns=active.requested_ns,
         since_ns=active.since_ns,
         age_ns=now_ns - active.since_ns,
         left_ns=None if active.until_ns is None else max(0, active.until_ns - now_ns),

@@ -1,4 +1,4 @@
-"""Mistakes of whoever built the host: a NIC with another MTU, rails in the wrong order."""
+"""Mistakes of anyone who built the host: a NIC with another MTU, rails in the wrong order."""
 
 from __future__ import annotations
 

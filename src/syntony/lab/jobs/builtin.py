@@ -134,19 +134,19 @@ def main() -> int:
     parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
     parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
-    asked = parser.parse_args()
-    protocol = socket.IPPROTO_MPTCP if asked.mptcp else 0
+    requested = parser.parse_args()
+    protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
     wish = threading.Event()
     threading.Thread(target=_listen, args=(wish,), daemon=True).start()
-    data = content.Content(len(asked.addresses), asked.elements)
+    data = content.Content(len(requested.addresses), requested.elements)
     try:
-        mesh = meet(asked.rank, asked.addresses, asked.port, protocol)
+        mesh = meet(requested.rank, requested.addresses, requested.port, protocol)
     except OSError as error:
-        _say(_failed(asked.rank, -1, error))
+        _say(_failed(requested.rank, -1, error))
         return 3
     with mesh:
-        _say(records.Ready(rank=asked.rank, at_ns=time.monotonic_ns()))
-        return run(Rank(mesh, data, wish), asked.collective, asked.rank, asked.spoil)
+        _say(records.Ready(rank=requested.rank, at_ns=time.monotonic_ns()))
+        return run(Rank(mesh, data, wish), requested.collective, requested.rank, requested.spoil)
 
 
 if __name__ == "__main__":

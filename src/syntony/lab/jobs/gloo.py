@@ -36,9 +36,9 @@ def say(event: str, rank: int, **more: object) -> None:
 class Collective:
     """Common to all: pattern, weights, rank 0's vote to end."""
 
-    def __init__(self, asked: argparse.Namespace, wish: threading.Event) -> None:
-        self.rank, self.ranks, self.elements = asked.rank, asked.ranks, asked.elements
-        self.spoil, self.wish = asked.spoil, wish
+    def __init__(self, requested: argparse.Namespace, wish: threading.Event) -> None:
+        self.rank, self.ranks, self.elements = requested.rank, requested.ranks, requested.elements
+        self.spoil, self.wish = requested.spoil, wish
         draw = torch.Generator().manual_seed(20_011)
         self.pattern = torch.randint(0, VALUES, (self.elements,), generator=draw).float()
 
@@ -93,8 +93,8 @@ class AllToAll(Collective):
 class Ddp(Collective):
     """Two layers with about `elements` parameters; gradients against those of the whole batch."""
 
-    def __init__(self, asked: argparse.Namespace, wish: threading.Event) -> None:
-        super().__init__(asked, wish)
+    def __init__(self, requested: argparse.Namespace, wish: threading.Event) -> None:
+        super().__init__(requested, wish)
         torch.manual_seed(7)
         hidden = max(1, self.elements // (2 * FEATURES + 1))
         self.model = torch.nn.Sequential(
@@ -175,18 +175,20 @@ def main() -> None:
     parser.add_argument("ranks", type=int)
     parser.add_argument("elements", type=int)
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
-    asked = parser.parse_args()
+    requested = parser.parse_args()
     wish = threading.Event()
     threading.Thread(target=listen, args=(wish,), daemon=True).start()
     torch.set_num_threads(1)
     try:
-        dist.init_process_group("gloo", rank=asked.rank, world_size=asked.ranks, timeout=TIMEOUT)
-        collective = KINDS[asked.kind](asked, wish)
+        dist.init_process_group(
+            "gloo", rank=requested.rank, world_size=requested.ranks, timeout=TIMEOUT
+        )
+        collective = KINDS[requested.kind](requested, wish)
         dist.barrier()
     except RuntimeError as error:
-        fail(asked.rank, -1, error)
-    say("ready", asked.rank, at_ns=time.monotonic_ns())
-    run(asked.rank, collective)
+        fail(requested.rank, -1, error)
+    say("ready", requested.rank, at_ns=time.monotonic_ns())
+    run(requested.rank, collective)
     sys.stdout.flush()
     os._exit(0)  # a clean end of gloo waits for peers that may be gone already
 

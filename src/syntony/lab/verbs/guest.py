@@ -1,4 +1,4 @@
-"""First program of a guest: its interfaces and RDMA devices, then commands for whoever asks.
+"""First program of a guest: its interfaces and RDMA devices, then commands for anyone who asks.
 
     python -m syntony.lab.verbs.guest CONFIG
 
@@ -74,7 +74,7 @@ def prepare(config: GuestConfig) -> None:
 
 
 async def serve(address: str) -> None:
-    """Runs commands for whoever connects, for ever."""
+    """Runs commands for anyone who connects, for ever."""
     server = await asyncio.start_server(_client, address, PORT)
     async with server:
         await server.serve_forever()

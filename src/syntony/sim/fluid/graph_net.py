@@ -14,7 +14,7 @@ from syntony.sim.fluid.net import LineRates, Net, Numbers
 from syntony.traffic.fair import Ints
 
 MAX_PATHS = 1_024
-"""Equal-cost paths of one pair that are told apart: more than switches hash over."""
+"""Equal-cost paths of one pair that are distinguished: more than switches hash over."""
 
 
 class GraphNet(Net):

@@ -60,7 +60,7 @@ def format_matrix(traffic: Traffic, nics: int) -> str:
 
 class _Parser:
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._rows: list[tuple[int, int, float, float, int, int, int]] = []
         self._ids: list[str] = []
         self._triggers: dict[int, Trigger] = {}
@@ -69,26 +69,27 @@ class _Parser:
         """One line that is not empty."""
         head = words[0]
         if head in HEADER:
-            self._told[head] = _whole(words[1:2], number, head)
+            self._reported[head] = _whole(words[1:2], number, head)
         elif head == "trigger":
             self._trigger(words[1:], number)
         elif "->" in head:
             self._flow(words, number)
         else:
             raise InputError("bad-line", f"line {number}: {head[:40]!r} begins nothing known")
-        if self._told.get("Failures"):
+        if self._reported.get("Failures"):
             raise InputError("failures", "broken links are given by --dead, not by the traffic")
 
     def finish(self) -> Traffic:
         for what, found in (("Connections", self._rows), ("Triggers", self._triggers)):
-            if what in self._told and self._told[what] != len(found):
+            if what in self._reported and self._reported[what] != len(found):
                 raise InputError(
-                    "bad-count", f"{what} says {self._told[what]}, and the file has {len(found)}"
+                    "bad-count",
+                    f"{what} says {self._reported[what]}, and the file has {len(found)}",
                 )
         if len(set(self._ids)) != len(self._ids):
             twice = next(k for k in self._ids if self._ids.count(k) > 1)
             raise InputError("duplicate-id", f"two flows have the id {twice}")
-        nodes = self._told.get("Nodes")
+        nodes = self._reported.get("Nodes")
         for src, dst, *_ in self._rows:
             if nodes is not None and max(src, dst) >= nodes:
                 raise InputError("unknown-host", f"flow {src}->{dst}: the file says Nodes {nodes}")

@@ -76,8 +76,8 @@ def _rows(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Row]:
     numbers = {net.nic_name(nic): nic for nic in range(net.nics)}
     rows, seen = [], set()
     for place_of in range(count):
-        told = {name: values[place_of] for name, values in columns.items()}
-        row = _row({k: v for k, v in told.items() if v is not None}, place_of, numbers)
+        reported = {name: values[place_of] for name, values in columns.items()}
+        row = _row({k: v for k, v in reported.items() if v is not None}, place_of, numbers)
         if row.flow.flow_id in seen:
             raise InputError("duplicate-flow", f"two flows are called {row.flow.flow_id}")
         seen.add(row.flow.flow_id)
@@ -85,32 +85,32 @@ def _rows(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Row]:
     return rows
 
 
-def _row(told: Mapping[str, Any], place_of: int, numbers: Mapping[str, int]) -> Row:
-    name = str(told.get("flow_id", place_of))
-    src, dst = (_nic(told, end, name, numbers) for end in REQUIRED)
+def _row(reported: Mapping[str, Any], place_of: int, numbers: Mapping[str, int]) -> Row:
+    name = str(reported.get("flow_id", place_of))
+    src, dst = (_nic(reported, end, name, numbers) for end in REQUIRED)
     if src == dst:
-        raise InputError("to-itself", f"flow {name} goes from {told['src']} to itself")
-    if "size" in told:
-        _positive(told["size"], name, "size")
-    demand = told.get("demand_gbps")
-    word = str(told.get("priority", Priority.STANDARD.name)).upper()
+        raise InputError("to-itself", f"flow {name} goes from {reported['src']} to itself")
+    if "size" in reported:
+        _positive(reported["size"], name, "size")
+    demand = reported.get("demand_gbps")
+    word = str(reported.get("priority", Priority.STANDARD.name)).upper()
     if word not in Priority.__members__:
         known = ", ".join(each.name.lower() for each in Priority)
         raise InputError("bad-priority", f"flow {name}: {word.lower()[:40]!r} is none of {known}")
     flow = Flow(
         flow_id=name,
-        job=str(told.get("job", "")),
+        job=str(reported.get("job", "")),
         paths=(),
-        path_id=str(told.get("path", "")),
+        path_id=str(reported.get("path", "")),
         priority=Priority[word],
-        weight=_positive(told.get("weight", 1.0), name, "weight"),
+        weight=_positive(reported.get("weight", 1.0), name, "weight"),
         demand_bps=None if demand is None else round(GBPS * _positive(demand, name, "demand")),
     )
-    return Row(src, dst, flow, str(told.get("after", "")))
+    return Row(src, dst, flow, str(reported.get("after", "")))
 
 
-def _nic(told: Mapping[str, Any], end: str, name: str, numbers: Mapping[str, int]) -> int:
-    nic = str(told.get(end, ""))
+def _nic(reported: Mapping[str, Any], end: str, name: str, numbers: Mapping[str, int]) -> int:
+    nic = str(reported.get(end, ""))
     if nic not in numbers:
         near = difflib.get_close_matches(nic, numbers, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

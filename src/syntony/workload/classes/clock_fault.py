@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AGREE = 0.3
 """Spread of a NIC's pairs over their median within which they moved together."""
 MIN_PART = 0.5
-"""Of a path's delay that a clock must be wrong by to be told from paths of unequal length."""
+"""Of a path's delay that a clock must be wrong by to be reported from paths of unequal length."""
 SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
 """A queue moves the sum of both directions by twice what it moves half their difference, a clock
 does not move it; sums differ by so much of a path between NICs near and far."""

@@ -78,13 +78,13 @@ def _finding(
     facts: Facts,
     links: Links,
     group: list[str],
-    told: dict[int, tuple[int, int, float]],
+    reported: dict[int, tuple[int, int, float]],
     slower: bool = False,
 ) -> Finding:
-    rows = [links.index[name] for name in group if links.index.get(name) in told]
-    begin_ns = min(told[row][0] for row in rows)
-    last_ns = max(told[row][1] for row in rows)
-    amount = max(told[row][2] for row in rows)
+    rows = [links.index[name] for name in group if links.index.get(name) in reported]
+    begin_ns = min(reported[row][0] for row in rows)
+    last_ns = max(reported[row][1] for row in rows)
+    amount = max(reported[row][2] for row in rows)
     touched, errors = _touched(facts, group, begin_ns, last_ns)
     text = (
         f"trained at {amount:.0%} of its speed" if slower

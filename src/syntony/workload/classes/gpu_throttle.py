@@ -35,13 +35,13 @@ def find(facts: Facts) -> list[Finding]:
     found = []
     for slow in ranks.slow.values():
         gpu = ranks.gpu.get(slow.rank, "")
-        evidence = _told(gpus, gpu, slow) if gpu in gpus.index else []
+        evidence = _reported(gpus, gpu, slow) if gpu in gpus.index else []
         if evidence:
             found.append(_finding(facts, gpu, slow, evidence))
     return found
 
 
-def _told(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
+def _reported(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     """What the device says of itself while its rank is behind, and others' do not."""
     part, row = gpus.during(slow.begin_ns, slow.last_ns), gpus.index[gpu]
     evidence = []
@@ -66,9 +66,9 @@ def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     at_ns = table.ints("at_ns")
     mine = table.codes("gpu").codes == gpus.index[gpu]
     during = mine & (at_ns >= slow.begin_ns - gpus.grid.width_ns) & (at_ns <= slow.last_ns)
-    told = [str(codes.at(int(row)) or "") for row in np.flatnonzero(during)]
-    bad = [each for each in told if each.lower() not in BENIGN]
-    if not told or len(bad) < 0.5 * len(told):
+    reported = [str(codes.at(int(row)) or "") for row in np.flatnonzero(during)]
+    bad = [each for each in reported if each.lower() not in BENIGN]
+    if not reported or len(bad) < 0.5 * len(reported):
         return []
     return [Evidence("throttle", f"throttled: {max(set(bad), key=bad.count)}")]
 

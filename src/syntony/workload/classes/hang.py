@@ -70,13 +70,13 @@ def _desync(facts: Facts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
     table, rows = ranks.table, comm.row[:, seq]
     here = np.flatnonzero(rows >= 0)
     sizes = np.nan_to_num(table.numbers("bytes"), nan=-1)
-    told = [(_both_ends(str(table.codes("op").at(rows[each]))), float(sizes[rows[each]]))
+    reported = [(_both_ends(str(table.codes("op").at(rows[each]))), float(sizes[rows[each]]))
             for each in here]  # fmt: skip
-    kinds = sorted(set(told), key=told.count, reverse=True)
+    kinds = sorted(set(reported), key=reported.count, reverse=True)
     if len(kinds) < 2:
         return None
-    tied = len(kinds) > 1 and told.count(kinds[0]) == told.count(kinds[1])
-    odd = [int(comm.ranks[each]) for each, kind in zip(here, told, strict=True)
+    tied = len(kinds) > 1 and reported.count(kinds[0]) == reported.count(kinds[1])
+    odd = [int(comm.ranks[each]) for each, kind in zip(here, reported, strict=True)
            if tied or kind != kinds[0]]  # fmt: skip
     text = f"operation {comm.seqs[seq]} of {comm.name} is {_name(kinds[1])} there and"
     return _finding(

@@ -1,4 +1,4 @@
-"""What path control has done: counted, and as rows for whoever reports them."""
+"""What path control has done: counted, and as rows for anyone who reports them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PathCounters(msgspec.Struct):
     """Longest time from reading an event to having acted on it."""
 
 
-class Story:
+class PathLog:
     """Written by the thread that reacts; `rows` is called by another.
 
     Args:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
 from syntony.traffic.health import Health
+from syntony.traffic.pair_timeouts import PairTimeouts
 from syntony.traffic.pairs import Pair, Progress, Reply
-from syntony.traffic.silence import Silence
 
 
-class Weighed(NamedTuple):
+class Corroborated(NamedTuple):
     """What came of it."""
 
     back: bool
@@ -22,44 +22,46 @@ class Weighed(NamedTuple):
     """Pairs that are presumed dead by their silence, and jobs' data that wait."""
 
 
-class Weighing:
+class PathCorroboration:
     """What the jobs' own data and the newest answers of all probes say, together."""
 
     def __init__(self, health: Health, flows: FlowWatch) -> None:
         self._health = health
         self._flows = flows
-        self._silence = Silence()
+        self._pair_timeouts = PairTimeouts()
 
     def woke(self, late_ns: int, now_ns: int) -> None:
         """So much later than was asked for; not late where it is negative."""
-        self._silence.late(late_ns, now_ns)
+        self._pair_timeouts.late(late_ns, now_ns)
 
     def was_away(self, now_ns: int) -> None:
         """Until now, for so long that what was silent meanwhile says nothing."""
-        self._silence.away(now_ns)
+        self._pair_timeouts.away(now_ns)
 
-    def weigh(self, liveness: LivenessSource | None, now_ns: int) -> Weighed:
+    def corroborate(self, liveness: LivenessSource | None, now_ns: int) -> Corroborated:
         """What is to be believed, as of now."""
-        weighed = Weighed(back=False, presumed=())
+        corroborated = Corroborated(back=False, presumed=())
         if liveness is not None and (liveness.rung or self._health.unsure):
-            weighed = self._presume(liveness, now_ns)
+            corroborated = self._presume(liveness, now_ns)
         pending = self._health.pending(now_ns)
         if not pending:
-            return weighed
+            return corroborated
         by_pair = self._progress(pending, now_ns)
         if not all(pair in by_pair for pair in pending):
             by_pair = self._progress(pending, now_ns, anew=True)
         for (nic, far), progress in by_pair.items():
-            self._health.weigh(nic, far, progress, now_ns)
+            self._health.corroborate(nic, far, progress, now_ns)
         for pair in pending:
             flows, since_ns = by_pair.get(pair, ()), self._health.since_ns(pair)
             if flows and since_ns is not None:
-                self._health.believe(pair, self._silence.until_ns(pair, since_ns, flows, now_ns))
+                self._health.believe(
+                    pair, self._pair_timeouts.until_ns(pair, since_ns, flows, now_ns)
+                )
         if liveness is not None:
             self._health.answered(_replies(liveness, now_ns), now_ns)
-        return weighed
+        return corroborated
 
-    def _presume(self, liveness: LivenessSource, now_ns: int) -> Weighed:
+    def _presume(self, liveness: LivenessSource, now_ns: int) -> Corroborated:
         """A pair's silence is looked at as a whole once it is asked by a burst, and from then on
         every few ms: how long data have waited is known no better than that."""
         replies = _replies(liveness, now_ns)
@@ -67,12 +69,12 @@ class Weighing:
         answers = self._health.answers(replies)
         silent = [pair for pair, its in answers.items() if its.silent and not its.dying]
         if not silent:
-            return Weighed(back, ())
+            return Corroborated(back, ())
         flows = self._progress(silent, now_ns)
-        interval_ns, more_ns = liveness.interval_ns, self._health.patience_ns
-        dead = self._silence.dead(answers, flows, interval_ns, now_ns, more_ns)
+        interval_ns, more_ns = liveness.interval_ns, self._health.timeout_ns
+        dead = self._pair_timeouts.dead(answers, flows, interval_ns, now_ns, more_ns)
         self._health.presume(dead, now_ns)
-        return Weighed(back, tuple(dead))
+        return Corroborated(back, tuple(dead))
 
     def _progress(
         self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
@@ -90,7 +92,7 @@ class Weighing:
 def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
     """Of flows that have been answered at all: for others the engine tells when it began to ask."""
     return {
-        each.flow_id: Reply(each.heard_ns, each.doubted or each.hushed, each.hushed, each.rtt_ns)
+        each.flow_id: Reply(each.heard_ns, each.suspect or each.hushed, each.hushed, each.rtt_ns)
         for each in liveness.look(now_ns)
         if each.rtt_ns
     }

@@ -41,7 +41,7 @@ class Note(NamedTuple):
     """An answer may come within seconds."""
 
 
-class Sounding(NamedTuple):
+class ExtraProbe(NamedTuple):
     """What to probe."""
 
     pairs: tuple[Pair, ...]
@@ -67,11 +67,11 @@ def separating(
     planned: Collection[Pair] = (),
     limit: int,
     seed: int = 0,
-) -> Sounding:
+) -> ExtraProbe:
     """Pairs whose ways tell these suspects apart.
 
     Args:
-        suspects: components; groups have no known paths and cannot be told apart.
+        suspects: components; groups have no known paths and cannot be distinguished.
         links: known names of links between switches, by direction; others are ignored.
         homes: NIC → the switch that it is at.
         planned: pairs that are probed already: taken last, for their other ways.
@@ -83,16 +83,16 @@ def separating(
     chosen: dict[Pair, None] = {}
     together: list[Pair] = []
     for one, other in itertools.combinations(sorted(suspects), 2):
-        told = {pair: _telling(ways.of(pair, homes), one, other) for pair in tried}
+        reported = {pair: _telling(ways.of(pair, homes), one, other) for pair in tried}
         best = sorted(
-            (pair for pair, share in told.items() if share > 0),
-            key=lambda pair: (pair in planned, -told[pair], pair),
+            (pair for pair, share in reported.items() if share > 0),
+            key=lambda pair: (pair in planned, -reported[pair], pair),
         )
         if not best:
             together.append((one, other))
         # One pair may be down for a reason of its own.
         chosen |= dict.fromkeys(best[:2])
-    return Sounding(tuple(chosen)[:limit], tuple(together))
+    return ExtraProbe(tuple(chosen)[:limit], tuple(together))
 
 
 def _tried(suspects: Collection[str], homes: Mapping[str, str], seed: int) -> list[Pair]:

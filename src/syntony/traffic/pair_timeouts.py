@@ -3,7 +3,7 @@
 Each flow is asked less often than the pair, and judged by itself. So once nothing of a pair is
 answered for a while, which the probe engine sees, the data of the jobs that use it are looked at.
 An acknowledgement is a sign of life as an answer is: a queue delays either, seldom both. If there
-is neither for longer than there ever is of late, data wait, and others are answered, it is dead.
+is neither for longer than there ever is recently, data wait, and others are answered, it is dead.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ LATE_HALF_LIFE_NS = 4 * S
 LOOKS_NS = 5 * MS
 """Between two looks at a silent pair: its silence has lasted so much longer than was seen."""
 AWAKE_NS = 15 * MS
-"""Whoever was answered by anybody within so long is awake himself."""
+"""Anyone who was answered by anybody within so long is awake himself."""
 
 More = Callable[[Pair, int], int]
 Flows = Mapping[Pair, Sequence[Progress]]
 
 
 class _Longest:
-    """The longest of late."""
+    """The longest recently."""
 
     def __init__(self, first_ns: int, now_ns: int, half_life_ns: int = HALF_LIFE_NS) -> None:
         self._longest_ns, self._at_ns = first_ns, now_ns
@@ -58,7 +58,7 @@ class _Longest:
         return int(self._longest_ns * 0.5 ** ((now_ns - self._at_ns) / self._half_life_ns))
 
 
-class _Habit:
+class SilenceHistory:
     """How long a pair is silent at times though data hang; slow until it has shown otherwise."""
 
     def __init__(self, now_ns: int) -> None:
@@ -82,11 +82,11 @@ class _Habit:
         self._silent_ns = 0
 
 
-class Silence:
+class PairTimeouts:
     """Of all pairs of one host."""
 
     def __init__(self) -> None:
-        self._habits: dict[Pair, _Habit] = {}
+        self._histories: dict[Pair, SilenceHistory] = {}
         self._late = _Longest(0, 0, LATE_HALF_LIFE_NS)
         self._back_ns = 0
         """When we were last back from having been away."""
@@ -119,14 +119,16 @@ class Silence:
             more_ns: more time that a pair is given.
         """
         fresh_ns = now_ns - KEPT_NS
-        self._habits = {p: habit for p, habit in self._habits.items() if habit.seen_ns > fresh_ns}
+        self._histories = {
+            p: history for p, history in self._histories.items() if history.seen_ns > fresh_ns
+        }
         signs = {
             pair: self._sign_ns(pair, its.newest_ns, flows.get(pair, ()), now_ns)
             for pair, its in answers.items()
         }
         for pair in signs:
             if answers[pair].dying:
-                self._habits[pair].died()
+                self._histories[pair].died()
         from_ns = {
             pair: max(sign_ns, self._back_ns) + more_ns(pair, now_ns)
             for pair, sign_ns in signs.items()
@@ -135,7 +137,7 @@ class Silence:
             from_ns[pair]
             for pair, its in answers.items()
             if its.hushed and not its.dying and _hangs(its, flows.get(pair, ()), now_ns)
-            and now_ns - from_ns[pair] > self.patience_ns(pair, now_ns)
+            and now_ns - from_ns[pair] > self.timeout_ns(pair, now_ns)
         ]  # fmt: skip
         newest_ns = max((each.newest_ns for each in answers.values()), default=0)
         if not over or now_ns - newest_ns > AWAKE_NS:
@@ -159,12 +161,12 @@ class Silence:
             now_ns: the same clock.
         """
         sign_ns = self._sign_ns(pair, answered_ns, flows, now_ns)
-        return max(sign_ns, self._back_ns) + self.patience_ns(pair, now_ns)
+        return max(sign_ns, self._back_ns) + self.timeout_ns(pair, now_ns)
 
-    def patience_ns(self, pair: Pair, now_ns: int) -> int:
-        """For how long there may be no sign of life of a pair: its longest silence of late and a
+    def timeout_ns(self, pair: Pair, now_ns: int) -> int:
+        """For how long there may be no sign of life of a pair: its longest silence recently and a
         quarter; and longer by what we are late ourselves at times."""
-        longest_ns = self._habit(pair, now_ns).longest.as_of(now_ns)
+        longest_ns = self._history(pair, now_ns).longest.as_of(now_ns)
         late_ns = self._late.as_of(now_ns)
         late_ns += 4 * max(0, late_ns - LATE_NS)
         return min(max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns), LONGEST_NS)
@@ -173,13 +175,13 @@ class Silence:
         """The newest sign of life of a pair, an answer or an acknowledgement; its habit learns."""
         sign_ns = max([answered_ns, *(each.acked_ns for each in flows)])
         hangs = any(each.hangs() for each in flows)
-        self._habit(pair, now_ns).note(sign_ns, now_ns, hangs=hangs)
+        self._history(pair, now_ns).note(sign_ns, now_ns, hangs=hangs)
         return sign_ns
 
-    def _habit(self, pair: Pair, now_ns: int) -> _Habit:
-        if pair not in self._habits:
-            self._habits[pair] = _Habit(now_ns)
-        return self._habits[pair]
+    def _history(self, pair: Pair, now_ns: int) -> SilenceHistory:
+        if pair not in self._histories:
+            self._histories[pair] = SilenceHistory(now_ns)
+        return self._histories[pair]
 
 
 def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:

@@ -22,7 +22,7 @@ NEAR_NS = 10 * S
 """A delay's second and the clock's solution that explains it are no further apart."""
 
 
-class ClockStory(msgspec.Struct, frozen=True, kw_only=True):
+class OneClock(msgspec.Struct, frozen=True, kw_only=True):
     """One clock over time; all lists have one entry per sample."""
 
     node: str
@@ -37,7 +37,7 @@ class ClockStory(msgspec.Struct, frozen=True, kw_only=True):
     """Against the truth, the fleet timeline's own gauge (the median) taken out; None: unknown."""
 
 
-class DelayStory(msgspec.Struct, frozen=True, kw_only=True):
+class DelayReport(msgspec.Struct, frozen=True, kw_only=True):
     """One pair of NICs over time; one entry per second in which both directions were measured."""
 
     src: str
@@ -55,7 +55,7 @@ class DelayStory(msgspec.Struct, frozen=True, kw_only=True):
     """How far `forward_ns` is from the truth (`reverse_ns` as far the other way)."""
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
     """All of a report; what is exported as JSON."""
 
     fleet: str
@@ -63,8 +63,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """Fleet time of the newest sample."""
     step_ns: int
     known_truth: bool
-    clocks: list[ClockStory]
-    delays: DelayStory | None
+    clocks: list[OneClock]
+    delays: DelayReport | None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,12 +91,12 @@ def tell(
     step_ns: int,
     points: Sequence[SeriesPoint] = (),
     truth: Truth | None = None,
-) -> Story:
+) -> ClockReport:
     """The story of a fleet; `points` are both directions of one pair of NICs."""
     newest_ns = max((sample.ts_ns for sample in samples), default=0)
     errors = errors_ns(samples, truth) if truth else {}
     clocks = by_clock(samples)
-    return Story(
+    return ClockReport(
         fleet=fleet,
         newest_ns=newest_ns,
         step_ns=step_ns,
@@ -146,19 +146,19 @@ def most_lopsided(cells: Sequence[MatrixCell]) -> tuple[str, str] | None:
     return max(both, key=lambda way: p50[way] - p50[way[::-1]], default=None)
 
 
-def facts(story: Story) -> Facts:
+def facts(report: ClockReport) -> Facts:
     """Counts and quantiles over all clocks and samples."""
-    states = [state for clock in story.clocks for state in clock.state]
-    bounds = [b for clock in story.clocks for b in clock.bound_ns if b is not None]
+    states = [state for clock in report.clocks for state in clock.state]
+    bounds = [b for clock in report.clocks for b in clock.bound_ns if b is not None]
     pairs = [
         (abs(error), bound)
-        for clock in story.clocks
+        for clock in report.clocks
         for error, bound in zip(clock.error_ns, clock.bound_ns, strict=True)
         if error is not None and bound is not None
     ]
     errors = [error for error, _ in pairs]
     return Facts(
-        clocks=len(story.clocks),
+        clocks=len(report.clocks),
         samples=len(states),
         synchronized=states.count(ClockState.SYNCHRONIZED) / len(states) if states else 0.0,
         bound_p50_ns=_quantile(bounds, 0.5),
@@ -180,8 +180,8 @@ def _clock_story(
     samples: Sequence[ClockSample],
     newest_ns: int,
     errors: Mapping[tuple[str, int], float],
-) -> ClockStory:
-    return ClockStory(
+) -> OneClock:
+    return OneClock(
         node=node,
         at_s=[(sample.ts_ns - newest_ns) / S for sample in samples],
         offset_ns=[sample.offset_ns for sample in samples],
@@ -198,7 +198,7 @@ def _delay_story(
     clocks: Mapping[str, Sequence[ClockSample]],
     newest_ns: int,
     errors: Mapping[tuple[str, int], float],
-) -> DelayStory | None:
+) -> DelayReport | None:
     if not points:
         return None
     src, dst = points[0].src, points[0].dst
@@ -217,7 +217,7 @@ def _delay_story(
     seconds = list(near)
     # What b's clock reads beyond a's at the same instant is in every raw forward stamp.
     apart = [local_ns(two, at) - local_ns(one, at) for at, (one, two) in near.items()]
-    return DelayStory(
+    return DelayReport(
         src=src,
         dst=dst,
         at_s=[(at - newest_ns) / S for at in seconds],

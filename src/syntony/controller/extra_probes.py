@@ -1,4 +1,4 @@
-"""Asks for further probes where suspects cannot be told apart, for a while and within bounds.
+"""Asks for further probes where suspects cannot be distinguished, for a while and within bounds.
 
 What the probes show is judged by localisation as it comes: a sounding only widens the mesh.
 """
@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from syntony.fabric.extra_probes import ExtraProbe, Note, Pair, suspected
 from syntony.fabric.names import GROUP
-from syntony.fabric.sounding import Note, Pair, Sounding, suspected
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -26,16 +26,16 @@ ANSWER_NS = 12 * S
 tell: a page waits so long for them."""
 AGAIN_NS = 600 * S
 """The same suspects are asked about so often."""
-Separating = Callable[[Collection[str], Collection[Pair], int], Sounding]
+Separating = Callable[[Collection[str], Collection[Pair], int], ExtraProbe]
 """Suspects, planned pairs, pairs at most → `syntony.fabric.sounding.separating`."""
 
 
-class _Asked(NamedTuple):
+class _Requested(NamedTuple):
     began_ns: int
-    found: Sounding
+    found: ExtraProbe
 
 
-class SoundingDesk:
+class ExtraProbeService:
     """One per controller; `step` on one thread at a time, `notes` on any. Instants are monotonic.
 
     Args:
@@ -44,7 +44,7 @@ class SoundingDesk:
 
     def __init__(self, separating: Separating) -> None:
         self._separating = separating
-        self._asked: Mapping[frozenset[str], _Asked] = {}
+        self._requested: Mapping[frozenset[str], _Requested] = {}
         """Replaced whole: `notes` may read it in another thread than `step` runs in."""
 
     def step(
@@ -56,26 +56,28 @@ class SoundingDesk:
             findings: what localisation blames.
             planned: pairs that are probed, also by this.
         """
-        self._asked = {
-            names: asked
-            for names, asked in self._asked.items()
-            if now_ns - asked.began_ns < AGAIN_NS
+        self._requested = {
+            names: requested
+            for names, requested in self._requested.items()
+            if now_ns - requested.began_ns < AGAIN_NS
         }
         for found in findings:
             names = frozenset(suspected(found))
-            if len(names) > 1 and names not in self._asked and self._may_ask(names, now_ns):
+            if len(names) > 1 and names not in self._requested and self._may_ask(names, now_ns):
                 self._ask(names, planned, now_ns)
-        return frozenset(pair for asked in self._running(now_ns) for pair in asked.found.pairs)
+        return frozenset(
+            pair for requested in self._running(now_ns) for pair in requested.found.pairs
+        )
 
     def notes(self, now_ns: int) -> dict[frozenset[str], Note]:
         """By suspects: what is being done, or was, to tell them apart."""
-        return {names: _note(asked, now_ns) for names, asked in self._asked.items()}
+        return {names: _note(requested, now_ns) for names, requested in self._requested.items()}
 
-    def _running(self, now_ns: int) -> list[_Asked]:
+    def _running(self, now_ns: int) -> list[_Requested]:
         return [
-            asked
-            for asked in self._asked.values()
-            if asked.found.pairs and now_ns - asked.began_ns < LASTS_NS
+            requested
+            for requested in self._requested.values()
+            if requested.found.pairs and now_ns - requested.began_ns < LASTS_NS
         ]
 
     def _may_ask(self, names: frozenset[str], now_ns: int) -> bool:
@@ -84,19 +86,21 @@ class SoundingDesk:
 
     def _ask(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
         found = self._separating(names, planned, PAIRS)
-        self._asked = {**self._asked, names: _Asked(now_ns, found)}
+        self._requested = {**self._requested, names: _Requested(now_ns, found)}
         _log.warning(
-            "suspects to be told apart names=%s further_pairs=%s together=%d",
+            "suspects to be distinguished names=%s further_pairs=%s together=%d",
             ",".join(sorted(names)), ",".join("->".join(pair) for pair in found.pairs) or "none",
             len(found.together),
         )  # fmt: skip
 
 
-def _note(asked: _Asked, now_ns: int) -> Note:
-    pairs = asked.found.pairs
+def _note(requested: _Requested, now_ns: int) -> Note:
+    pairs = requested.found.pairs
     if not pairs:
         return Note("no pair of NICs could tell these apart", pending=False)
-    told = ", ".join("->".join(pair) for pair in pairs)
-    if now_ns - asked.began_ns < ANSWER_NS:
-        return Note(f"further pairs are probed to tell these apart: {told}", pending=True)
-    return Note(f"further pairs were probed and did not tell these apart: {told}", pending=False)
+    reported = ", ".join("->".join(pair) for pair in pairs)
+    if now_ns - requested.began_ns < ANSWER_NS:
+        return Note(f"further pairs are probed to tell these apart: {reported}", pending=True)
+    return Note(
+        f"further pairs were probed and did not tell these apart: {reported}", pending=False
+    )

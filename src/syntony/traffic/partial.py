@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-TORN = 2
+MIN_SILENT = 2
 """A full queue on one way may swallow every probe of one flow for as long as that counts as dead,
 hardly of two at once; of four ports fewer than two pass a part that half of all flows pass, there
 or back, in one of twenty cases (13/256), of eight in one of 2,600."""
@@ -25,7 +25,7 @@ class _Silent:
     """Half of the silence after which it was called dead."""
 
 
-class Torn:
+class PartialPathFailure:
     """Of one pair. Instants are of CLOCK_MONOTONIC."""
 
     __slots__ = ("_answered_ns", "_silent")
@@ -58,13 +58,13 @@ class Torn:
     @property
     def unsure(self) -> bool:
         """Whether it depends on newer answers."""
-        return len(self._silent) >= TORN and self.since_ns is None
+        return len(self._silent) >= MIN_SILENT and self.since_ns is None
 
     @property
     def since_ns(self) -> int | None:
         """Since when `TORN` flows have been silent while others are answered; None: they have not,
         or nobody has heard of any that are."""
-        if len(self._silent) < TORN:
+        if len(self._silent) < MIN_SILENT:
             return None
-        latest = sorted(self._silent.values(), key=lambda its: its.since_ns)[-TORN]
+        latest = sorted(self._silent.values(), key=lambda its: its.since_ns)[-MIN_SILENT]
         return latest.since_ns if self._answered_ns >= latest.since_ns + latest.half_ns else None

@@ -19,34 +19,34 @@ ASKS_NS = 250 * MS
 """For so long it is asked fast: until a port is dead that is late by 150 ms at times."""
 AGAIN_NS = 1 * S
 """Between two times for one pair: where flows hang all the time, it costs little."""
-TORN_NS = 1 * S
+PARTIAL_NS = 1 * S
 """A pair that was found torn is taken to be so for this long, and then looked at again."""
 MOST = 4
 """Pairs at a time; a host on which more hang has other troubles."""
 
 
-class Sounding:
+class ExtraPortProbing:
     """Of all pairs of one host. Instants are of CLOCK_MONOTONIC."""
 
     def __init__(self) -> None:
         self._until_ns: dict[Pair, int] = {}
-        self._torn_ns: dict[Pair, int] = {}
+        self._partial_ns: dict[Pair, int] = {}
         """Those that were found torn, to when to look again."""
         self._free_ns: dict[Pair, int] = {}
 
     @property
-    def doubted(self) -> frozenset[Pair]:
+    def suspect(self) -> frozenset[Pair]:
         """To be asked on more ports, and fast."""
         return frozenset(self._until_ns)
 
     @property
-    def torn(self) -> frozenset[Pair]:
+    def partial(self) -> frozenset[Pair]:
         """To be asked on more ports for as long as it lasts."""
-        return frozenset(self._torn_ns)
+        return frozenset(self._partial_ns)
 
     def begin(self, pair: Pair, now_ns: int) -> bool:
         """Something hangs there; whether the pair is to be asked from now on."""
-        if pair in self._torn_ns or now_ns < self._free_ns.get(pair, 0):
+        if pair in self._partial_ns or now_ns < self._free_ns.get(pair, 0):
             return False
         if len(self._until_ns) >= MOST:
             return False
@@ -57,15 +57,15 @@ class Sounding:
 
     def due_ns(self) -> int | None:
         """When to call `end`."""
-        return min((*self._until_ns.values(), *self._torn_ns.values()), default=None)
+        return min((*self._until_ns.values(), *self._partial_ns.values()), default=None)
 
-    def end(self, now_ns: int, torn: Callable[[Pair], bool]) -> bool:
+    def end(self, now_ns: int, partial: Callable[[Pair], bool]) -> bool:
         """Asked for long enough; whether anything is to be asked otherwise now."""
-        asked = [pair for pair, at_ns in self._until_ns.items() if at_ns <= now_ns]
-        looked = [pair for pair, at_ns in self._torn_ns.items() if at_ns <= now_ns]
-        for pair in (*asked, *looked):
+        requested = [pair for pair, at_ns in self._until_ns.items() if at_ns <= now_ns]
+        looked = [pair for pair, at_ns in self._partial_ns.items() if at_ns <= now_ns]
+        for pair in (*requested, *looked):
             self._until_ns.pop(pair, None)
-            self._torn_ns.pop(pair, None)
-        still = [pair for pair in (*asked, *looked) if torn(pair)]
-        self._torn_ns |= dict.fromkeys(still, now_ns + TORN_NS)
-        return bool(asked) or len(still) < len(looked)
+            self._partial_ns.pop(pair, None)
+        still = [pair for pair in (*requested, *looked) if partial(pair)]
+        self._partial_ns |= dict.fromkeys(still, now_ns + PARTIAL_NS)
+        return bool(requested) or len(still) < len(looked)

@@ -8,15 +8,15 @@ from collections.abc import Collection
 import pytest
 from tests.controller.judged import Control, finding
 
-from syntony.controller.sounding import (
+from syntony.controller.extra_probes import (
     AGAIN_NS,
     ANSWER_NS,
     AT_ONCE,
     LASTS_NS,
     PAIRS,
-    SoundingDesk,
+    ExtraProbeService,
 )
-from syntony.fabric.sounding import Note, Pair, Sounding
+from syntony.fabric.extra_probes import ExtraProbe, Note, Pair
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -31,14 +31,14 @@ def twins(number: int = 0) -> Finding:
     )
 
 
-class Asked:
-    def __init__(self, found: Sounding) -> None:
+class Requested:
+    def __init__(self, found: ExtraProbe) -> None:
         self.found, self.calls = found, list[frozenset[str]]()
-        self.desk = SoundingDesk(self.separating)
+        self.service = ExtraProbeService(self.separating)
 
     def separating(
         self, suspects: Collection[str], planned: Collection[Pair], limit: int
-    ) -> Sounding:
+    ) -> ExtraProbe:
         assert limit == PAIRS
         self.calls.append(frozenset(suspects))
         number = next(name.split("spine")[1] for name in sorted(suspects)).partition("-")[0]
@@ -46,58 +46,58 @@ class Asked:
 
 
 def test_a_sounding_lasts_a_minute_and_is_not_repeated_for_ten() -> None:
-    asked = Asked(Sounding((PAIR,), ()))
+    requested = Requested(ExtraProbe((PAIR,), ()))
     running = [
         second
         for second in range(0, AGAIN_NS // S + 120, 5)
-        if asked.desk.step([twins()], (), second * S)
+        if requested.service.step([twins()], (), second * S)
     ]
     lasts, again = LASTS_NS // S, AGAIN_NS // S
     assert running == [*range(0, lasts, 5), *range(again, again + lasts, 5)]
-    assert asked.calls == [frozenset(TWINS)] * 2
+    assert requested.calls == [frozenset(TWINS)] * 2
 
 
 def test_what_is_plain_or_not_known_one_by_one_is_not_asked_about() -> None:
-    asked = Asked(Sounding((PAIR,), ()))
+    requested = Requested(ExtraProbe((PAIR,), ()))
     plain = finding("leaf0->spine0", "link", alternatives=("leaf0",), probabilities=(0.01,))
     group = finding("leaf0..*", "group", alternatives=("*..leaf1",), probabilities=(0.5,), twins=1)
     place = finding("h0/rail0", "nic", alternatives=("h0/rail0--leaf0", "h0"), twins=2)
-    assert not asked.desk.step([plain, group, place], (), 0)
-    assert not asked.calls
+    assert not requested.service.step([plain, group, place], (), 0)
+    assert not requested.calls
 
 
 def test_so_many_at_once_and_no_more() -> None:
-    asked = Asked(Sounding((PAIR,), ()))
+    requested = Requested(ExtraProbe((PAIR,), ()))
     found = [twins(number) for number in range(AT_ONCE + 3)]
-    assert len(asked.desk.step(found, (), 0)) == AT_ONCE
-    assert len(asked.desk.step(found, (), LASTS_NS - 1)) == AT_ONCE
-    assert len(asked.calls) == AT_ONCE
-    asked.desk.step(found, (), LASTS_NS)
-    assert len(asked.calls) == AT_ONCE + 3
+    assert len(requested.service.step(found, (), 0)) == AT_ONCE
+    assert len(requested.service.step(found, (), LASTS_NS - 1)) == AT_ONCE
+    assert len(requested.calls) == AT_ONCE
+    requested.service.step(found, (), LASTS_NS)
+    assert len(requested.calls) == AT_ONCE + 3
 
 
 def test_notes_may_be_read_in_another_thread_while_more_is_asked() -> None:
-    asked = Asked(Sounding((PAIR,), ()))
-    asked.desk.step([twins(0), twins(1)], (), 0)
-    reading = iter(asked.desk._asked.items())
+    requested = Requested(ExtraProbe((PAIR,), ()))
+    requested.service.step([twins(0), twins(1)], (), 0)
+    reading = iter(requested.service._requested.items())
     next(reading)
-    asked.desk.step([twins(2)], (), 1)
+    requested.service.step([twins(2)], (), 1)
     assert len(list(reading)) == 1
-    assert len(asked.desk.notes(1)) == 3
+    assert len(requested.service.notes(1)) == 3
 
 
 def test_it_says_what_is_asked_and_what_came_of_it() -> None:
-    asked = Asked(Sounding((PAIR,), ()))
-    asked.desk.step([twins()], (), 0)
-    note = asked.desk.notes(ANSWER_NS - 1)[frozenset(TWINS)]
+    requested = Requested(ExtraProbe((PAIR,), ()))
+    requested.service.step([twins()], (), 0)
+    note = requested.service.notes(ANSWER_NS - 1)[frozenset(TWINS)]
     assert note.pending
     assert note.text.startswith("further pairs are probed")
-    late = asked.desk.notes(ANSWER_NS)[frozenset(TWINS)]
+    late = requested.service.notes(ANSWER_NS)[frozenset(TWINS)]
     assert not late.pending
     assert "did not tell these apart" in late.text
-    never = Asked(Sounding((), (TWINS,)))
-    assert not never.desk.step([twins()], (), 0)
-    assert never.desk.notes(0)[frozenset(TWINS)] == Note(
+    never = Requested(ExtraProbe((), (TWINS,)))
+    assert not never.service.step([twins()], (), 0)
+    assert never.service.notes(0)[frozenset(TWINS)] == Note(
         "no pair of NICs could tell these apart", pending=False
     )
 
@@ -142,14 +142,14 @@ def test_what_was_told_as_one_of_two_is_not_told_again_by_its_name(
         finding(component, kind, confidence=0.5, alternatives=(other,), probabilities=(0.45,)),
     )
     control.tick(5)
-    told = " or ".join(sorted((component, other)))
-    assert control.pages() == [f"ambiguous-loss {told}"]
+    reported = " or ".join(sorted((component, other)))
+    assert control.pages() == [f"ambiguous-loss {reported}"]
     control.findings = (finding(component, kind),)
     control.tick(60)
-    assert control.pages() == [f"ambiguous-loss {told}"]
+    assert control.pages() == [f"ambiguous-loss {reported}"]
     control.findings = (finding(other, "leaf"), finding(component, kind))
     control.tick(5)
-    assert control.pages()[1:] == [], "whichever it was called by, it was told of"
+    assert control.pages()[1:] == [], "whichever it was called by, it was reported"
 
 
 def test_what_is_seen_beside_another_is_no_other_name_of_it(control: Control) -> None:

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from syntony.controller.audits import AuditDesk
+    from syntony.controller.audits import AuditRuns
     from syntony.controller.batches import Piece
     from syntony.controller.fleet import Fleet
-    from syntony.controller.incidents import AlertDesk
+    from syntony.controller.incidents import IncidentService
     from syntony.controller.leadership import Leadership
     from syntony.controller.locating import LocateLoop
     from syntony.controller.membership import Membership
     from syntony.controller.placement import Placement
     from syntony.controller.probe_keys import ProbeKeyDistribution
-    from syntony.controller.queue_pairs import QueuePairDesk
+    from syntony.controller.queue_pairs import QueuePairService
     from syntony.controller.sessions import Session
-    from syntony.controller.sla import SlaDesk
+    from syntony.controller.sla import SlaService
     from syntony.controller.solve import SolveLoop
-    from syntony.controller.traffic import TrafficDesk
+    from syntony.controller.traffic import TrafficService
     from syntony.state import ControlState
     from syntony.store import Store
 
 
-class Desks(NamedTuple):
+class Services(NamedTuple):
     """The parts of one controller that requests are about."""
 
     store: Store
@@ -33,12 +33,12 @@ class Desks(NamedTuple):
     fleet: Fleet
     solving: SolveLoop
     locating: LocateLoop
-    slas: SlaDesk
-    alerts: AlertDesk
-    traffic: TrafficDesk
+    slas: SlaService
+    alerts: IncidentService
+    traffic: TrafficService
     placement: Placement
-    queue_pairs: QueuePairDesk
-    audits: AuditDesk
+    queue_pairs: QueuePairService
+    audits: AuditRuns
     keys: ProbeKeyDistribution
     membership: Membership
     leadership: Leadership

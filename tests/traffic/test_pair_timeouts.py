@@ -12,9 +12,9 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LivenessEvent
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Cause
+from syntony.traffic.pair_timeouts import LONGEST_NS, SHORTEST_NS, PairTimeouts
 from syntony.traffic.pairs import HANG_NS, Answers, LocalNic, Pair, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
-from syntony.traffic.silence import LONGEST_NS, SHORTEST_NS, Silence
 
 NOW_NS = 10_000 * MS
 INTERVAL_NS = 15 * MS
@@ -65,7 +65,7 @@ WAITING = {TO_B: [progress(60, 16)]}
     ],
 )
 def test_who_is_silent_while_data_wait(heard: dict[Pair, Answers], dead: set[Pair]) -> None:
-    assert set(Silence().dead(heard, WAITING, INTERVAL_NS, NOW_NS, no_more)) == dead
+    assert set(PairTimeouts().dead(heard, WAITING, INTERVAL_NS, NOW_NS, no_more)) == dead
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ def test_silent_pairs_are_dead_where_data_wait_and_none_gets_through(
     flows: dict[Pair, list[Progress]], dead: set[Pair]
 ) -> None:
     heard = answers(50, c_ms=50)
-    assert set(Silence().dead(heard, flows, INTERVAL_NS, NOW_NS, no_more)) == dead
+    assert set(PairTimeouts().dead(heard, flows, INTERVAL_NS, NOW_NS, no_more)) == dead
 
 
 def test_the_last_sign_of_life_is_told() -> None:
     flows = {TO_B: [progress(46, 40)]}
-    told = Silence().dead(answers(70), flows, INTERVAL_NS, NOW_NS, no_more)
-    assert told == {TO_B: NOW_NS - 46 * MS}
+    reported = PairTimeouts().dead(answers(70), flows, INTERVAL_NS, NOW_NS, no_more)
+    assert reported == {TO_B: NOW_NS - 46 * MS}
 
 
 @pytest.mark.parametrize(("more_ms", "dead"), [(14, {TO_B}), (15, set())])
@@ -100,18 +100,18 @@ def test_whoever_healed_at_once_of_late_is_given_more_time(more_ms: int, dead: s
     def more(_pair: Pair, _now_ns: int) -> int:
         return more_ms * MS
 
-    assert set(Silence().dead(answers(60), WAITING, INTERVAL_NS, NOW_NS, more)) == dead
+    assert set(PairTimeouts().dead(answers(60), WAITING, INTERVAL_NS, NOW_NS, more)) == dead
 
 
 def test_what_is_dying_already_is_not_told_again() -> None:
     heard = answers(50, c_ms=50)
     heard[TO_B] = heard[TO_B]._replace(dying=True)
-    found = Silence().dead(heard, {TO_C: [progress(60, 30)]}, INTERVAL_NS, NOW_NS, no_more)
+    found = PairTimeouts().dead(heard, {TO_C: [progress(60, 30)]}, INTERVAL_NS, NOW_NS, no_more)
     assert set(found) == {TO_C}
 
 
 def look(
-    silence: Silence, now_ns: int, silent_ms: int, waits_ms: int, *, dying: bool = False
+    silence: PairTimeouts, now_ns: int, silent_ms: int, waits_ms: int, *, dying: bool = False
 ) -> set[Pair]:
     """At one pair, from which the newest acknowledgement is as old as its newest answer."""
     at_ns = now_ns - silent_ms * MS
@@ -124,45 +124,45 @@ def look(
 
 
 def test_patience_follows_the_longest_silence_of_waiting_data() -> None:
-    silence = Silence()
+    silence = PairTimeouts()
     look(silence, NOW_NS, 1, 0)
     now_ns = NOW_NS + 60 * S
-    assert silence.patience_ns(TO_B, now_ns) == SHORTEST_NS
+    assert silence.timeout_ns(TO_B, now_ns) == SHORTEST_NS
     assert not look(silence, now_ns, 20, 18)
     look(silence, now_ns + 5 * MS, 1, 0)
-    assert silence.patience_ns(TO_B, now_ns + 5 * MS) // MS == 31, "25 ms at most, and a quarter"
+    assert silence.timeout_ns(TO_B, now_ns + 5 * MS) // MS == 31, "25 ms at most, and a quarter"
     assert not look(silence, now_ns + 50 * MS, 31, 30)
     assert look(silence, now_ns + 51 * MS, 32, 31)
-    assert silence.patience_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
+    assert silence.timeout_ns(TO_B, now_ns + 32 * S) == SHORTEST_NS, "it is forgotten"
 
 
 @pytest.mark.parametrize(
-    ("silent_ms", "patience_ms"),
+    ("silent_ms", "timeout_ms"),
     # Of 200 ms, with the 5 ms of a look, it is an outage and no habit.
     [(60, 81), (190, LONGEST_NS // MS), (194, LONGEST_NS // MS), (195, 44), (900, 44)],
 )
 def test_where_silence_is_usual_it_takes_longer_to_be_believed(
-    silent_ms: int, patience_ms: int
+    silent_ms: int, timeout_ms: int
 ) -> None:
-    silence = Silence()
+    silence = PairTimeouts()
     look(silence, NOW_NS, 1, 0)
     # As an outage it was let pass: another NIC of the peer was silent as well, say.
     heard = answers(silent_ms, elsewhere_ms=silent_ms)
     silence.dead(heard, {TO_B: [progress(silent_ms, 18)]}, INTERVAL_NS, NOW_NS, no_more)
     look(silence, NOW_NS + 5 * MS, 1, 0)
-    assert silence.patience_ns(TO_B, NOW_NS + 5 * MS) // MS == patience_ms
+    assert silence.timeout_ns(TO_B, NOW_NS + 5 * MS) // MS == timeout_ms
 
 
 def test_silence_counts_from_our_own_return() -> None:
-    silence, flows = Silence(), [Progress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
+    silence, flows = PairTimeouts(), [Progress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
     silence.away(NOW_NS)
     for sign_ns, now_ns in ((NOW_NS - 500 * MS, NOW_NS), (NOW_NS + 30 * MS, NOW_NS + 40 * MS)):
         until_ns = silence.until_ns(TO_B, sign_ns, flows, now_ns)
-        assert until_ns == max(NOW_NS, sign_ns) + silence.patience_ns(TO_B, now_ns)
+        assert until_ns == max(NOW_NS, sign_ns) + silence.timeout_ns(TO_B, now_ns)
 
 
 def test_whose_probes_all_died_is_believed_in_while_the_kernel_acknowledges_now_and_then() -> None:
-    silence = Silence()
+    silence = PairTimeouts()
     now_ns = NOW_NS
 
     def until(acked_ns: int, at_ns: int) -> int:
@@ -180,28 +180,28 @@ def test_whose_probes_all_died_is_believed_in_while_the_kernel_acknowledges_now_
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "patience_ms"), [(-50, 25), (8, 33), (30, 55), (40, 105), (300, LONGEST_NS // MS)]
+    ("late_ms", "timeout_ms"), [(-50, 25), (8, 33), (30, 55), (40, 105), (300, LONGEST_NS // MS)]
 )
-def test_who_is_woken_late_is_patient_with_others(late_ms: int, patience_ms: int) -> None:
-    silence = Silence()
+def test_who_is_woken_late_is_patient_with_others(late_ms: int, timeout_ms: int) -> None:
+    silence = PairTimeouts()
     look(silence, NOW_NS, 1, 0)
     now_ns = NOW_NS + 60 * S
     silence.late(late_ms * MS, now_ns)
     silence.late(3 * MS, now_ns)
-    assert silence.patience_ns(TO_B, now_ns) // MS == max(28, patience_ms)
-    assert silence.patience_ns(TO_B, now_ns + 30 * S) < SHORTEST_NS + MS, "it is forgotten"
+    assert silence.timeout_ns(TO_B, now_ns) // MS == max(28, timeout_ms)
+    assert silence.timeout_ns(TO_B, now_ns + 30 * S) < SHORTEST_NS + MS, "it is forgotten"
 
 
 @pytest.mark.parametrize(("waits_ms", "dying"), [(0, False), (20, True)])
 def test_what_nothing_waited_for_and_what_was_dead_is_no_habit(
     waits_ms: int, *, dying: bool
 ) -> None:
-    silence = Silence()
+    silence = PairTimeouts()
     look(silence, NOW_NS, 1, 0)
     now_ns = NOW_NS + 60 * S
     look(silence, now_ns, 40, waits_ms, dying=dying)
     look(silence, now_ns + MS, 1, 0)
-    assert silence.patience_ns(TO_B, now_ns + MS) == SHORTEST_NS
+    assert silence.timeout_ns(TO_B, now_ns + MS) == SHORTEST_NS
 
 
 def health() -> Health:
@@ -230,12 +230,12 @@ def test_what_is_presumed_dead_is_left_at_once_by_the_same_reasoning() -> None:
     assert set(one.conclude(NOW_NS)) == {TO_B, TO_C}
     reason = one.dead(*TO_B)
     assert reason is not None
-    assert reason.cause is Cause.MY_NIC
+    assert reason.cause is Cause.LOCAL_NIC
     assert "no answer for 50 ms" in reason.evidence
 
 
 def test_once_nobody_answers_any_more_deaths_are_forgotten_and_nothing_is_in_doubt() -> None:
-    """It is this host then, or everybody's agents: no path is told from another by it."""
+    """It is this host then, or everybody's agents: no path is reported from another by it."""
     one = health()
     everyone = {(f"n{rail}", f"10.{rail}.0.{far}") for rail in (0, 1) for far in (2, 3)}
     one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
@@ -256,7 +256,7 @@ def test_an_answer_since_takes_it_back() -> None:
     assert one.dead(*TO_B) is not None
     assert one.heard({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)
     assert (one.dead(*TO_B), one.unsure) == (None, False)
-    assert one.patience_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
+    assert one.timeout_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
 
 
 def test_what_was_taken_back_and_is_presumed_again_is_left_at_once_again() -> None:
@@ -267,7 +267,7 @@ def test_what_was_taken_back_and_is_presumed_again_is_left_at_once_again() -> No
         one.presume({TO_B: at_ns - 50 * MS}, at_ns)
         assert one.conclude(at_ns) == [TO_B]
         assert one.heard({0: Reply(at_ns + 5 * MS)}, at_ns + 10 * MS)
-    assert one.patience_ns(TO_B, NOW_NS + 300 * MS) > 0
+    assert one.timeout_ns(TO_B, NOW_NS + 300 * MS) > 0
 
 
 def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
@@ -297,7 +297,7 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
         When it was taken for dead (ms; None: never), and the patience then (ns).
     """
     rng = random.Random(seed)
-    silence = Silence()
+    silence = PairTimeouts()
     free_ms = burst_ms = 0
     coming: list[tuple[int, bool]] = []
     answered_ms = acked_ms = began_ms = -1
@@ -327,7 +327,7 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
         }
         flow = Progress(FLOW, NOW_NS + acked_ms * MS, 50 * MS, waits_ms * MS, streams=True)
         if silence.dead(heard, {TO_B: [flow]}, INTERVAL_NS, now_ns, no_more):
-            return now_ms, silence.patience_ns(TO_B, now_ns)
+            return now_ms, silence.timeout_ns(TO_B, now_ns)
     return None, 0
 
 
@@ -335,9 +335,9 @@ def test_one_long_delay_of_ours_does_not_put_off_verdicts_for_longer_than_a_shor
     """Seconds later as well: a wake-up 60 ms late counts as much as one that was 10 s late."""
     found = []
     for late_ns in (60 * MS, 70 * MS, 90 * MS, 10 * S):
-        silence = Silence()
+        silence = PairTimeouts()
         silence.late(late_ns, NOW_NS)
-        found.append([silence.patience_ns(TO_B, NOW_NS + later * S) for later in (1, 2, 4, 6, 8)])
+        found.append([silence.timeout_ns(TO_B, NOW_NS + later * S) for later in (1, 2, 4, 6, 8)])
     assert all(each == found[0] for each in found)
     assert SHORTEST_NS < found[0][2] < LONGEST_NS
 
@@ -353,6 +353,6 @@ def test_a_jobs_own_queue_is_never_taken_for_a_dead_path(seed: int) -> None:
 def test_what_dies_under_a_jobs_own_queue_is_found_within_the_patience(seed: int) -> None:
     """And two looks; or the silence after which it is hushed, where the queue was empty."""
     dies_at_ms = 19_000 + seed % 400
-    found_ms, patience_ns = own_queue(seed, dies_at_ms)
+    found_ms, timeout_ns = own_queue(seed, dies_at_ms)
     assert found_ms is not None
-    assert dies_at_ms < found_ms <= dies_at_ms + 60 + HANG_NS // MS + patience_ns // MS + LOOK_MS
+    assert dies_at_ms < found_ms <= dies_at_ms + 60 + HANG_NS // MS + timeout_ns // MS + LOOK_MS

@@ -7,24 +7,24 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import AlertDesk, Slas
+from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
-from syntony.controller.queue_pairs import QueuePairDesk
-from syntony.controller.sla import SlaDesk, with_flows
+from syntony.controller.queue_pairs import QueuePairService
+from syntony.controller.sla import SlaService, with_flows
 from syntony.controller.solve import SolveLoop
-from syntony.controller.sounding import SoundingDesk
-from syntony.controller.traffic import TrafficDesk
+from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
+from syntony.fabric.extra_probes import ExtraProbe, Pair, separating
 from syntony.fabric.names import ARROW
-from syntony.fabric.sounding import Pair, Sounding, separating
 from syntony.model import format_ns
 
 _log = logging.getLogger(__name__)
 
 
-class Judging:
+class IncidentEvaluation:
     """One per controller; on its event loop.
 
     Args:
@@ -34,14 +34,14 @@ class Judging:
     def __init__(
         self,
         *,
-        alerts: AlertDesk,
+        alerts: IncidentService,
         fleet: Fleet,
         listening: Listening,
         solving: SolveLoop,
         locating: LocateLoop,
-        slas: SlaDesk,
-        traffic: TrafficDesk,
-        queue_pairs: QueuePairDesk,
+        slas: SlaService,
+        traffic: TrafficService,
+        queue_pairs: QueuePairService,
         fleet_now: Callable[[], int | None],
     ) -> None:
         self._alerts = alerts
@@ -55,7 +55,7 @@ class Judging:
         self._fleet_now = fleet_now
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
-        self._soundings = SoundingDesk(self._separating)
+        self._extra_probes = ExtraProbeService(self._separating)
         self._blamed: set[tuple[str, str]] = set()
         """(component, fault) of the findings when this was asked last, and what was gone."""
 
@@ -89,7 +89,7 @@ class Judging:
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
-                    notes=self._soundings.notes(time.monotonic_ns()),
+                    notes=self._extra_probes.notes(time.monotonic_ns()),
                 )
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
@@ -100,7 +100,7 @@ class Judging:
         now_ns = time.monotonic_ns()
         planned = self._fleet.probe_ports().keys()
         self._fleet.sound(
-            await asyncio.to_thread(self._soundings.step, findings, planned, now_ns), now_ns
+            await asyncio.to_thread(self._extra_probes.step, findings, planned, now_ns), now_ns
         )
         standing = self._locating.changes.standing
         blamed = {(found.component, found.fault) for found in findings}
@@ -111,7 +111,7 @@ class Judging:
 
     def _separating(
         self, suspects: Collection[str], planned: Collection[Pair], limit: int
-    ) -> Sounding:
+    ) -> ExtraProbe:
         crossed = self._locating.crossings().values()
         links = {name for each in crossed for name in each.components if ARROW in name}
         probed = {nic for pair in planned for nic in pair}
