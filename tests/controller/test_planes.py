@@ -167,7 +167,7 @@ def test_a_plane_that_should_be_there_and_is_not(
     assert set(found) == {f"plane-absent {nic}"}
     (incident,) = found.values()
     assert f"no probe over {plane}, " in incident["evidence"][0]
-    control.silent = {nic.partition("/")[0]: 5 * S}  # not yet told of as silent
+    control.silent = {nic.partition("/")[0]: 5 * S}  # not yet reported as silent
     assert incidents(control, world)
     host = nic.partition("/")[0]
     control.silent = {host: 20 * S}

@@ -176,7 +176,7 @@ class Grade(NamedTuple):
     """How the findings of one case fare."""
 
     verdict: str
-    """``right``; ``twin``: the fault is among what is told, and nothing else is told as sure;
+    """``right``; ``twin``: the fault is among what is told, and nothing else is reported as sure;
     ``vague``: a group that holds it; ``missed``; ``wrong``."""
     wrong: tuple[str, ...]
     """Told as sure, and not so."""

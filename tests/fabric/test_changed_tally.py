@@ -1,4 +1,4 @@
-"""Losses told as what changes of a window's sums, against all paths one after the other."""
+"""Losses reported as what changes of a window's sums, against all paths one after the other."""
 
 from __future__ import annotations
 

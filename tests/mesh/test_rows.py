@@ -41,7 +41,7 @@ def flow(flow_id: int, src: str, dst: str) -> FlowInfo:
 
 
 def timelines(rng: random.Random) -> dict[str, Timeline]:
-    """h0 to h2 on one timeline, h3 on one of its own, h4 not known, h5 not told of at all."""
+    """h0 to h2 on one timeline, h3 on one of its own, h4 not known, h5 not reported at all."""
     return {
         f"h{k}": Timeline(
             node=f"h{k}", ref_ns=T0 + rng.randrange(-30, 30) * S + offset, offset_ns=float(-offset),

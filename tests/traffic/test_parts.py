@@ -296,4 +296,4 @@ def test_rows_have_exactly_the_tables_columns() -> None:
     assert not is_news(vain)
     one = Create(token=1, job="j", flow=FLOW, local_id=32, reason=reason)
     assert is_news(one)
-    assert not is_news(msgspec.structs.replace(one, quiet=True)), "told of when it is up"
+    assert not is_news(msgspec.structs.replace(one, quiet=True)), "reported when it is up"

@@ -48,7 +48,7 @@ def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
 
 
 class Host:
-    """The machine of one host with two NICs and one peer, told of things as its agent tells it."""
+    """The machine of one host with two NICs and one peer, reported things as its agent tells it."""
 
     own = OWN
 

@@ -182,7 +182,7 @@ class Pipeline:
     def heard_rows(
         self, heard: NDArray[np.void], second_ns: int, over: Plane = Plane.UDP
     ) -> Columns | None:
-        """`heard_1s` rows: requests received since the last call, told of the second given.
+        """`heard_1s` rows: requests received since the last call, reported for the second given.
 
         Args:
             heard: the engine's cumulative counts: src_nic_id, dst_nic_id, requests.

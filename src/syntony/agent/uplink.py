@@ -404,7 +404,7 @@ class _Link:
             self._uplink._take(data, self)
 
     def is_newest(self, plan: Plan) -> bool:
-        """Whether no newer one has come. Another connection begins anew: a controller that keeps no
+        """Whether no newer one has come. Another connection starts again: a controller without
         state counts from one after its start."""
         if plan.generation < self._generation:
             _log.error(

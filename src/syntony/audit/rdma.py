@@ -254,7 +254,7 @@ _PHYSICAL = {"Sleep": "1: Sleep", "Polling": "2: Polling", "Disabled": "3: Disab
 def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
     try:
         found = tuple(parse_ibstat(host.run("ibstat")))
-        why = "`ibstat` told of no port"
+        why = "`ibstat` reported no port"
     except FactError as error:
         found, why = (), str(error)
     if not found and host.exists("/sys/class"):

@@ -30,7 +30,7 @@ def carried(
 ) -> dict[str, Timeline]:
     """Shift offset and rate so that the fleet timeline goes on where it was; flag clock steps.
 
-    Clocks whose hosts have told of a step or a slew (`torn`) carry nothing on while there are
+    Clocks whose hosts have reported a step or a slew (`torn`) carry nothing on while there are
     others, and need no flag.
 
     Where parts join, the one that gives most clocks keeps its time and the others' clocks are told

@@ -37,7 +37,7 @@ class Leadership:
         self.name = ""
         """In this controller's certificate."""
         self.seen = 0
-        """The highest epoch that an agent has told of, by its own account."""
+        """The highest epoch that an agent has reported, by its own account."""
 
     @property
     def epoch(self) -> int:

@@ -249,7 +249,7 @@ class _Outgoing:
         self.taken: set[int] = set()
         """Messages that are done with but could not be removed from the outbox yet."""
         self.resolved_at: dict[int, int] = {}
-        """Resolved incidents → CLOCK_MONOTONIC at which they were first told as such."""
+        """Resolved incidents → CLOCK_MONOTONIC at which they were first reported as such."""
 
     @property
     def busy(self) -> bool:

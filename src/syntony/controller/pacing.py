@@ -1,4 +1,4 @@
-"""Holds back jobs' flows that crowd a link: reports in, rates out, every link told of in the log.
+"""Holds back jobs' flows that crowd a link: reports in, rates out, every link reported in the log.
 
 How fast is `syntony.traffic.pacing`'s matter; whether we may decide is placement's, with one lease
 for both. Anyone who hears nothing from us for `EXPIRY_NS` holds nothing back.

@@ -1,5 +1,5 @@
 """Where probes over UDP and over verbs disagree, or one of them is missing: found in the store, and
-told as observations for the rules."""
+reported as observations for the rules."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PATIENCE_NS = 1_800 * MS
 """What is not stored so long after it could be told is not waited for: a host may be down, or its
 uplink."""
 MISSED_S = 5
-"""A host that has told of none of so many seconds is not waited for at all."""
+"""A host that has reported none of so many seconds is not waited for at all."""
 
 
 def last_settled(probed: Mapping[str, int], now_ns: int, hold_ns: int) -> int:

@@ -63,7 +63,7 @@ class JobTable:
     """Not thread-safe.
 
     Args:
-        socket: where this host's agent serves jobs: processes that were told of another agent's are
+        socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
         proc: where /proc is.
     """

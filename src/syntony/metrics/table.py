@@ -211,7 +211,7 @@ _UPLINK = (
 _FLEET = (
     _controller("controller_epoch", "gauge", "", "raised at each start of a controller"),
     _controller("controller_later_epoch", "gauge", "",
-                "highest epoch that agents have told of; above the one before: they obey another"),
+                "highest epoch that agents have reported; above the one before: they obey another"),
     _controller("certificates_revoked", "gauge", "", "revoked certificates not expired yet"),
     _controller("agents", "gauge", "state", "agents by state: connected, absent"),
     _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),

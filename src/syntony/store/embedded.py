@@ -101,7 +101,7 @@ class EmbeddedEngine:
         os.close(self._lock_fd)
 
     def _configured(self) -> str:
-        """The engine's configuration as a file: so settings of tables can be told as well, and to
+        """The engine's configuration as a file: so settings of tables can be given as well, and to
         tables that are there already. An unnamed one, since the engine would take signs such as
         ``&`` in a name for the end of it.
         """

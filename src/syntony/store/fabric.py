@@ -65,7 +65,7 @@ class FabricRows:
 
 def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:
     """Paths, oldest first: ts_ns, src, dst, sport, dport, hops."""
-    # Agents before there were TCP paths told of no protocol.
+    # Agents before there were TCP paths reported no protocol.
     of_proto = "proto IN ('udp', '')" if proto == "udp" else f"proto = {quote(proto)}"
     return (
         f"SELECT ts_ns, src, dst, sport, dport, hops FROM {PATH.name} "

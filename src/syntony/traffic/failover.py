@@ -90,7 +90,7 @@ class Failover:
         return self._settle_all(now_ns)
 
     def use(self, paths: frozenset[ProcessPath], now_ns: int) -> None:
-        """The paths that jobs' processes use by their own word: to be watched, and told of."""
+        """The paths that jobs' processes use by their own word: to be watched, and reported."""
         self.notices.use(paths)
         self._watch(now_ns)
 

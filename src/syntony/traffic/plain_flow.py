@@ -86,7 +86,7 @@ class PlainFlow:
         """The way on which the peer was last heard, if not on its own."""
         self.peer_ns = 0
         self.waits = False
-        """Whether the last sample told of data under way and no progress."""
+        """Whether the last sample reported data under way and no progress."""
         self.wait = HoldDown()
         """Before it goes back to its own way."""
 

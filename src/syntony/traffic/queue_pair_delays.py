@@ -70,7 +70,7 @@ class _End:
         """As first told: the sooner an instant is brought onto fleet time, the better; and how far
         off these may be."""
         self.reported_ns = 0
-        """When it was last told of."""
+        """When it was last reported."""
         self.stamps: dict[int, Stamp] = {}
         """By number, for `KEEP_NS`."""
         self.condemned: set[EndKey] = set()
@@ -158,7 +158,7 @@ class QueuePairDelays:
         )  # fmt: skip
         end = self._sending.get(direction, {}).get((host, figures.key))
         if end is None:
-            return "not told of yet", ""
+            return "not reported yet", ""
         second = [each for each in end.samples if each.received_ns > now_ns - FRESH_NS]
         if not second:
             return end.why or "nothing was paired recently", end.peer

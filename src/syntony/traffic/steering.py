@@ -116,7 +116,7 @@ class Steering:
             conn.alone_ns = turn.now_ns
 
     def _needs_cross_rail(self, turn: Turn) -> bool:
-        """Whether it has been alone for so long that two ends which were each told of another
+        """Whether it has been alone for so long that two ends which were each informed of another
         path's death, and find together by themselves, would have."""
         if turn.conn.alone_ns is None:
             return False

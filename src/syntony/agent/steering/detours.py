@@ -36,7 +36,7 @@ class Detours:
     Args:
         nics: names of our NICs, now.
         nic_of: the NIC that has a local address.
-        opened: told of the table once it is there, to be listened to.
+        opened: informed of the table once it is there, to be listened to.
         call: has something done soon by the thread that reacts.
     """
 

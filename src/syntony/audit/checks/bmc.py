@@ -61,7 +61,7 @@ def freeipmi_sensors(text: str) -> dict[str, bool]:
     found = {row[1].strip(): row[3].strip() == "Critical" for row in rows
              if len(row) >= 5 and row[0].strip().isdigit()}  # fmt: skip
     if not found:
-        raise UnreadableError("`ipmi-sensors` told of no sensor")
+        raise UnreadableError("`ipmi-sensors` reported no sensor")
     return found
 
 
@@ -73,5 +73,5 @@ def ipmitool_sensors(text: str) -> dict[str, bool]:
         if len(cells) >= 5 and cells[0] and re.fullmatch(r"[0-9A-Fa-f]{2}h", cells[1]):
             found[cells[0]] = cells[2].lower() in _CRITICAL or bool(_FAILED.search(cells[4]))
     if not found:
-        raise UnreadableError("`ipmitool sdr elist` told of no sensor")
+        raise UnreadableError("`ipmitool sdr elist` reported no sensor")
     return found

@@ -70,9 +70,9 @@ class Disks(HostCheck):
         rows = [_DF_ROW.match(line) for line in text.splitlines()[1:]]
         found = [row for row in rows if row is not None and int(row[2]) > 0]
         if text and not found:
-            raise UnreadableError("`df` told of no local file system")
+            raise UnreadableError("`df` reported no local file system")
         if not found:
-            yield self.skip(host, "no local file system here (`df` told of none)", "room")
+            yield self.skip(host, "no local file system here (`df` reported none)", "room")
         fixed = {mount.where for mount in _read_only(host)}
         for row in found:
             if row[5] in fixed:

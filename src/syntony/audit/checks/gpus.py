@@ -257,7 +257,7 @@ class Dcgm(NvidiaCheck):
             return
         rows = list(dcgm_tests(json_of(text, "`dcgmi diag`")))
         if not rows:
-            raise UnreadableError("`dcgmi diag` told of no test")
+            raise UnreadableError("`dcgmi diag` reported no test")
         for name, status, why in rows:
             if status == "skip":
                 continue

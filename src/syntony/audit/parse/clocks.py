@@ -55,7 +55,7 @@ def parse_timesyncd(text: str) -> Wall:
     """`timedatectl timesync-status`. Raises `UnreadableError`."""
     reported = fields(text)
     if "Server" not in reported:
-        raise UnreadableError("`timedatectl timesync-status` told of no server")
+        raise UnreadableError("`timedatectl timesync-status` reported no server")
     if "Offset" not in reported or reported.get("Packet count", "") == "0":
         return Wall(synchronised=False, offset_ns=0.0, bound_ns=0.0)
     offset, delay, root = (_span_ns(reported.get(name, "").partition("(")[0])

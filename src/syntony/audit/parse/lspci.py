@@ -49,7 +49,7 @@ def parse_lspci(text: str) -> tuple[Device, ...]:
             devices.append(_device(match[1], match[2], block[1:]))
         block = [line] if line.strip() else []
     if not devices:
-        raise UnreadableError("`lspci` told of no device")
+        raise UnreadableError("`lspci` reported no device")
     return tuple(devices)
 
 

@@ -99,7 +99,7 @@ def parse_nvlink_status(text: str) -> tuple[NvLinks, ...]:
         elif match := _LINK_OFF.search(line):
             found[-1][3].append(_small(match[1]))
     if not found:
-        raise UnreadableError("`nvidia-smi nvlink -s` told of no GPU")
+        raise UnreadableError("`nvidia-smi nvlink -s` reported no GPU")
     return tuple(NvLinks(gpu, name, rates, tuple(down)) for gpu, name, rates, down in found)
 
 
