@@ -36,7 +36,8 @@ from bench.instant import Instants, switch_of, watching
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import LOADED_WATCH_NS, PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import LOADED_WATCH_NS, ProbeEngine
+from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import LiveLab, eventually, live

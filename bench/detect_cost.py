@@ -27,7 +27,8 @@ import numpy as np
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS, S
 from syntony.traffic.connection import State, Subflow

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.testing import live

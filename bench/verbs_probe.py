@@ -25,7 +25,8 @@ import numpy as np
 from tests.nccl import provider
 
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import RECORD, PeerKeys, ProbeEngine, ProbeNic, Route
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic, Route
 from syntony.model import S
 from syntony.wire.probes import Plane, ProbeFlow
 

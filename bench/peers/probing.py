@@ -23,7 +23,8 @@ from bench.peers.shaped import ADDRESS, CLIENT, INTERFACE, SERVER
 from syntony.clock.network import NetworkSolver
 from syntony.clock.windows import PairKey, PairWindows
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.window_fit import fit_window
 from syntony.model import MS, Edge, S, SyntheticClockSpec
 from syntony.wire.probes import ProbeFlow

@@ -12,7 +12,8 @@ from tests.io.engine_peer import free_port
 
 from syntony.agent.plans import start_flows, usable
 from syntony.errors import MissingError, SyntonyError
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import ProbeNic
 from syntony.model import MS
 from syntony.wire.probes import Plan, ProbeFlow
 

@@ -16,7 +16,8 @@ from tests.nccl import provider as fake
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
 from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import ProbeNic
 from syntony.lab.testing import eventually
 from syntony.wire.parts import PartState
 

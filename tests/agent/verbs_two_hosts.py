@@ -18,7 +18,8 @@ import numpy as np
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import RECORD, PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic
 from syntony.model import MS
 from syntony.model.probes import LOST, ProbeFlag
 from syntony.wire.parts import PartState

@@ -18,7 +18,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.errors import UsageError
-from syntony.io.probe import PeerKeys
+from syntony.io.probe_records import PeerKeys
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, Phase, pair_key
 from syntony.mesh.plan import make_plan

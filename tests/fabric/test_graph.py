@@ -165,7 +165,9 @@ def test_a_port_that_two_ends_tell_of_differently_is_refused() -> None:
         '"S-0000000000200000"[1]\t\t# lid 9', '"S-0000000000200000"[2]\t\t# lid 9'
     )
     assert crossed != IBNETDISCOVER
-    with pytest.raises(InputError, match="ends-differ: port 1 of gpu000/mlx5_0 is reported to lead"):
+    with pytest.raises(
+        InputError, match="ends-differ: port 1 of gpu000/mlx5_0 is reported to lead"
+    ):
         parse_topology(crossed)
 
 

@@ -18,7 +18,8 @@ from tests.io.namespace import ip, run_alone
 
 from syntony.errors import UsageError
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import IDLE_WATCH_NS, LOADED_WATCH_NS, ProbeEngine, ProbeNic
+from syntony.io.probe import IDLE_WATCH_NS, LOADED_WATCH_NS, ProbeEngine
+from syntony.io.probe_records import ProbeNic
 from syntony.model import MS, S
 from syntony.wire.probes import ProbeFlow
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syntony.errors import MissingError
-from syntony.io import _library, job_page, job_socket, packet, probe
+from syntony.io import _library, job_page, job_socket, packet, probe_records
 from syntony.model.probes import ProbeFlag
 from syntony.traffic.process_flows import RECORD, Mechanism
 
@@ -27,7 +27,7 @@ def test_every_counter_is_read() -> None:
     _library.library()
     fields = _library.ffi.typeof("struct syn_probe_counters").fields
     assert fields is not None
-    assert tuple(name for name, _ in fields) == probe.Counters.__struct_fields__
+    assert tuple(name for name, _ in fields) == probe_records.Counters.__struct_fields__
 
 
 def test_packet_constants_have_the_headers_values(native: Any) -> None:
@@ -39,9 +39,9 @@ def test_packet_constants_have_the_headers_values(native: Any) -> None:
 @pytest.mark.parametrize(
     ("dtype", "struct"),
     [
-        (probe.RECORD, "syn_probe_record"),
-        (probe.HEARD, "syn_probe_heard"),
-        (probe.FLOW_COUNTS, "syn_probe_flow_counts"),
+        (probe_records.RECORD, "syn_probe_record"),
+        (probe_records.HEARD, "syn_probe_heard"),
+        (probe_records.FLOW_COUNTS, "syn_probe_flow_counts"),
     ],
 )
 def test_arrays_have_the_structs_bytes(dtype: np.dtype[np.void], struct: str) -> None:
@@ -79,8 +79,8 @@ def test_the_parser_of_flows_has_the_headers_layout(native: Any) -> None:
 
 
 def test_signed_fields_stay_signed() -> None:
-    assert probe.RECORD["t1_ns"].kind == "i"
-    assert probe.RECORD["flow_id"].kind == "u"
+    assert probe_records.RECORD["t1_ns"].kind == "i"
+    assert probe_records.RECORD["flow_id"].kind == "u"
 
 
 def test_another_abi_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from tests.io.engine_peer import everyone
 
 from syntony.io import packet as wire
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import ProbeNic
 from syntony.model import MS
 from syntony.wire.probes import ProbeFlow
 

@@ -16,7 +16,8 @@ from tests.io.engine_peer import everyone
 from syntony.errors import MissingError, UsageError
 from syntony.io import packet as wire
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.probe import PeerKeys, ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.model import MS, S, SyntheticClockSpec
 from syntony.model.probes import LOST, MISSING, ProbeFlag
 from syntony.wire.probes import ProbeFlow

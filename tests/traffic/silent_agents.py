@@ -26,7 +26,7 @@ from tests.traffic.network import (
 from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
 from syntony.agent.steering.path_corroboration import PathCorroboration
-from syntony.io.probe import WatchStatus
+from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent, StallEvent
 from syntony.traffic.failover import Event

@@ -11,7 +11,7 @@ from tests.traffic.network import rail_of
 from tests.traffic.silent_agents import SilentWorld
 
 from syntony.agent.steering.path_corroboration import _replies
-from syntony.io.probe import WatchStatus
+from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
 from syntony.traffic.health import BACK_NS, Health

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.io.probe import PeerKeys
+from syntony.io.probe_records import PeerKeys
 from syntony.wire.probes import ProbeKeys
 
 MAX_PEERS = 4096

@@ -12,7 +12,8 @@ from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
 from syntony.io.interfaces import address, addresses
 from syntony.io.phc import Phc
-from syntony.io.probe import ProbeEngine, ProbeNic
+from syntony.io.probe import ProbeEngine
+from syntony.io.probe_records import ProbeNic
 from syntony.model import NicRef
 from syntony.model.names import nic_number
 from syntony.wire.messages import NicInfo

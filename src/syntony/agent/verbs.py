@@ -20,14 +20,8 @@ from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.plans import start_flows
 from syntony.errors import MissingError, SyntonyError
 from syntony.io.clocks import ClockSource
-from syntony.io.probe import (
-    Endpoint,
-    NoRdmaPortError,
-    PeerKeys,
-    ProbeEngine,
-    ProbeNic,
-    Route,
-)
+from syntony.io.probe import NoRdmaPortError, ProbeEngine
+from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, Route
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.wire.parts import PartStatus

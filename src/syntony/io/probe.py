@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 
 from syntony.errors import MissingError, SyntonyError, UsageError
-from syntony.io._library import dtype_of, ffi, library, pointer_to, text_of
+from syntony.io._library import ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
-from syntony.io.packet import KEY_BYTES, Key, c_key
+from syntony.io.packet import KEY_BYTES, c_key
+from syntony.io.probe_records import (
+    FLOW_COUNTS,
+    HEARD,
+    LIVENESS,
+    RECORD,
+    WATCH_STATUS,
+    Counters,
+    Endpoint,
+    NicStatus,
+    PeerKeys,
+    ProbeNic,
+    Route,
+    WatchStatus,
+)
 from syntony.model import MS, US, S
 from syntony.model.paths import LivenessEvent
 from syntony.wire.probes import Plane, ProbeFlow
@@ -36,18 +50,6 @@ _STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
 _IFNAME_BYTES = 15
 _SCHEDULING = ("plain", "short slice", "realtime")
 
-RECORD = dtype_of("syn_probe_record")
-"""One probe: flow_id, seq, flags, nic_id, dst_nic_id; sent_ns (host clock, never 0); t1_ns, t4_ns
-(local clock), t2_ns, t3_ns (remote clock), each 0 if missing."""
-HEARD = dtype_of("syn_probe_heard")
-"""src_nic_id, dst_nic_id, requests: authentic ones since the engine started."""
-FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
-"""flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
-``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
-
-
-WATCH_STATUS = dtype_of("syn_watch_status")
-LIVENESS = dtype_of("syn_liveness_event")
 IDLE_WATCH_NS = 5 * MS
 """Interval for a path that a job may need: dead is told 32 ms after its last answer."""
 LOADED_WATCH_NS = 2 * MS
@@ -55,111 +57,8 @@ LOADED_WATCH_NS = 2 * MS
 _EVENTS_AT_ONCE = 256
 
 
-class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One watched path now."""
-
-    flow_id: int
-    alive: bool | None
-    """None: not yet known."""
-    heard_ns: int
-    """CLOCK_MONOTONIC of the newest reply."""
-    rtt_ns: int
-    slack_ns: int
-    """Silence that is allowed beyond four probes missed; it follows the delays seen."""
-    suspect: bool
-    """All watched paths between these two NICs are silent, and have been asked by a burst."""
-    hushed: bool
-    """They have been silent for 20 ms, and at least six probes of them for their round trip."""
-
-
-class PeerKeys(NamedTuple):
-    """What authenticates packets to and from one remote NIC."""
-
-    sends: Key
-    """Sent with, and accepted."""
-    accepts: Key | None = None
-    """Accepted as well, while keys are rotated."""
-
-
 class NoRdmaPortError(MissingError):
     """A NIC has none, or the host has no RDMA at all: nothing is wrong with it."""
-
-
-class Endpoint(NamedTuple):
-    """Where a NIC takes probes over verbs."""
-
-    nic_id: int
-    qpn: int
-    """Of its reflector; 0: there is none."""
-    gid: bytes
-    lid: int
-    infiniband: bool
-
-
-class Route(NamedTuple):
-    """How packets of one class and flow label get to a remote NIC over verbs."""
-
-    src: str
-    """Local NIC's name."""
-    to: Endpoint
-    flow_label: int
-    dscp: int
-    sl: int
-
-
-class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
-    """One local NIC to probe from and to reflect on."""
-
-    name: str
-    """Interface name."""
-    nic_id: int
-    """Its number on the wire, fleet-wide unique."""
-    address: str
-    """Empty: it is attached later."""
-    port: int
-    """UDP port of its reflector."""
-    stamping: str = "auto"
-    """``auto``, ``hardware`` or ``kernel``."""
-
-
-class NicStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How one NIC's packets are stamped, and why so."""
-
-    name: str
-    nic_id: int
-    stamping: str
-    """``kernel`` or ``hardware``, as in force."""
-    reason: str
-    phc_index: int | None
-
-
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Since the engine started. `sent` counts requests and `replies` replies put on the wire;
-    `received` counts authentic packets of both kinds. Meanings: syn_probe.h."""
-
-    sent: int
-    replies: int
-    received: int
-    malformed: int
-    foreign: int
-    replayed: int
-    misdelivered: int
-    unsolicited: int
-    late: int
-    send_errors: int
-    skipped: int
-    stalls: int
-    stall_ns: int
-    rx_overflow: int
-    ring_dropped: int
-    tx_stamp_missing: int
-    evicted: int
-    liveness_dropped: int
-
-    @property
-    def rejected(self) -> int:
-        """Packets received and ignored because something was wrong with them."""
-        return self.malformed + self.foreign + self.replayed + self.misdelivered
 
 
 class ProbeEngine:

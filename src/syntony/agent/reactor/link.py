@@ -31,7 +31,7 @@ from syntony.agent.reactor.messages import (
 )
 from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
-from syntony.io.probe import HEARD, RECORD, Counters
+from syntony.io.probe_records import HEARD, RECORD, Counters
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import MS, S
 from syntony.wire.failover import Switch

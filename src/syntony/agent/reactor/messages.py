@@ -110,7 +110,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
     records: bytes
-    """An array of `syntony.io.probe.RECORD`."""
+    """An array of `syntony.io.probe_records.RECORD`."""
     verbs: bytes = b""
     """The same, of probes over verbs."""
 
@@ -135,9 +135,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     whenever the NIC is attached."""
     parts: tuple[PartStatus, ...]
     engine: dict[str, int]
-    """`syntony.io.probe.Counters`."""
+    """`syntony.io.probe_records.Counters`."""
     heard: bytes
-    """An array of `syntony.io.probe.HEARD`."""
+    """An array of `syntony.io.probe_records.HEARD`."""
     flows: int
     """That are probed."""
     plan_faults: int
@@ -155,7 +155,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     connections: int
     """Times that a telemetry process has connected."""
     verbs: dict[str, int] = {}
-    """`syntony.io.probe.Counters` of the engine over verbs; empty: there is none."""
+    """`syntony.io.probe_records.Counters` of the engine over verbs; empty: there is none."""
     verbs_heard: bytes = b""
     """As `heard`."""
     verbs_flows: int = 0

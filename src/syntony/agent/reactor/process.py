@@ -47,7 +47,7 @@ from syntony.agent.reactor.server import Server
 from syntony.agent.steering.service import PathService
 from syntony.agent.verbs import VerbsPlane
 from syntony.errors import MissingError
-from syntony.io.probe import RECORD
+from syntony.io.probe_records import RECORD
 from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, S

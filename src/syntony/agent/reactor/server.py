@@ -14,7 +14,7 @@ from syntony.agent.reactor.messages import Answer, Failed, Records, Request
 from syntony.errors import MissingError, WireError
 from syntony.io import job_socket
 from syntony.io.channel import Channel
-from syntony.io.probe import RECORD
+from syntony.io.probe_records import RECORD
 from syntony.model import MS
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from syntony.io.probe import WatchStatus
+from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
 from syntony.traffic.instructions import Watch
