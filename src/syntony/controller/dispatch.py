@@ -57,7 +57,7 @@ def authorise(query: Query[Any], who: Caller) -> Question:
 
 
 class Instant(NamedTuple):
-    """When a request is carried out; see `Asked`."""
+    """When a request is carried out; see `Requested`."""
 
     fleet_ns: int | None
     now_ns: int
@@ -67,7 +67,7 @@ class Dispatcher:
     """One per controller, on its event loop.
 
     Args:
-        desks: what requests are about.
+        services: what requests are about.
         instant: the time now.
     """
 

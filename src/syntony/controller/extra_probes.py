@@ -1,6 +1,6 @@
 """Asks for further probes where suspects cannot be distinguished, for a while and within bounds.
 
-What the probes show is judged by localisation as it comes: a sounding only widens the mesh.
+What the probes show is judged by localisation as it comes: extra probes only widen the mesh.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 PAIRS = 4
 """Further pairs for one set of suspects."""
 AT_ONCE = 3
-"""Soundings under way; what is ambiguous beside them goes without."""
+"""Extra probes under way; what is ambiguous meanwhile goes without."""
 LASTS_NS = 60 * S
 ANSWER_NS = 12 * S
 """A new plan is out within a second, its paths are learnt within a few, and a few seconds' losses
@@ -27,7 +27,7 @@ tell: a page waits so long for them."""
 AGAIN_NS = 600 * S
 """The same suspects are asked about so often."""
 Separating = Callable[[Collection[str], Collection[Pair], int], ExtraProbe]
-"""Suspects, planned pairs, pairs at most → `syntony.fabric.sounding.separating`."""
+"""Suspects, planned pairs, pairs at most → `syntony.fabric.extra_probes.separating`."""
 
 
 class _Requested(NamedTuple):

@@ -23,7 +23,7 @@ _TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
 
 
 class IncidentHistory:
-    """Not thread-safe: its desk's lock protects it."""
+    """Not thread-safe: its service's lock protects it."""
 
     def __init__(self) -> None:
         self._waiting: list[dict[str, Any]] = []

@@ -81,7 +81,7 @@ class Candidates:
 
     @cached_property
     def loss_price(self) -> Floats:
-        """`price` of a fault that loses: clocks do not, (candidates,)."""
+        """`penalty` of a fault that loses: clocks do not, (candidates,)."""
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.penalty)
 

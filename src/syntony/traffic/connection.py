@@ -135,7 +135,7 @@ class Subflow:
         account and by ours, and the kernel has retransmitted meanwhile; or `UNREPEATED` times as
         long whatever it did. A flow that loses segments all the time is judged by its timer's
         retransmissions only. Neither is waited for where probes on other ports between the same
-        NICs were lost as well (`torn_ns`, `Health.torn_ns`), and nothing of the flow has been
+        NICs were lost as well (`partial_ns`, `Health.partial_ns`), and nothing of the flow has been
         acknowledged since.
         """
         self.meter.take(sample)

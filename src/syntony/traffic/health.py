@@ -198,7 +198,7 @@ class Health:
     @property
     def unsure(self) -> bool:
         """Whether newer answers may tell of a pair what its flows have not: that it is not dead, or
-        torn."""
+        is reachable in part."""
         return any(pair.presumed or pair.partial.unsure for pair in self._pairs.values())
 
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
@@ -455,8 +455,8 @@ class Health:
         return self.partial_ns(nic, remote) is not None
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
-        """When a path's hold-down is over; 0 for one that never failed. A torn pair has none of its
-        own: it has not come back, a part of it was there all the time."""
+        """When a path's hold-down is over; 0 for one that never failed. A partially reachable pair
+        has none of its own: it has not come back, a part of it was there all the time."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         held = pair is not None and not self.is_partial(nic, remote)

@@ -62,7 +62,7 @@ class PartialPathFailure:
 
     @property
     def since_ns(self) -> int | None:
-        """Since when `TORN` flows have been silent while others are answered; None: they have not,
+        """Since when `MIN_SILENT` flows have been silent while others are answered; None: they have not,
         or nobody has heard of any that are."""
         if len(self._silent) < MIN_SILENT:
             return None

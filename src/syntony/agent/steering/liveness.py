@@ -31,8 +31,8 @@ a hundred."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
 PORTS = PORTS_PER_PAIR + MORE_PORTS + SPARE_PORTS
 AT_ONCE_NS = 10 * MS
-"""Between two probes of such a port while it is not known whether the pair is torn: dead after 52
-ms. For a moment, so beside the budget."""
+"""Between two probes of such a port while it is not known whether the pair is reachable in part:
+dead after 52 ms. For a moment, so not in the budget."""
 
 
 class Prober(Protocol):
