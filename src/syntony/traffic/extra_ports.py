@@ -20,7 +20,7 @@ ASKS_NS = 250 * MS
 AGAIN_NS = 1 * S
 """Between two times for one pair: where flows hang all the time, it costs little."""
 PARTIAL_NS = 1 * S
-"""A pair that was found reachable in part is taken to be so for this long, and then looked at again."""
+"""A pair that was found reachable in part is taken to be so for so long, then looked at again."""
 MOST = 4
 """Pairs at a time; a host on which more hang has other troubles."""
 

@@ -62,8 +62,8 @@ class PartialPathFailure:
 
     @property
     def since_ns(self) -> int | None:
-        """Since when `MIN_SILENT` flows have been silent while others are answered; None: they have not,
-        or nobody has heard of any that are."""
+        """Since when `MIN_SILENT` flows have been silent while others are answered; None: they have
+        not, or nobody has heard of any that are."""
         if len(self._silent) < MIN_SILENT:
             return None
         latest = sorted(self._silent.values(), key=lambda its: its.since_ns)[-MIN_SILENT]
