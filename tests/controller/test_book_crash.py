@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cases import mostly_slow
 from tests.postgres import Server
 
 SEED = random.randrange(10**6)
@@ -90,7 +91,7 @@ def test_the_world_is_worth_a_crash(tmp_path: Path) -> None:
     assert events & {"ack", "for", "resolve"}
 
 
-@pytest.mark.parametrize("world", [0, 1])
+@pytest.mark.parametrize("world", mostly_slow([0, 1], {0}))
 def test_killed_at_some_instants(tmp_path: Path, world: int) -> None:
     seed = SEED + world
     print(f"seed {seed}")

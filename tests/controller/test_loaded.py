@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import mostly_slow
 from tests.controller.judged import Control, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
@@ -113,7 +114,7 @@ def drawn(control: Control, case: int) -> Busy:
     return Busy(control, seed)
 
 
-@pytest.mark.parametrize("case", range(2))
+@pytest.mark.parametrize("case", mostly_slow(range(2), {0}))
 def test_a_nic_that_is_loaded_both_ways_pages_nobody(control: Control, case: int) -> None:
     """Training at 85 to 95 % of a NIC of 25 to 400 Gb/s; packets of 9,000 bytes."""
     busy = drawn(control, case)
@@ -144,7 +145,7 @@ def incast(busy: Busy, victim: str) -> str:
     return last
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
 def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, case: int) -> None:
     """The receiver's link overflows; those who send to it wait at their own NICs as well."""
     busy = drawn(control, case)
@@ -158,7 +159,7 @@ def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, cas
     assert control.pages() == [f"congestion {last}"]
 
 
-@pytest.mark.parametrize("case", [*range(3), FORGOTTEN])
+@pytest.mark.parametrize("case", mostly_slow([*range(3), FORGOTTEN], {0, FORGOTTEN}))
 def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int) -> None:
     """A job of steps: a second of everybody to one, some without."""
     busy = drawn(control, case)
@@ -174,7 +175,7 @@ def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int) ->
     assert not [page for page in control.pages() if page != f"congestion {last}"]
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
 def test_a_cable_that_loses_under_a_job_that_waits_there_is_named(
     control: Control, case: int
 ) -> None:
@@ -193,7 +194,7 @@ def test_a_cable_that_loses_under_a_job_that_waits_there_is_named(
     assert losses == [f"link-loss {last}"]
 
 
-@pytest.mark.parametrize("case", range(2))
+@pytest.mark.parametrize("case", mostly_slow(range(2), {0}))
 def test_where_packets_wait_all_the_time_the_cable_may_be_it(control: Control, case: int) -> None:
     busy = drawn(control, case)
     busy.run(40)

@@ -14,6 +14,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from bench.tallies import LossTally, tally_losses
+from tests.cases import mostly_slow
 from tests.fabric import foreign
 from tests.fabric.flow_rows import FlowCounts, add
 
@@ -263,7 +264,7 @@ def fabric(rng: random.Random) -> tuple[PathBook, list[Way]]:
     return book, flows
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", mostly_slow(range(3), {0}))
 def test_every_second_is_judged_as_if_all_had_been_counted_anew(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
