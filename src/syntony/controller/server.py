@@ -102,9 +102,8 @@ class Controller:
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
         self._solving = SolveLoop(solver)
-        self._time = FleetTime()
-        self._past = FleetTime()
-        """Fleet time of the newest stored rows, for questions only."""
+        self._time, self._past = FleetTime(), FleetTime()
+        """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         self._ingest = Ingest(store, self._fleet_now, self._stored, self._locating.rows.put)
@@ -114,7 +113,8 @@ class Controller:
         self._clock = KernelClock("controller")
         self._traffic = TrafficService(self._state)
         self._listening = Listening(time.monotonic_ns())
-        self._queue_pairs = QueuePairService(self._fleet_now, self._ingest.put_local)
+        put_local = self._ingest.put_local
+        self._queue_pairs = QueuePairService(self._fleet_now, put_local)
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -129,9 +129,7 @@ class Controller:
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
-        self._job_flows = JobFlowRecorder(
-            self._fleet_now, self._placement.flows, self._ingest.put_local
-        )
+        self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
         self._audits = AuditRuns(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
@@ -160,7 +158,7 @@ class Controller:
             membership=self._membership,
             leadership=self._leadership,
             sessions=self._sessions,
-            put_local=self._ingest.put_local,
+            put_local=put_local,
         )
         self._dispatcher = Dispatcher(self._services, self._instant)
         self.port = 0
@@ -349,8 +347,7 @@ class Controller:
         return await self._dispatcher.carry_out(query, who)
 
     def _instant(self) -> Instant:
-        requested_ns = self._fleet_now() or self._past.now(time.monotonic_ns())
-        return Instant(requested_ns, self._now())
+        return Instant(self._fleet_now() or self._past.now(time.monotonic_ns()), self._now())
 
     def _now(self) -> int:
         """Fleet time, or this host's before there is any."""
