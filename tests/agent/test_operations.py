@@ -279,6 +279,7 @@ def test_what_nccl_did_is_of_the_jobs_rank(jobs: JobTelemetry, tmp_path: Path) -
     except MissingError as error:
         pytest.skip(str(error))
     words = (str(plugin), "7", "rate", "500", "1")
+    jobs.rows(now)  # processes were looked at right before it starts
     with start(tmp_path, *words, python=str(driver)) as process:
         rows = Gathered(jobs).of(COLLECTIVE, 500)
         process.communicate("\n")

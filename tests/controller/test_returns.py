@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.cases import mostly_slow
 from tests.controller.judged import T0, Control
 from tests.fabric.flow_rows import FlowCounts, add
 
@@ -99,7 +100,7 @@ def world(control: Control, case: int, spines: int = 0) -> World:
     return made
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", mostly_slow(range(4), {0, 1}))
 def test_what_a_spine_lost_as_it_went_and_came_is_over_soon(control: Control, case: int) -> None:
     fabric = world(control, case)
     spine = fabric.rng.choice(sorted(fabric.spines))
@@ -122,7 +123,7 @@ def test_what_a_spine_lost_as_it_went_and_came_is_over_soon(control: Control, ca
     assert control.pages() == []
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0, 1}))
 def test_a_link_that_loses_now_and_then_is_told_all_the_same(control: Control, case: int) -> None:
     fabric = world(control, case)
     link = f"{min(fabric.homes.values())}->{min(fabric.spines)}"
@@ -134,7 +135,7 @@ def test_a_link_that_loses_now_and_then_is_told_all_the_same(control: Control, c
     assert control.pages() == [f"link-loss {link}"]
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0, 1}))
 def test_ways_that_turn_do_not_hide_a_link_that_loses(control: Control, case: int) -> None:
     fabric = world(control, case, spines=3)
     link = f"{min(fabric.homes.values())}->{min(fabric.spines)}"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.agent.job_peers import JobPeers, Peer
-from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket
+from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket, ProcessOperations
 from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
@@ -96,7 +96,11 @@ class JobTelemetry:
         self._ranks: dict[int, tuple[int, int]] = {}
         """Process to its rank and the number of ranks, by its framework's word."""
         self._launched: dict[int, tuple[int, int]] = {}
-        """… by its launcher's."""
+        """… by its launcher's; of the look before the last as well, for what a process did last is
+        read when it has gone."""
+        self._present: dict[int, tuple[int, int]] = {}
+        self._sought = set[int]()
+        """Processes with operations that the last look did not find."""
 
     def close(self) -> None:
         """Processes see that the agent has gone. Idempotent."""
@@ -122,22 +126,31 @@ class JobTelemetry:
             for each in sources
             if each.reported.rank >= 0
         }
+        nccl = self.nccl.read()
         found = []
-        if now.at_ns - self._looked_ns >= PROCESSES_NS:
+        if now.at_ns - self._looked_ns >= PROCESSES_NS or self._are_strangers(nccl):
             elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
             self._looked_ns = now.at_ns
             present = self._table.look()
-            self._launched = {each.pid: (each.rank, each.ranks) for each in present}
+            before_that = self._present
+            self._present = {each.pid: (each.rank, each.ranks) for each in present}
+            self._launched = before_that | self._present
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
         found.append((STEP, self._steps(sources, before, now)))
-        found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl()], before, now)))
+        found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
         return [(table, columns) for table, columns in found if columns is not None]
 
-    def _of_nccl(self) -> list[_Source]:
+    def _are_strangers(self, nccl: Sequence[ProcessOperations]) -> bool:
+        """Whether a process has operations whose place in a job is not known or looked for yet."""
+        pids = {each.process.pid for each in nccl} - self._launched.keys() - self._ranks.keys()
+        sought, self._sought = self._sought, pids
+        return bool(pids - sought)
+
+    def _of_nccl(self, nccl: Sequence[ProcessOperations]) -> list[_Source]:
         """Collectives that NCCL's profiler plug-in saw, by the job's ranks, not the communicator's.
         Those whose end cannot be known are left out: they would look as if they hung."""
         found = []
-        for each in self.nccl.read():
+        for each in nccl:
             pid = each.process.pid
             rank, ranks = self._ranks.get(pid) or self._launched.get(pid, (-1, 0))
             operations = tuple(

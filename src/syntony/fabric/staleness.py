@@ -12,6 +12,7 @@ on their new paths is counted on the paths before. Two signs of that:
 from __future__ import annotations
 
 from math import lgamma, log, log1p
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +21,36 @@ from syntony.fabric.tally import Ints
 
 HOLD_S = 6
 """Agents trace at once what loses packets; silent hops, answers and rows take up to this long."""
+AGAIN_S = 60
+"""A link that lost before, within so long, and does again has outlived a stale map: one that loses
+in bursts is reported at the second one. A switch is not: with a stale map any of its links that
+loses makes it look so, again and again."""
 TURNING_S = 3
 """Between two reports of paths that turned for one reason: agents report once a second."""
 TURNING_SHARE = 0.01
 MIN_TURNING = 3
 """Of all paths, those that turned within a second; fewer are no change of routes."""
+
+
+class Losing(NamedTuple):
+    """Since when a part has been found to lose packets, in seconds of the watch."""
+
+    first: int
+    """With pauses of up to `AGAIN_S`."""
+    since: int
+    """Without any but short ones."""
+    last: int
+
+    def seen(self, second: int) -> Losing:
+        """The same, found in this second as well."""
+        if second - self.last > AGAIN_S:
+            return Losing(second, second, second)
+        since = second if second - self.last > TURNING_S else self.since
+        return Losing(self.first, since, second)
+
+    def settled(self) -> Losing:
+        """Reported: it is not held back again while it lasts."""
+        return Losing(self.last - HOLD_S, self.last - HOLD_S, self.last)
 
 
 def is_turning(turned: int, paths: int) -> bool:

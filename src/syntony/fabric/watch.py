@@ -95,8 +95,8 @@ class Watch:
         """How many were taken."""
         self._turned: dict[Way, int] = {}
         """Ways that turned later than the newest second → when."""
-        self._losing: dict[tuple[str, str], int] = {}
-        """Parts found to lose packets → second since when; once told, long ago."""
+        self._losing: dict[tuple[str, str], staleness.Losing] = {}
+        """Parts that were found to lose packets lately, and since when."""
         self._turning_until = 0
         """Second until which the map may be stale, by the ways that turned."""
         self._overflowing: tuple[Finding, ...] = ()
@@ -201,7 +201,10 @@ class Watch:
     ) -> tuple[Finding, ...]:
         """The same, without new losses that a stale map may have put there, for `HOLD_S`."""
         counts = {window.name: window.counts for window in windows}
-        since, self._losing = self._losing, {}
+        now, turning = self._second, self._second < self._turning_until
+        self._losing = {
+            key: each for key, each in self._losing.items() if now - each.last <= staleness.AGAIN_S
+        }
         kept = []
         for found in findings:
             key = found.component, found.kind
@@ -209,15 +212,15 @@ class Watch:
             if number is None or found.kind in _OF_HOSTS:
                 kept.append(found)
                 continue
-            first = since.get(key, self._second)
-            if self._second - first < staleness.HOLD_S and (
-                self._second < self._turning_until
-                or self._singles_out(candidates, number, counts.get(found.window))
-            ):
-                self._losing[key] = first
-                continue
-            self._losing[key] = self._second - staleness.HOLD_S
-            kept.append(found)
+            losing = self._losing.get(key, staleness.Losing(now, now, now)).seen(now)
+            first = losing.first if found.kind in _LINKS else losing.since
+            held = (turning and now - losing.since < staleness.HOLD_S) or (
+                now - first < staleness.HOLD_S
+                and self._singles_out(candidates, number, counts.get(found.window))
+            )
+            self._losing[key] = losing if held else losing.settled()
+            if not held:
+                kept.append(found)
         return tuple(kept)
 
     def _singles_out(self, candidates: Candidates, number: int, counts: Ints | None) -> bool:
