@@ -10,7 +10,7 @@ from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
-from syntony.fabric.extra_probes import Note
+from syntony.fabric.extra_probes import Note, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.state import ControlState
@@ -152,7 +152,8 @@ def queues_of(
     return tuple(
         Queue(
             component=each.component, delay_ns=each.delay_ns, since_ns=0,
-            confidence=each.confidence, alternatives=each.alternatives, pairs=(),
+            confidence=each.confidence, alternatives=each.alternatives, suspects=suspected(each),
+            pairs=(),
             flows=tuple(
                 QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
                 for a, b in pairs

@@ -356,11 +356,10 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The incident that explains this one: of the same rule one that is wider (a cable its two
-        directions), else one that it is the continuation of, else of the first rule that has one,
-        the oldest."""
+        """The incident that explains this one: of the same rule as `_precedes`, else one that it is
+        the continuation of, else of the first rule that has one, the oldest."""
         for other in by_rule[incident.rule]:
-            if other is not incident and topology.holds(other.subject, incident.subject):
+            if other is not incident and _precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
@@ -470,6 +469,14 @@ def _is_reported(incident: Incident) -> bool:
     """Whether somebody knows of it, and that it is as severe as it is."""
     reported = incident.paged_as or incident.severity
     return incident.paged and RANK[incident.severity] <= RANK[reported]
+
+
+def _precedes(one: Incident, other: Incident, topology: Containment) -> bool:
+    """Whether the second of one rule is evidence of the first: a part (a cable's direction) of the
+    wider one, but of the part if that alone was paged for."""
+    if topology.holds(one.subject, other.subject):
+        return one.paged or not other.paged
+    return one.paged and not other.paged and topology.holds(other.subject, one.subject)
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:

@@ -67,6 +67,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """Fleet time at which it was first seen."""
     confidence: float
     alternatives: tuple[str, ...]
+    suspects: tuple[str, ...] = ()
+    """Where it may be, by name, where the probes cannot tell; else nothing or `component` alone."""
     pairs: tuple[str, ...]
     """Pairs of NICs whose probes wait there: their learnt paths cross it."""
     flows: tuple[QueueFlow, ...] = ()
