@@ -8,7 +8,8 @@ leaf; agents stand still for up to 20 s and the controller is restarted meanwhil
 nothing but the part itself may be named as lossy; the part may be while it loses packets, and until
 `OVER_S` later.
 
-Pairs: two faults that are there together, and a lossy switch, which two of its links may look like. Of each: *alone* (a page names it and nothing else),
+Pairs: two faults that are there together, and a lossy switch, which two of its links may look like.
+Of each: *alone* (a page names it and nothing else),
 *among* (a page names it and others that it says cannot be distinguished, or a group that holds it),
 *missed*. *Wrong* are pages of healthy parts; *twice* are further pages of the same fault.
 """

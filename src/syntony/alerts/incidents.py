@@ -331,11 +331,9 @@ class Book:
 
     def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
         changes = []
-        by_rule: dict[str, list[Incident]] = {}
-        for incident in self._live.values():
-            by_rule.setdefault(incident.rule, [])
-            if self._stands(incident):
-                by_rule[incident.rule].append(incident)
+        by_rule: dict[str, list[Incident]] = {each.rule: [] for each in self._live.values()}
+        for incident in filter(self._stands, self._live.values()):
+            by_rule[incident.rule].append(incident)
         over = self._just_over(now_ns)
         for incident in self._live.values():
             cause = self._cause(incident, by_rule, topology)
@@ -472,11 +470,11 @@ def _is_reported(incident: Incident) -> bool:
 
 
 def _precedes(one: Incident, other: Incident, topology: Containment) -> bool:
-    """Whether the second of one rule is evidence of the first: a part (a cable's direction) of the
-    wider one, but of the part if that alone was paged for."""
-    if topology.holds(one.subject, other.subject):
-        return one.paged or not other.paged
-    return one.paged and not other.paged and topology.holds(other.subject, one.subject)
+    """Whether the second of one rule is evidence of the first: the narrower one (a cable's
+    direction) of the wider, but the wider where only the narrower was paged for."""
+    if one.paged > other.paged and topology.holds(other.subject, one.subject):
+        return True
+    return one.paged >= other.paged and topology.holds(one.subject, other.subject)
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import Crossed
-from syntony.fabric.loss import Parts
 from syntony.fabric.names import (
     ANY,
     GROUP,
@@ -32,7 +31,7 @@ from syntony.fabric.names import (
     link_name,
     replies_name,
 )
-from syntony.fabric.tally import Crossings, Floats, Index, PartlyLearnt, Times
+from syntony.fabric.tally import Crossings, Floats, Index, PartlyLearnt, Parts, Times
 from syntony.fabric.ways import WayGraph
 
 Ints = NDArray[np.int64]
@@ -101,7 +100,7 @@ class Candidates:
 
     def parts(self, candidate: int, others: Index) -> Parts:
         """Of other candidates the links and cables between switches at this one, as
-        `syntony.fabric.loss.PartsOf`. A switch with a twin among them has none: they are named
+        `syntony.fabric.tally.PartsOf`. A switch with a twin among them has none: they are named
         with it anyway."""
         device = self.names[candidate]
         is_switch = self.kinds[candidate] in _SWITCHES

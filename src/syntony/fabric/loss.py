@@ -23,12 +23,11 @@ network tomography (Vardi 1996; Cáceres et al. 1999).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.tally import Entries, Floats, Index, Ints, Tally
+from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
 
 MIN_LOSS = 2e-4
 """Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -82,18 +81,6 @@ class LossFinding(NamedTuple):
     """Two parts of it that together explain (nearly) the same."""
     parts_probability: float = 0.0
     """Posterior probability of these two."""
-
-
-class Parts(NamedTuple):
-    """Of some candidates those that are parts of another, one by one; (n,) each."""
-
-    candidates: Index
-    place: Ints
-    """A number for each: what has the same one is repaired together, as a cable's directions."""
-
-
-PartsOf = Callable[[int, Index], Parts]
-"""A candidate, and others → those of them that are its parts; none of a candidate that has none."""
 
 
 class _Pair(NamedTuple):
@@ -354,7 +341,9 @@ class _Search:
         low = floor[rows]
         base = np.maximum(self._likelihood(rates[rows], rows), low)
         there = self._likelihood(rates[rows][:, None] + grid[owner] * times[:, None], rows)
-        lossy = _per_owner(np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates))
+        lossy = sum_by_owner(
+            np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates)
+        )
         clean = self._clean_of(candidates)
         probes = clean.probes / np.maximum(clean.paths, 1)
         each = np.minimum(grid * probes[:, None], self._outlier)
@@ -377,7 +366,7 @@ class _Search:
                 mixed = np.maximum(np.log1p(-share) + plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
             lossy = np.maximum(mixed, low) - np.maximum(plain, low)
-            gains[place] = _per_owner(lossy, owner, len(candidates))
+            gains[place] = sum_by_owner(lossy, owner, len(candidates))
             gains[place] += clean_of.partly_paths[:, None] * clean
         return gains
 
@@ -500,15 +489,6 @@ class _Search:
             parts=pair.parts if pair is not None and pair.nats > -CLOSE_NATS else (),
             parts_probability=odds / total,
         )
-
-
-def _per_owner(values: Floats, owner: Index, owners: int) -> Floats:
-    """Sums over the rows of each owner, (owners, columns); rows come sorted by owner."""
-    found = np.zeros((owners, values.shape[1]))
-    if len(owner):
-        cuts = np.flatnonzero(np.diff(owner, prepend=-1))
-        found[owner[cuts]] = np.add.reduceat(values, cuts, axis=0)
-    return found
 
 
 def _entropy(lost: Floats, sent: Floats) -> Floats:

@@ -35,8 +35,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     probabilities: tuple[float, ...] = ()
     """Posterior probability of each alternative."""
     twins: int = 0
-    """The first so many alternatives are crossed by exactly the same paths: no number of probes on
-    these paths can tell them from the component."""
+    """The first so many alternatives are named with the component: exactly the same paths cross
+    them, or, of a switch, two of its cables together explain the same."""
     overflow: str = ""
     """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`."""
 
