@@ -88,7 +88,8 @@ def test_what_the_counts_cannot_tell_is_named_together(rng: np.random.Generator)
 
 
 def test_few_probes_do_not_single_out_the_switch(rng: np.random.Generator) -> None:
-    loss = {"leaf1->spine0": 0.08, "leaf1->spine1": 0.08}
-    for _ in range(20):
-        for found in located(loss, rng, spines=2, probes=12):
+    """Compared with single links only, the leaf is named in most of these."""
+    loss = {"leaf1->spine0": 0.3, "leaf1->spine1": 0.3}
+    for _ in range(10):
+        for found in located(loss, rng, spines=2, probes=2):
             assert suspected(found) != ("leaf1",)
