@@ -166,7 +166,7 @@ class FabricChangeService:
 
         self._seq += 1
         records = [msgspec.to_builtins(change) | {"ts_ns": now_ns} for change in changes]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(FABRIC_CHANGE))
+        rows = pa.RecordBatch.from_pylist(records, schema=arrow_schema(FABRIC_CHANGE))
         return Piece(
             FABRIC_CHANGE, ORIGIN_HOST, self._stream, self._seq, rows, now_ns, now_ns, check=False
         )

@@ -43,7 +43,7 @@ class IncidentHistory:
         records, self._waiting = self._waiting, []
         self._seq += 1
         instants = [record["ts_ns"] for record in records]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(INCIDENT))
+        rows = pa.RecordBatch.from_pylist(records, schema=arrow_schema(INCIDENT))
         return Piece(
             INCIDENT, ORIGIN_HOST, self._stream, self._seq, rows, min(instants), max(instants),
             check=False,

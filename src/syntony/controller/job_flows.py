@@ -89,7 +89,7 @@ class JobFlowRecorder:
         if not rows:
             return None
         self._seq += 1
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(JOB_FLOW))
+        table = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(JOB_FLOW))
         first_ns, last_ns = due[0][0] * S, due[-1][0] * S
         return Piece(
             JOB_FLOW, ORIGIN_HOST, self._stream, self._seq, table, first_ns, last_ns, check=False

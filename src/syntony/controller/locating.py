@@ -271,7 +271,7 @@ class LocateLoop:
             }
             for found in answer.findings
         ]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(FINDING))
+        rows = pa.RecordBatch.from_pylist(records, schema=arrow_schema(FINDING))
         return Piece(
             FINDING, ORIGIN_HOST, self._stream, self._seq, rows, answer.ts_ns, answer.ts_ns,
             check=False,

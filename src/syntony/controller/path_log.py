@@ -28,7 +28,7 @@ class PathLog:
         )
         row = blank | texts
         row |= {"ts_ns": ts_ns, "host": ORIGIN_HOST, "detect_ns": 0, "act_ns": 0}
-        rows = pa.Table.from_pylist([row], schema=arrow_schema(PATH_EVENTS))
+        rows = pa.RecordBatch.from_pylist([row], schema=arrow_schema(PATH_EVENTS))
         return Piece(
             PATH_EVENTS, ORIGIN_HOST, self._stream, self._seq, rows, ts_ns, ts_ns, check=False
         )

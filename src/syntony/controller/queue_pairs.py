@@ -89,7 +89,7 @@ class QueuePairService:
         if not rows:
             return None
         self._seq += 1
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(QUEUE_PAIR))
+        table = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(QUEUE_PAIR))
         instants = table.column("ts_ns").to_numpy()
         first_ns, last_ns = int(instants.min()), int(instants.max())
         return Piece(

@@ -160,7 +160,7 @@ class SolveLoop:
             }
             for timeline in self.timelines
         ]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(CLOCK))
+        rows = pa.RecordBatch.from_pylist(records, schema=arrow_schema(CLOCK))
         return Piece(
             CLOCK,
             ORIGIN_HOST,
