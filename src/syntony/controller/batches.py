@@ -57,9 +57,7 @@ class Arrival(NamedTuple):
     """See `Piece`."""
 
 
-def open_batches(
-    arrivals: Iterable[Arrival], fleet_now_ns: int | None
-) -> list[Piece | WireError]:
+def open_batches(arrivals: Iterable[Arrival], fleet_now_ns: int | None) -> list[Piece | WireError]:
     """Decode batches and hold each against its table, its sender and the present.
 
     Returns:
