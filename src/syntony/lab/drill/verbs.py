@@ -15,6 +15,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab, search_path
+from syntony.model import MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,10 +41,11 @@ def verbs_lab(say: Callable[[str], None]) -> Iterator[Lab]:
         MissingError: this machine lacks something that virtual machines need, or one did not boot.
         RemoteError: agents were not ready in time.
     """
-    from syntony.lab.verbs.boot import wait_for_machines
+    from syntony.lab.verbs.boot import PROBE_INTERVAL_MS, wait_for_machines
     from syntony.lab.verbs.image import image
 
-    file = new_lab(f"drill-{os.getpid()}", SPEC, image=str(image()))
+    options: dict[str, str | int | float] = {"probe_interval_ns": PROBE_INTERVAL_MS * MS}
+    file = new_lab(f"drill-{os.getpid()}", SPEC, image=str(image()), options=options)
     with World(file, detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
