@@ -17,7 +17,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
 
 _TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
-"""What was reported to whom is not what became of the incident."""
+"""Who was notified is not what became of the incident."""
 
 
 class IncidentHistory:

@@ -31,7 +31,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``builtin`` or ``gloo``."""
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
-    """Of the NIC that the ranks are reported to use, one per host."""
+    """Of the NIC that the ranks are configured to use, one per host."""
     nic: str = "rail0"
     elements: int = ELEMENTS
     python: str = sys.executable

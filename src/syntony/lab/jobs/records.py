@@ -30,7 +30,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="eve
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="event"):
-    """A rank ended because the job was reported to."""
+    """A rank ended because the job was asked to."""
 
     rank: int
     at_ns: int
