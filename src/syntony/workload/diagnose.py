@@ -32,6 +32,8 @@ TIE = 0.05
 
 
 SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
+EARLY = 0.1
+"""Part of a recording in which what has always been so is seen for the first time."""
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -48,7 +50,9 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = Facts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes, usual = _exceptions(_ties(causes))
+    causes, usual = _exceptions(
+        _ties(causes), facts.begin_ns + round(EARLY * (facts.end_ns - facts.begin_ns))
+    )
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
@@ -78,7 +82,7 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     causes: list[Finding] = []
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
-    worst = max(queues, key=lambda each: each.excess_ns, default=None)
+    worst = _worst(queues)
     order = {id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES)
              for each in found}  # fmt: skip
     found = sorted(found, key=lambda each: order[id(each)])
@@ -91,6 +95,21 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
             text = f"{each.fault} {', '.join(each.subjects[:3])}"
             follows[id(cause)] = (*follows.get(id(cause), ()), text)
     return causes, follows
+
+
+def _worst(queues: list[Finding]) -> Finding | None:
+    """The queue of which others are echoes: that with the longest delays, unless flows that do not
+    cross it wait further down, for one receiver. Congestion spreads against the traffic, from a
+    full link to those that feed it: what comes out of a full link cannot overfill the next one."""
+    worst = max(queues, key=lambda each: each.excess_ns, default=None)
+    if worst is None or worst.fault is not FaultClass.CONTENTION:
+        return worst
+    below = [
+        each for each in queues
+        if each.fault is FaultClass.INCAST and _overlap(each, worst) >= OVERLAP
+        and each.flows - worst.flows and each.excess_ns >= ECHO * worst.excess_ns
+    ]  # fmt: skip
+    return max(below, key=lambda each: each.excess_ns, default=worst)
 
 
 def _echoes(worst: Finding, other: Finding) -> bool:
@@ -110,14 +129,18 @@ def _starves(cause: Finding, other: Finding) -> bool:
     return _kept_waiting(other) and not _kept_waiting(cause) and together
 
 
-def _exceptions(causes: list[Finding]) -> tuple[list[Finding], list[Gap]]:
-    """Without links at which flows wait, where there are so many that none is an exception."""
-    shared = [each for each in causes if each.fault in SHARED]
+def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], list[Gap]]:
+    """Without links at which flows wait, where there are so many that none is an exception, but for
+    those at which they came to wait: how a job is placed does not change."""
+    shared = [each for each in causes
+              if each.fault in SHARED and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
     if len(shared) <= MOST_ALONE:
         return causes, []
+    changed = [each for each in shared if each.onset_ns > early_ns]
+    kept = changed if len(changed) <= MOST_ALONE else []
     reason = f"flows wait at {len(shared)} links alike: none stands out"
     gap = Gap("flows", reason, "whether one of these links is to blame, or how the job is placed")
-    return [each for each in causes if each.fault not in SHARED], [gap]
+    return [each for each in causes if each.fault not in SHARED or each in kept], [gap]
 
 
 def _explains(cause: Finding, other: Finding) -> bool:

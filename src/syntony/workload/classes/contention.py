@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.flows import SLOW_RATIO
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     use = facts.use(links[0], begin_ns, last_ns)
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
-    full = None if use is None else use >= FULL
+    full = (delay >= SLOW_RATIO * usual and None) if use is None else use >= FULL
     return Finding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, full, len(links) == 1 or None), evidence=tuple(evidence),
