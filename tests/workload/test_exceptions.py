@@ -45,12 +45,14 @@ def test_all_of_a_short_recording_may_be_an_episode() -> None:
     assert 3 in no_accidents(bad, valid)
 
 
-def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, begin: int = 100,
-            end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
-    signal = Evidence("owd_p50_ns", "", delay, 0.0) if delay else Evidence("rate_bps", "", 1.0, 2.0)
+def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float = 1.0,
+            begin: int = 100, end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
+    signals = (Evidence("owd_p50_ns", "", delay, 0.0),) if delay else ()
+    if rate:
+        signals += (Evidence("rate_bps", "", rate, 2.0),)
     return Finding(
         fault=fault, subjects=(subject,), onset_ns=begin, last_ns=end, confidence=0.9,
-        evidence=(signal,), alternatives=(), action="", flows=frozenset(flows),
+        evidence=signals, alternatives=(), action="", flows=frozenset(flows),
     )  # fmt: skip
 
 
@@ -59,6 +61,8 @@ def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, begin: int =
     [
         (finding(F.SLOW_FLOW, "qp1", flows=(1,)), False),
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4), True),  # its packets do wait
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4, rate=1.9), False),  # without harm
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4, rate=0.0), False),  # … that is known
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=201, end=300), True),  # afterwards
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=0, end=99), True),  # before
         (finding(F.STRAGGLER, "rank 1"), True),

@@ -29,24 +29,27 @@ def of_flow(values: np.ndarray, flow: int, begin: int = AFTER) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("times", "rate", "named"),
+    ("times", "rate", "begin", "named"),
     [
-        (23.0, 1.0, True),  # 94 µs among 4 µs, in a ring in which all go at its pace
-        (23.0, 0.3, True),
-        (5.0, 0.3, True),  # slow as well
-        (5.0, 1.0, False),  # it costs nothing: bursts of the job's own
-        (5.0, None, False),
-        (23.0, None, True),
+        (23.0, 1.0, AFTER, True),  # 94 µs among 4 µs, in a ring in which all go at its pace
+        (23.0, 0.3, AFTER, True),
+        (4.5, 0.3, AFTER, True),  # slow as well
+        (4.5, 1.0, AFTER, False),  # it costs nothing: bursts of the job's own
+        (4.5, None, AFTER, False),
+        (23.0, None, AFTER, True),
+        (8.0, 1.0, AFTER, True),
+        (8.0, 1.0, 0, False),  # always so: it may be how the job is placed
+        (23.0, 1.0, 0, True),
     ],
 )
 def test_a_short_delay_of_a_flow_that_keeps_pace_is_no_fault(
-    times: float, rate: float | None, named: bool
+    times: float, rate: float | None, begin: int, named: bool
 ) -> None:
     made = mesh()
-    of_flow(made["flows"]["owd_p50_ns"], 7)[:] *= times
+    of_flow(made["flows"]["owd_p50_ns"], 7, begin)[:] *= times
     if rate is not None:
         made["flows"]["rate_bps"] = np.full(WINDOWS * len(MESH), 1e10)
-        of_flow(made["flows"]["rate_bps"], 7)[:] *= rate
+        of_flow(made["flows"]["rate_bps"], 7, begin)[:] *= rate
     found = slow_flow.find(Facts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 

@@ -10,6 +10,7 @@ from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
+from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
     ECHO,
     MOST_ALONE,
@@ -83,8 +84,10 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
     worst = _worst(queues)
-    order = {id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES)
-             for each in found}  # fmt: skip
+    order = {
+        id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES,
+                   _keeps_pace(each)) for each in found
+    }  # fmt: skip
     found = sorted(found, key=lambda each: order[id(each)])
     for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
@@ -124,9 +127,20 @@ def _kept_waiting(finding: Finding) -> bool:
 
 
 def _starves(cause: Finding, other: Finding) -> bool:
-    """Whether a flow has less to send because something else holds up its ring or tree."""
+    """Whether a flow has less to send because something else holds up its ring or tree, or is
+    delayed by the bursts that this makes without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
-    return _kept_waiting(other) and not _kept_waiting(cause) and together
+    if not together or _kept_waiting(cause):
+        return False
+    holds_up = cause.fault not in QUEUES | {FaultClass.CLOCK_FAULT}
+    return _kept_waiting(other) or (holds_up and _keeps_pace(other))
+
+
+def _keeps_pace(finding: Finding) -> bool:
+    """Whether it is a flow that is delayed, and not slower than others as far as is known."""
+    rates = [each for each in finding.evidence if each.signal == "rate_bps"]
+    slower = any((each.value or 0.0) < SLOW_RATE * (each.baseline or 0.0) for each in rates)
+    return finding.fault is FaultClass.SLOW_FLOW and not slower
 
 
 def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], list[Gap]]:

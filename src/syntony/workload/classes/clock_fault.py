@@ -179,7 +179,8 @@ def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Find
                                  " were sent", negative, 0.0))  # fmt: skip
     return Finding(
         fault=FaultClass.CLOCK_FAULT, subjects=(nic,), onset_ns=grid.instant(width * stretch.first),
-        last_ns=grid.instant(width * (stretch.last + 1)), confidence=confidence(stretch.share, True),
+        last_ns=grid.instant(width * (stretch.last + 1)),
+        confidence=confidence(stretch.share, True),
         evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.CONTENTION, True, "packets do not wait: both directions together take"

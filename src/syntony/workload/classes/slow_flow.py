@@ -24,9 +24,10 @@ STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
 """… and that over their median: a queue of bursts drains between them."""
-MUCH = 10.0
+MUCH, MUCH_ALWAYS = 5.0, 10.0
 """Delay over its siblings' that is a fault though the flow has, as far as is known, their rate:
-less is what the job's own bursts do (94 µs among 4 µs is 23 times)."""
+less is what the job's own bursts do (94 µs among 4 µs is 23 times). The second where it has been so
+since the recording began, as what a placement does."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 ACTION = (
@@ -76,7 +77,8 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
     delayed = bool(len(known)) and least > max(limit, STEADY * delay)
     slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
-    if delayed and not slowed and delay < MUCH / SLOW_RATIO * limit:
+    before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
+    if delayed and not slowed and delay * SLOW_RATIO < (MUCH if before else MUCH_ALWAYS) * limit:
         return None
     if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
