@@ -101,7 +101,10 @@ def test_of_many_links_those_at_which_flows_came_to_wait_are_exceptions() -> Non
     """How a job is placed does not change; what is as unsure as a note does not count."""
     always = [finding(F.CONTENTION, f"link{each}", delay=9e4) for each in range(4)]
     changed = finding(F.INCAST, "h0/n0", delay=9e4, begin=101)
-    assert _exceptions([*always, changed], early_ns=100)[0] == [changed]
+    for count in (1, 4):
+        assert _exceptions([*always[:count], changed], early_ns=100)[0] == [changed]
+    worse = finding(F.CONTENTION, "link9", delay=10e4)
+    assert _exceptions([worse, changed], early_ns=100) == ([worse, changed], [])
     many = [finding(F.INCAST, f"h{each}/n0", delay=9e4, begin=101) for each in range(4)]
     assert _exceptions(many, early_ns=100)[0] == []
     unsure = [msgspec.structs.replace(each, confidence=0.49) for each in always]

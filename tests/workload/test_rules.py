@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
-from tests.workload.test_exceptions import MESH, WINDOWS, ring, star
+from tests.workload.test_exceptions import MESH, NICS, WINDOWS, ring, star
 
-from syntony.workload.classes import clock_fault, host_jitter, slow_flow, slow_receiver, straggler
+from syntony.workload.classes import (
+    clock_fault,
+    contention,
+    host_jitter,
+    slow_flow,
+    slow_receiver,
+    straggler,
+)
 from syntony.workload.facts import Facts
 
 US = 1_000.0
@@ -171,3 +178,29 @@ def test_operations_of_one_step_are_one_time_that_a_rank_is_late(steps: int, nam
     }  # fmt: skip
     found = straggler.find(Facts(bundle(made)))
     assert [each.subjects for each in found] == ([("rank 5",)] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("times", "rate", "sure"),
+    [(4.0, 1.0, True), (2.5, 0.5, True), (2.5, 1.0, False), (2.5, None, None), (4.0, None, True)],
+)
+def test_a_link_that_makes_packets_wait_a_little_and_slows_nothing_is_not_to_blame(
+    times: float, rate: float | None, sure: bool | None
+) -> None:
+    """Four flows cross a link inside the fabric."""
+    made = mesh()
+    flows = made["flows"]
+    across = [flow for flow, (src, dst) in enumerate(MESH) if src in NICS[:2] and dst in NICS[2:5]]
+    flows["hops"] = [
+        (path[0], "up", path[1]) if place % len(MESH) in across else path
+        for place, path in enumerate(flows["hops"])
+    ]
+    flows["rate_bps"] = np.full(WINDOWS * len(MESH), np.nan if rate is None else 1e10)
+    for flow in across:
+        of_flow(flows["owd_p50_ns"], flow)[:] *= times
+        of_flow(flows["rate_bps"], flow)[:] *= rate or 1.0
+    (found,) = contention.find(Facts(bundle(made)))
+    assert found.subjects == ("up",)
+    assert found.confidence == pytest.approx(
+        0.98 * 0.9 * {True: 1.0, None: 0.9, False: 0.5}[sure], abs=1e-3
+    )

@@ -144,17 +144,21 @@ def _keeps_pace(finding: Finding) -> bool:
 
 
 def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], list[Gap]]:
-    """Without links at which flows wait, where there are so many that none is an exception, but for
-    those at which they came to wait: how a job is placed does not change."""
+    """Without links at which flows have always waited where they came to wait at others: how a job
+    is placed does not change. Without any where there are so many that none is an exception."""
     shared = [each for each in causes
               if each.fault in SHARED and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
-    if len(shared) <= MOST_ALONE:
-        return causes, []
     changed = [each for each in shared if each.onset_ns > early_ns]
-    kept = changed if len(changed) <= MOST_ALONE else []
-    reason = f"flows wait at {len(shared)} links alike: none stands out"
-    gap = Gap("flows", reason, "whether one of these links is to blame, or how the job is placed")
-    return [each for each in causes if each.fault not in SHARED or each in kept], [gap]
+    longest = max((each.excess_ns for each in changed), default=-1.0)
+    kept = [each for each in shared if each in changed or each.excess_ns > longest]
+    if len(kept) > MOST_ALONE:
+        kept = []
+    if len(kept) == len(shared):
+        return causes, []
+    alike = len(shared) - len(kept)
+    reason = f"flows wait at {alike} links alike: none stands out"
+    gap = Gap("flows", reason, "whether these are to blame, or how the job is placed")
+    return [each for each in causes if each not in shared or each in kept], [gap]
 
 
 def _explains(cause: Finding, other: Finding) -> bool:
