@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.figures import RunFigures
     from syntony.lab.drill.incast_report import Report as IncastReport
     from syntony.lab.drill.report import Report
+    from syntony.lab.drill.slow_job_report import Report as SlowReport
 
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
@@ -98,12 +99,14 @@ def _positive(option: str, text: str) -> int:
     return value_ns
 
 
-def _job(name: str | None) -> tuple[str, str, str]:
+def _job(
+    name: str | None, with_torch: str = "ddp", without: str = "builtin"
+) -> tuple[str, str, str]:
     """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
-    from syntony.lab.jobs.torch_build import ddp_or_plain_sockets
+    from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 
     if name is None:
-        return ddp_or_plain_sockets(lambda text: click.echo(text, err=True))
+        return torch_or_plain_sockets(lambda text: click.echo(text, err=True), with_torch, without)
     framework, kind = programs.by_name(name)
     return framework, kind, _python(framework)
 
@@ -332,6 +335,88 @@ def incast(  # noqa: PLR0917 - click calls it by name
         click.echo(msgspec.json.encode(report))
     else:
         _show_incast(report)
+
+
+@command.command(name="slow-job")
+@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option(
+    "--job",
+    type=click.Choice(["all-to-all", "builtin-all-to-all"]),
+    help="By default all-to-all (PyTorch), or builtin-all-to-all where there is no PyTorch.",
+)
+@click.option("--to", default="2mbit", show_default=True, help="What the slow flow can send.")
+@click.option("--quiet", default="20s", show_default=True, help="How long nothing is wrong.")
+@click.option("--limit", default="60s", show_default=True, help="The flow is named by then.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def slow_job(  # noqa: PLR0917 - click calls it by name
+    context: click.Context,
+    name: str | None,
+    job: str | None,
+    to: str,
+    quiet: str,
+    limit: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """One flow of a job is made slow among eleven others: found and named while the job runs.
+
+    Four ranks send to each other in every step; every result is checked. First nothing is wrong,
+    and nothing may be named. Then one connection can send no faster than --to. Twice a second what
+    the fleet has recorded is judged as `syntony why` does.
+
+    Exit status: 0 nothing was named while quiet, then the slow flow and nothing else; 1 otherwise.
+
+    Example: syntony lab drill slow-job --out /tmp/drill
+    """
+    from syntony.lab.drill import slow_job as drill
+    from syntony.lab.drill.report import check_out
+    from syntony.lab.drill.slow_job_report import make_report, save
+
+    drill.check_rate(to)
+    times = drill.Times(quiet_ns=_positive("--quiet", quiet), limit_ns=_positive("--limit", limit))
+    framework, kind, python = _job(job, "all-to-all", "builtin-all-to-all")
+    wish = drill.Wish(framework=framework, kind=kind, python=python, to=to, times=times)
+    if out is not None:
+        check_out(out)
+    trial = drill.drill(wish, _say, lab=None if name is None else open_lab(name))
+    report = make_report(trial)
+    if out is not None:
+        report = save(report, trial, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show_slow(report)
+    context.exit(0 if report.held else 1)
+
+
+def _show_slow(report: SlowReport) -> None:
+    console.print(
+        f"[bold]{report.job}[/], {report.ranks} ranks, {report.flows} flows; "
+        f"{report.slow_flow} made slow"
+    )
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    quiet = ", ".join(report.quiet_verdicts) or "nothing"
+    rows = (
+        ("named while quiet", f"{quiet}, in {report.quiet_looks} looks, {report.quiet_s:.0f} s"),
+        ("stands out after", _after(report.detected_s)),
+        ("named after", _after(report.named_s)),
+        ("named as", report.verdict or "–"),
+        ("named besides", ", ".join(report.others) or "nothing"),
+        ("in-band delay", f"{_ms(report.slow_ms)}; of all others {_ms(report.siblings_ms)}"),
+        ("step", f"{_ms(report.step_before_ms)} before, {_ms(report.step_slow_ms)} while slow"),
+        ("results", f"{report.wrong} wrong; {report.lost} connections lost"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for file in report.files:
+        messages.print(file)
+
+
+def _after(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s"
 
 
 def _show_incast(report: IncastReport) -> None:

@@ -19,6 +19,9 @@ LATE_SHARE = 0.02
 """… and so much of a step (taxonomy)."""
 MIN_STEPS = 3
 """… on so many steps (taxonomy)."""
+LASTS_NS = 1_000_000_000
+"""… and for so long: a process that other programs keep off its cores is late for some tenths of a
+second, which are many operations of a job with short steps."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Operations of one communicator, and times its ranks: the newest; older ones are left out."""
@@ -145,6 +148,8 @@ class Ranks:
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             if stretch.last - stretch.first + 1 < MIN_STEPS:
+                continue
+            if comm.enqueue[row, stretch.last] - comm.enqueue[row, stretch.first] < LASTS_NS:
                 continue
             found.append(
                 Slow(
