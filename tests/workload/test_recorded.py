@@ -172,7 +172,7 @@ def test_a_host_that_reports_late_does_not_hang(silent_s: int, hangs: bool) -> N
         ],
     }
     found = record(rows, now_ns=T0 + 60 * S)
-    assert found.manifest["end_ns"] == T0 + (40 if hangs else min(last_s, 56)) * S
+    assert found.manifest["end_ns"] == T0 + (40 if hangs else min(last_s - 1, 56)) * S
     named = {each.fault for each in diagnose(bundle(found)).verdicts}
     assert named == ({FaultClass.HANG} if hangs else set())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,18 @@ def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, An
     except msgspec.ValidationError as error:
         raise InputError("broken-manifest", str(error)) from error
     return _bundle(checked, tables, ())
+
+
+def arrow_tables(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, pa.Table]:
+    """Columns of values, None for null, as Arrow tables of the schema's types."""
+    import pyarrow as pa
+
+    found = {}
+    for name, columns in tables.items():
+        kinds = {column.name: arrow_type(column.kind) for column in TABLES[name]}
+        schema = pa.schema([(column, kinds[column]) for column in columns])
+        found[name] = pa.Table.from_pydict(dict(columns), schema=schema)
+    return found
 
 
 def joined(rows: Iterable[RecordedRows]) -> dict[str, pa.Table]:

@@ -30,6 +30,8 @@ SETTLE_NS = 4 * S
 AWAITED_NS = 20 * S
 """Rows of a host that is late with all that it reports are waited for so long: without them its
 ranks would look as if they hung."""
+STORED_NS = 1 * S
+"""Its rows of one instant are in the store so long after each other at most."""
 IDLE_SHARE = 0.01
 """Of the busiest flow's mean rate: what sends less is the job's control, not its data."""
 PORT_NS = 1 * S
@@ -115,7 +117,7 @@ def _reported_ns(processes: list[Row], now_ns: int) -> int:
     for each in _newest(processes):
         if not each["ended"]:
             newest[each["host"]] = max(newest[each["host"]], each["ts_ns"] + each["window_ns"])
-    return max(min(newest.values(), default=now_ns), now_ns - AWAITED_NS)
+    return max(min(newest.values(), default=now_ns) - STORED_NS, now_ns - AWAITED_NS)
 
 
 def _newest(processes: list[Row]) -> Collection[Row]:
