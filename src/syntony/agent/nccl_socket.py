@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import NamedTuple
 
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io.job_socket import Process
-from syntony.io.nccl_page import NcclPage
-from syntony.workload.nccl_operations import NcclOperation
+from syntony.io.nccl_page import NcclPage, load_progress, save_progress
+from syntony.workload.nccl_operations import NcclOperation, Progress
+
+_log = logging.getLogger(__name__)
 
 NCCL_SOCKET = "agent-nccl"
 """Its name, in the directory of the agent's socket."""
@@ -35,13 +38,30 @@ class NcclSocket(JobPeers[NcclPage]):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._file = path.with_name(f"{path.name}.read")
+        self._known = load_progress(self._file)
+        self._read: dict[str, Progress] = {}
+        """Page to how far it was read; operations up to there are handed on before the next call of
+        `read`, and in the file from then on."""
         self._ended: list[ProcessOperations] = []
         """Last operations of processes that ended."""
         self._losses: Counter[str] = Counter()
         """Of processes that ended."""
 
-    def _make(self, connection: socket.socket, process: Process) -> NcclPage:  # noqa: ARG002
-        return NcclPage(connection)
+    def _make(self, connection: socket.socket, process: Process) -> NcclPage:
+        return NcclPage(connection, process.pid, self._known)
+
+    def close(self) -> None:
+        """Processes see that the agent has gone. Idempotent."""
+        super().close()
+        self._save()
+
+    def _save(self) -> None:
+        if self._read:
+            try:
+                save_progress(self._file, self._read)
+            except OSError as error:
+                _log.warning("how far NCCL's pages are read is not kept reason=%s", error)
 
     def _leave(self, peer: Peer[NcclPage]) -> None:
         operations = peer.page.read(last=True)
@@ -55,6 +75,8 @@ class NcclSocket(JobPeers[NcclPage]):
         """Operations that ended, or hang, since the last call, of every process; all that are left
         of a process that ended. To be called every second: a process has room for 8,192
         operations."""
+        self._save()
+        read: dict[str, Progress] = {}
         with self._lock:
             peers = list(self._peers.items())
             found, self._ended = self._ended, []
@@ -63,8 +85,12 @@ class NcclSocket(JobPeers[NcclPage]):
                 if self._peers.get(fd) is not peer:
                     continue
                 operations = peer.page.read()
+                if peer.page.progress is not None:
+                    name, progress = peer.page.progress
+                    read[name] = progress
             if operations:
                 found.append(ProcessOperations(peer.process, operations))
+        self._read = read
         return found
 
     def losses(self) -> dict[str, int]:
