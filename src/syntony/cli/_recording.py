@@ -45,8 +45,8 @@ def window_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
-    """A job's newest recording; what the fleet left out of it is said on stderr.
+def fetch(target: FleetTarget, job: str, window_ns: int, *, quiet: bool = False) -> JobRecording:
+    """A job's newest recording; what the fleet left out of it is said on stderr, if not `quiet`.
 
     Raises:
         RemoteError: no answer, or one that says why not.
@@ -57,6 +57,6 @@ def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
     from syntony.wire.jobs import RecordingQuery
 
     answer = ask(target, RecordingQuery(job=job, window_ns=window_ns), timeout_ns=PATIENCE_NS)
-    for note in answer.notes:
+    for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)
     return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows))
