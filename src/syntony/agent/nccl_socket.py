@@ -15,8 +15,6 @@ from syntony.workload.nccl_operations import NcclOperation, Progress
 
 _log = logging.getLogger(__name__)
 
-NCCL_SOCKET = "agent-nccl"
-"""Its name, in the directory of the agent's socket."""
 MAX_ENDED = 65_536
 """Operations of processes that ended between two calls of `read` that are kept."""
 
@@ -76,22 +74,13 @@ class NcclSocket(JobPeers[NcclPage]):
         of a process that ended. To be called every second: a process has room for 8,192
         operations."""
         self._save()
-        read: dict[str, Progress] = {}
+        present = self._of_each(
+            lambda peer: (ProcessOperations(peer.process, peer.page.read()), peer.page.progress)
+        )
         with self._lock:
-            peers = list(self._peers.items())
             found, self._ended = self._ended, []
-        for fd, peer in peers:
-            with self._lock:
-                if self._peers.get(fd) is not peer:
-                    continue
-                operations = peer.page.read()
-                if peer.page.progress is not None:
-                    name, progress = peer.page.progress
-                    read[name] = progress
-            if operations:
-                found.append(ProcessOperations(peer.process, operations))
-        self._read = read
-        return found
+        self._read = dict(progress for _, progress in present if progress is not None)
+        return found + [each for each, _ in present if each.operations]
 
     def losses(self) -> dict[str, int]:
         """Of all processes ever: operations that were overwritten unread (`lost`), pages and

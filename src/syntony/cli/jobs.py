@@ -40,16 +40,16 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--window", default="1h", show_default=True, help="How far back to look.")
+@window_option("1h")
 @fleet_options
-def list_jobs(target: FleetTarget, window: str, as_json: bool) -> None:
+def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     """Jobs that had a process lately, newest first.
 
     \b
     Example:
       syntony jobs list --window 1d
     """
-    answer = _ask(target, parse_duration_ns(window))
+    answer = _ask(target, window_ns)
     if as_json:
         print_json(msgspec.to_builtins(answer.jobs))
         return
@@ -74,7 +74,7 @@ def list_jobs(target: FleetTarget, window: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("job")
-@window_option
+@window_option()
 @fleet_options
 def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
     """What is known of one job: processes, communicators, steps, flows.
@@ -107,12 +107,12 @@ def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--window", default="30s", show_default=True, help="How far back to look.")
+@window_option("30s")
 @click.option("--every", default="5s", show_default=True, help="Between two looks.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True,
               help="Running jobs to look at, the newest.")  # fmt: skip
 @fleet_options
-def top(target: FleetTarget, window: str, every: str, limit: int, as_json: bool) -> None:
+def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bool) -> None:
     """Running jobs, the worst first: step, slowest rank, worst flow, verdict; until interrupted.
 
     With --json, or where the output is no terminal: once.
@@ -121,7 +121,7 @@ def top(target: FleetTarget, window: str, every: str, limit: int, as_json: bool)
     Example:
       syntony jobs top --every 2s
     """
-    window_ns, every_ns = parse_duration_ns(window), parse_duration_ns(every)
+    every_ns = parse_duration_ns(every)
     if every_ns < MIN_EVERY_NS:
         raise UsageError(f"--every {every}: give {format_ns(MIN_EVERY_NS)} or more")
     if as_json:
