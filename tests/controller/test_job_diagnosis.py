@@ -103,6 +103,21 @@ def test_every_running_job_is_judged_in_turn() -> None:
     assert sorted(job for job, _ in jobs.windows) == ["empty", "slow", "well"]
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_what_is_over_is_no_verdict(over: bool) -> None:
+    """A rank is late for the first half, or the second."""
+    rows = rows_with({})
+    for place, at_ns in enumerate(rows[COLLECTIVE.name]["ts_ns"]):
+        if (at_ns < T0 + 15 * S) == over:
+            late = rows[COLLECTIVE.name]["rank"][place] == 2
+            rows[COLLECTIVE.name]["ts_ns"][place] += 30 * MS * late
+            rows[COLLECTIVE.name]["done_ns"][place] += 30 * MS
+    given = JobRows(job="night", first_ns=T0, last_ns=NOW, now_ns=NOW + 10 * S, rows=rows)
+    found = diagnosis_worker.judged(given)
+    assert not found.error
+    assert [each.fault for each in found.verdicts] == ([] if over else ["straggler"])
+
+
 @pytest.mark.usefixtures("eager")
 def test_jobs_that_run_no_longer_are_forgotten() -> None:
     jobs = Jobs({"slow": rows_with({2: 30 * MS})})

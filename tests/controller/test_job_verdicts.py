@@ -83,6 +83,17 @@ def test_slow_flows_of_several_jobs_are_the_link_that_they_share() -> None:
         assert named(found) == {link: tuple(sorted(each.job for each in jobs))}
 
 
+def test_slow_flows_of_one_job_or_of_one_pair_of_nics_are_no_link() -> None:
+    """What they share within a job its own rules have seen; on one connection nothing is apart."""
+    one, two = (flow(f"h{2 * n}/rail0", f"h{2 * n + 1}/rail0", "leaf0->spine0") for n in range(2))
+    pairs = {"h0/rail0<->h1/rail0", "h2/rail0<->h3/rail0"}
+    assert set(named(observations([slow("a", one, two)]))) == pairs
+    again = flow("h0/rail0", "h1/rail0", "leaf0->spine0", port=9)
+    assert named(observations([slow("a", one), slow("b", again)])) == {
+        "h0/rail0<->h1/rail0": ("a", "b")
+    }
+
+
 def test_a_link_that_most_flows_cross_unharmed_is_not_to_blame() -> None:
     well = tuple(flow("h8/rail0", "h9/rail0", "leaf0->spine0", port=port) for port in range(9))
     jobs = [
