@@ -21,6 +21,9 @@ MIN_STEPS = 3
 """… on so many steps (taxonomy), of each of which one operation counts."""
 PART_OF_STEP = 0.5
 """Of a step between operations that count as of different steps: they vary in length."""
+LASTS_NS = 1_000_000_000
+"""… and for so long: a process that other programs keep off its cores is late for some tenths of a
+second."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Operations of one communicator, and times its ranks: the newest; older ones are left out."""
@@ -150,6 +153,8 @@ class Ranks:
             part = slice(stretch.first, stretch.last + 1)
             begun = comm.enqueue[row, part][behind[row, part]]
             if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
+                continue
+            if comm.enqueue[row, stretch.last] - comm.enqueue[row, stretch.first] < LASTS_NS:
                 continue
             found.append(
                 Slow(
