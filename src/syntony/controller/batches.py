@@ -118,7 +118,7 @@ def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
     rates = _probe_rates(rows, starts, first_ns, last_ns) if table is PROBE else repeat(None)
     return [
         piece._replace(first_ns=first, last_ns=last, probes_per_s=rate)
-        for piece, first, last, rate in zip(pieces, first_ns, last_ns, rates)
+        for piece, first, last, rate in zip(pieces, first_ns, last_ns, rates, strict=False)
     ]
 
 

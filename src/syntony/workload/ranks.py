@@ -224,10 +224,3 @@ def step_length(steps: Table, collectives: Table) -> float:
     rank = collectives.ints("rank")
     mine = np.sort(collectives.ints("enqueue_ns")[rank == rank[0]])
     return float(np.median(np.diff(mine))) if len(mine) > 1 else 0.0
-
-
-def stretch_ns(comm: Comm, stretch: Episode) -> tuple[int, int]:
-    """Begin and end of an episode of operations."""
-    row = comm.enqueue[:, [stretch.first, stretch.last]]
-    known = np.where(row == NULL, np.iinfo(np.int64).max, row)
-    return int(known[:, 0].min()), int(known[:, 1].min())
