@@ -16,7 +16,7 @@ import msgspec
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import RANK, update
+from syntony.alerts.telling import RANK, hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -340,6 +340,7 @@ class Book:
             if cause is not None:
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
+                hurt(cause, incident, self._rules[incident.rule])
             else:
                 number = self._past_cause(now_ns, incident, over, topology)
             if number == incident.cause:

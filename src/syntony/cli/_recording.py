@@ -34,34 +34,32 @@ class JobRecording(NamedTuple):
         return bundle_from_tables(self.tables, self.manifest)
 
 
-def window_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command ``--window``, as `window_ns`."""
 
-    @click.option("--window", default="2m", show_default=True, help="How far back to look.")
-    @wraps(command)
-    def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
-        return command(*args, window_ns=parse_duration_ns(window), **kwargs)
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--window", default=default, show_default=True, help="How far back to look.")
+        @wraps(command)
+        def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
+            return command(*args, window_ns=parse_duration_ns(window), **kwargs)
 
-    return wrapper
+        return wrapper
+
+    return decorate
 
 
-def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
-    """A job's newest recording; what the fleet left out of it is said on stderr.
+def fetch(target: FleetTarget, job: str, window_ns: int, *, quiet: bool = False) -> JobRecording:
+    """A job's newest recording; what the fleet left out of it is said on stderr, if not `quiet`.
 
     Raises:
         RemoteError: no answer, or one that says why not.
     """
     import msgspec
-    import pyarrow as pa
 
+    from syntony.io.bundle_files import joined
     from syntony.wire.jobs import RecordingQuery
 
     answer = ask(target, RecordingQuery(job=job, window_ns=window_ns), timeout_ns=PATIENCE_NS)
-    parts: dict[str, list[pa.Table]] = {}
-    for each in answer.rows:
-        with pa.ipc.open_stream(each.arrow) as reader:
-            parts.setdefault(each.table, []).append(reader.read_all())
-    for note in answer.notes:
+    for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)
-    tables = {name: pa.concat_tables(some) for name, some in parts.items()}
-    return JobRecording(msgspec.json.decode(answer.manifest), tables)
+    return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows))

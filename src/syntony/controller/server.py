@@ -21,18 +21,20 @@ from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listen import open_server, raise_descriptor_limit
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import Loops
+from syntony.controller.loops import Loops, collect_seldom
 from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
+from syntony.controller.retention import expire
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
 from syntony.controller.sessions import Session
@@ -115,6 +117,7 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
+        self._jobs = JobDiagnosis(store, self._fleet_now)
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -124,6 +127,7 @@ class Controller:
             slas=self._slas,
             traffic=self._traffic,
             queue_pairs=self._queue_pairs,
+            jobs=self._jobs,
             fleet_now=self._fleet_now,
         )
         self._placement = Placement(
@@ -153,6 +157,7 @@ class Controller:
             traffic=self._traffic,
             placement=self._placement,
             queue_pairs=self._queue_pairs,
+            jobs=self._jobs,
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,
@@ -197,6 +202,7 @@ class Controller:
                 await asyncio.to_thread(scraping.close)
             await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in servers))
             self._dispatcher.close()
+            await self._jobs.close()
             await self._keep()
             self._state.close()
             _log.info("controller down")
@@ -211,9 +217,8 @@ class Controller:
         return Exporter(self._services, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._ingest.run()),
@@ -224,6 +229,7 @@ class Controller:
                 group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
                 group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
                 group.create_task(self._loops.every(S, self._job_flows.store)),
+                group.create_task(self._loops.every(S, self._jobs.judge_jobs)),
                 group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
                 group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
                 group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
@@ -482,19 +488,13 @@ class Controller:
 
     async def _expire(self) -> None:
         fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is None:
-            return
-        try:
-            dropped = await asyncio.to_thread(self._store.expire, fleet_now_ns)
-        except StoreError as error:
-            _log.error("retention failed reason=%s", error)
-            return
-        if dropped:
-            _log.info("retention dropped partitions=%d", dropped)
+        if fleet_now_ns is not None:
+            await asyncio.to_thread(expire, self._store, fleet_now_ns)
 
 
 def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
     """The daemon's main loop; returns after SIGTERM or SIGINT."""
     os.umask(0o077)
     raise_descriptor_limit()
+    collect_seldom()
     asyncio.run(Controller(config, store, planner, solver).serve())

@@ -31,7 +31,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``builtin`` or ``gloo``."""
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
-    """Of the NIC that the ranks are reported to use, one per host."""
+    """Of the NIC that the ranks are configured to use, one per host."""
     nic: str = "rail0"
     elements: int = ELEMENTS
     python: str = sys.executable
@@ -40,12 +40,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The built-in job asks for multi-path sockets itself."""
     port: int = PORT
     """Of its listeners, if it is built in: jobs that share a host need one each."""
+    pause_ns: int = 0
+    """Of every rank before each step, as if it computed."""
+    net: str = ""
+    """The built-in job sends by this NCCL transport (`nccl_mesh.Transport`) instead of sockets."""
     spoil: int | None = None
     """Rank 1 plants a wrong number in this step."""
 
     @property
     def name(self) -> str:
         by = "PyTorch, gloo" if self.framework == "gloo" else "plain sockets"
+        by = "RDMA" if self.net else by
         return f"{_TITLES[self.kind]} ({by})"
 
 
@@ -71,16 +76,19 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
     if spec.framework == "gloo":
         script = str(Path(__file__).with_name("gloo.py"))
         numbers = (rank, len(spec.hosts), spec.elements)
-        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_spoil(spec, rank))
+        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_more(spec, rank))
     words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
     words += [str(rank), str(spec.port), str(spec.elements), *spec.addresses]
     if spec.mptcp:
         words.append("--mptcp")
-    return (*words, *_spoil(spec, rank))
+    if spec.net:
+        words += ["--net", spec.net]
+    return (*words, *_more(spec, rank))
 
 
-def _spoil(spec: JobSpec, rank: int) -> tuple[str, ...]:
-    return ("--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else ()
+def _more(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    words = ("--pause-ns", str(spec.pause_ns)) if spec.pause_ns else ()
+    return (*words, "--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else words
 
 
 def environment(spec: JobSpec, rank: int) -> dict[str, str]:
