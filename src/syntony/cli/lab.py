@@ -185,6 +185,8 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
     words = argv[1:] if argv[:1] == ("--",) else argv
     if not words:
         raise UsageError("exec needs a command, for example: syntony lab exec h3 -- ip address")
+    if words is argv and words[0].startswith("-"):
+        raise UsageError(f"{words[0]}: options go before the host, the command after --")
     full = open_lab(name).enter_argv(node, words)
     os.execv(full[0], full)  # noqa: S606 - no shell: this process becomes the command
 

@@ -28,7 +28,7 @@ from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listen import open_server, raise_descriptor_limit
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import Loops
+from syntony.controller.loops import Loops, collect_seldom
 from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
@@ -217,9 +217,8 @@ class Controller:
         return Exporter(self._services, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._ingest.run()),
@@ -497,4 +496,5 @@ def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver
     """The daemon's main loop; returns after SIGTERM or SIGINT."""
     os.umask(0o077)
     raise_descriptor_limit()
+    collect_seldom()
     asyncio.run(Controller(config, store, planner, solver).serve())
