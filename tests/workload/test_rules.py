@@ -204,3 +204,23 @@ def test_a_link_that_makes_packets_wait_a_little_and_slows_nothing_is_not_to_bla
     assert found.confidence == pytest.approx(
         0.98 * 0.9 * {True: 1.0, None: 0.9, False: 0.5}[sure], abs=1e-3
     )
+
+
+def test_a_link_crossed_by_many_slightly_late_flows_hides_none_crossed_by_few_very_late_ones() -> (
+    None
+):
+    """Ten flows wait 10 µs on one link; of three that wait 200 µs on another, two cross both."""
+    made = mesh()
+    flows = made["flows"]
+    slight = {*range(4, 14)}
+    severe = {12, 13, 40}
+    flows["hops"] = [
+        (path[0], *["slight"] * (place % len(MESH) in slight),
+         *["severe"] * (place % len(MESH) in severe), path[1])
+        for place, path in enumerate(flows["hops"])
+    ]  # fmt: skip
+    for flow in slight | severe:
+        of_flow(flows["owd_p50_ns"], flow)[:] += (200 if flow in severe else 10) * US
+    found = {link: each.flows for each in Facts(bundle(made)).late_hops for link in each.links}
+    assert found["severe"] == severe
+    assert found["slight"] >= slight - severe
