@@ -101,7 +101,7 @@ class Places:
         if {wider} in self._around.get(narrower, ()):
             return True
         components = self._crossing.get(narrower)
-        return bool(components) and crosses(wider, components)
+        return components is not None and crosses(wider, components)
 
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
