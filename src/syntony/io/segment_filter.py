@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-MAX_SHIFT = 28
-"""Beyond it the samples of a stream would be too far apart to see its 32-bit numbers wrap."""
+from syntony.wire.segments import MAX_SHIFT
+
 SNAPLEN = 128
 """Bytes kept of a packet: the longest headers of IP and TCP are 120."""
 MAX_WORDS = 512
@@ -75,8 +75,8 @@ def _changed_bits(coarsest: int) -> Program:
     """Into M[1]: which bits differ between the number before the segment's first byte and that of
     its last: one above the power of two exactly if there is a multiple of it. Into A: the ports.
     Drops what is no TCP with payload, or has none of the bits of `coarsest`."""
-    # The kernel takes no load from memory that a RET before it in the program can be reached without
-    # having stored: the first RET stands before all stores, the second after those of M[0] and M[2].
+    # The kernel refuses to load memory that was not stored on the way to a RET before the load: the
+    # first RET stands before all stores, the second after those of M[0] and M[2].
     drop = "drop"
     steps: list[tuple[int, int | str, int | str, int]] = [
         (_LD_H_ABS, 0, 0, _PROTOCOL),

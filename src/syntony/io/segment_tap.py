@@ -1,4 +1,4 @@
-"""Sampled TCP segments as they pass a NIC, both ways: headers and kernel stamps, from a packet ring.
+"""Sampled TCP segments as they pass a NIC, both ways: headers and kernel stamps, by a packet ring.
 
 The kernel copies the headers of what the filter lets through into memory shared with it
 (PACKET_RX_RING, TPACKET_V2): a packet itself is never held back. Of what leaves, the stamp is from
@@ -57,8 +57,8 @@ SEGMENT = np.dtype(
         ("outgoing", "?"),
     ]
 )
-"""One segment: CLOCK_REALTIME, addresses (IPv4 as ::ffff:a.b.c.d), ports, the first byte's number and
-how many there are."""
+"""One segment: CLOCK_REALTIME, addresses (IPv4 as ::ffff:a.b.c.d), ports, number of its first byte,
+bytes."""
 
 
 class SegmentTap:
@@ -196,5 +196,5 @@ def _u8(packet: NDArray[np.uint8], at: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _u16(packet: NDArray[np.uint8], at: NDArray[Any]) -> NDArray[np.uint16]:
-    high = _u8(packet, at).astype(np.uint16)
-    return high << 8 | _u8(packet, at + 1)
+    pair = np.stack([_u8(packet, at), _u8(packet, at + 1)], axis=1)
+    return pair.view(">u2")[:, 0].astype(np.uint16)

@@ -1,21 +1,24 @@
-"""What is said about TCP segments of jobs that both ends sample; part of `syntony.wire.messages`."""
+"""What is said about TCP segments of jobs, sampled at both ends; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
 import msgspec
 
-STAMP = (("at_ns", "<i8"), ("position", "<u4"))
-"""One sampled byte: when its segment passed the NIC, fleet time, and its TCP sequence number. In the
-order in which they passed."""
 STAMP_BYTES = 12
+"""Of one sampled byte: when its segment passed the NIC (int64, ns, fleet time), and its TCP sequence
+number (uint32); little-endian."""
+MAX_SHIFT = 28
+"""Of bytes further apart than 2 to this power, one that is missed would hide a wrap of the 32-bit
+numbers."""
 MAX_FLOWS = 256
 """In one report."""
-MAX_STAMPS = 128
+MAX_STAMPS = 64
 """Of one flow and direction in one report."""
 
 
 class SegmentFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """One TCP connection or MPTCP subflow of a job, seen from one host."""
+    """One TCP connection or MPTCP subflow of a job, seen from one host. Only flows that were sampled
+    in the whole interval, none of whose samples was lost."""
 
     job: str
     nic: str
@@ -24,11 +27,14 @@ class SegmentFlow(msgspec.Struct, frozen=True, kw_only=True):
     remote: str
     remote_port: int
     sent: bytes
-    """Stamps (`STAMP`) of what left, after any queue of the host, before the driver."""
+    """Stamps of what left, after any queue of the host, before the driver; in order."""
     received: bytes
     """Stamps of what came, before anything of the host looked at it."""
-    fresh: bool
-    """What passed before the interval was not sampled, or not all of it was reported."""
+    shift: int
+    """Of what left, every byte whose number is a multiple of 2 to this power was sampled, in the
+    whole interval."""
+    sampled: int
+    """Bytes sampled of what left, those included that have no stamp here."""
 
 
 class SegmentsReport(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
@@ -42,6 +48,8 @@ class SegmentsReport(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
     """How far the instants may be from fleet time."""
     sigma_ns: float
     """1-sigma of the clock."""
+    step: int
+    """Names the last step of the fleet timeline: instants with different ones do not compare."""
     flows: tuple[SegmentFlow, ...]
     left_out: int = 0
     """Flows beyond these."""
