@@ -1,12 +1,13 @@
 """A TCP stream between two NICs, packet by packet, for what samples and matches its bytes.
 
 Written without the code it grades: offloads cut and put together at random, packets are lost,
-duplicated, reordered and sent again (also needlessly), taps miss some of what passes, clocks are off
+duplicated, reordered and sent again (also needlessly), taps miss some of it, clocks are off
 within their bounds. Every instant is random to the nanosecond, so that a wrong pair shows.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -89,7 +90,7 @@ class World:
         rng = self.rng
         self.sent.append(Segment(at_ns, first, end))
         cuts = sorted({first, end, *(rng.randrange(first, end) for _ in range(rng.randrange(3)))})
-        for left, right in zip(cuts, cuts[1:], strict=False):
+        for left, right in itertools.pairwise(cuts):
             delay_ns = self.base_ns + int(min(7.0, rng.expovariate(1)) * self.jitter_ns)
             if self._odd("late"):
                 delay_ns += rng.randrange(self.most_ns)

@@ -306,6 +306,9 @@ class Agent:
         report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send_queue_pairs(report)
+        segments = self._machine.segments_passed(self._jobs.flows, self._pipeline.timeline)
+        if segments is not None:
+            uplink.send_segments(segments)
         for table, columns in rows:
             self._submit(uplink, table, columns)
 

@@ -47,18 +47,20 @@ _HEADER = np.dtype(
 )
 SEGMENT = np.dtype(
     [
-        ("real_ns", "i8"),
         ("src", "u1", 16),
         ("dst", "u1", 16),
         ("sport", "u2"),
         ("dport", "u2"),
+        ("outgoing", "u1"),
+        ("real_ns", "i8"),
         ("seq", "u4"),
         ("payload", "u4"),
-        ("outgoing", "?"),
     ]
 )
-"""One segment: CLOCK_REALTIME, addresses (IPv4 as ::ffff:a.b.c.d), ports, number of its first byte,
-bytes."""
+"""One segment: addresses (IPv4 as ::ffff:a.b.c.d), ports, 1 if it left; CLOCK_REALTIME, number of its
+first byte, bytes."""
+KEY = struct.Struct("=16s16sHHB")
+"""What tells flows and directions apart: the first fields of a `SEGMENT`."""
 
 
 class SegmentTap:
@@ -73,15 +75,7 @@ class SegmentTap:
         """Samples that there was no room for, ever."""
         self._filter = b""
         self._head = 0
-        try:
-            # Protocol 0: nothing comes before the filter is in place and the socket is bound.
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-        except PermissionError as error:
-            raise MissingError(
-                "segments of jobs cannot be sampled without CAP_NET_RAW; grant it to the agent"
-            ) from error
-        except OSError as error:
-            raise MissingError(f"segments of jobs cannot be sampled: {error.strerror}") from error
+        self._socket = packet_socket()
         self._ring: mmap.mmap | None = None
         try:
             self._open(nic)
@@ -146,6 +140,22 @@ class SegmentTap:
         self._frames["status"][places] = 0
         self._head = (self._head + count) % FRAMES
         return segments_of(raw), lost
+
+
+def packet_socket() -> socket.socket:
+    """One that nothing comes to before it is bound.
+
+    Raises:
+        MissingError: no CAP_NET_RAW.
+    """
+    try:
+        return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    except PermissionError as error:
+        raise MissingError(
+            "segments of jobs cannot be sampled without CAP_NET_RAW; grant it to the agent"
+        ) from error
+    except OSError as error:
+        raise MissingError(f"segments of jobs cannot be sampled: {error.strerror}") from error
 
 
 def segments_of(raw: NDArray[np.uint8]) -> NDArray[np.void]:

@@ -1,4 +1,4 @@
-"""What is said about TCP segments of jobs, sampled at both ends; part of `syntony.wire.messages`."""
+"""What agents report of sampled TCP segments of jobs; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MAX_STAMPS = 64
 
 
 class SegmentFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """One TCP connection or MPTCP subflow of a job, seen from one host. Only flows that were sampled
-    in the whole interval, none of whose samples was lost."""
+    """One TCP connection or MPTCP subflow of a job, seen from one host. Only flows that were
+    sampled in the whole interval, and none of whose samples was lost."""
 
     job: str
     nic: str
