@@ -265,7 +265,7 @@ def modules(shape: Mapping[str, Any], distro: Distro) -> str:
 
 
 def df(mounts: Iterable[str]) -> str:
-    """`df -P -k` of what it is not reported to leave out; read-only images are full."""
+    """`df -P -k` of what it is not ordered to leave out; read-only images are full."""
     lines = ["Filesystem     1024-blocks      Used Available Capacity Mounted on"]
     for row in (mount.split() for mount in mounts):
         if row[2] not in {"ext2", "ext4", "xfs", "btrfs", "vfat", "iso9660", "erofs", "udf"}:

@@ -80,7 +80,7 @@ class Watched:
         return {(each["rule"], each["subject"]) for each in self.incidents() if not each["cause"]}
 
     def jobs_of(self, incident: tuple[str, str]) -> list[str]:
-        """Jobs that an open incident is reported to hit."""
+        """Jobs that an open incident says it hits."""
         found = (i for i in self.incidents() if (i["rule"], i["subject"]) == incident)
         return [job for each in found for job in each["jobs"]]
 

@@ -13,9 +13,10 @@ import pytest
 from tests.nccl import profiler
 
 from syntony.agent import nccl_socket
-from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket
+from syntony.agent.nccl_socket import NcclSocket
 from syntony.errors import MissingError
 from syntony.io.nccl_plugin import profiler_plugin
+from syntony.io.run_directory import NCCL_SOCKET
 from syntony.workload.nccl_operations import OPERATIONS
 
 if TYPE_CHECKING:

@@ -1,36 +1,32 @@
-"""The plug-in on real verbs: two machines with Soft-RoCE, and rails that fail under it."""
+"""The plug-in on real verbs: two machines with Soft-RoCE, and rails that fail under a job."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
+import msgspec
 import pytest
 
-from syntony.io.nccl_plugin import net_plugin
 from syntony.lab.client import Lab, open_lab
+from syntony.lab.drill import modes, verbs
+from syntony.lab.drill.place import job_spec
+from syntony.lab.jobs.nccl_mesh import PLUGIN
+from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.runner import Job
 from syntony.lab.testing import SYNTONY, syntony
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "test-nccl"
-SOURCES = Path(__file__).parents[2] / "native/tests/nccl"
-MESSAGES, SIZE = 12_000, 32_768
-RECEIVER = "172.30.0.3:7100"
-"""h1 on the front-end network."""
-ENV = (
-    "env", "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1", "SYNTONY_NCCL_SOCKET_IFNAME=mgmt0",
-    "DRIVE_LOG=1",
-)  # fmt: skip
 FAULTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("link-down", "h0/rail0", {"side": "leaf"}),
     ("blackhole", "h1/rail1", {}),
     ("link-down", "h1/rail0", {"side": "leaf"}),
 )
+SLOW_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -45,42 +41,24 @@ def lab() -> Iterator[Lab]:
     syntony("lab", "down", "--name", NAME, "--yes")
 
 
-@pytest.fixture(scope="module")
-def program(lab: Lab) -> Path:
-    """In the lab's directory, which machines see."""
-    made = lab.directory / "two_hosts"
-    files = [str(SOURCES / "two_hosts.c"), str(SOURCES / "drive.c")]
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
-    subprocess.run(["cc", *flags, *files, "-o", str(made), "-ldl"], check=True)
-    return made
-
-
-def begin(lab: Lab, host: str, program: Path, *words: str) -> subprocess.Popen[str]:
-    argv = [*ENV, str(program), str(net_plugin()), "11", *words, str(MESSAGES), str(SIZE)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(lab.enter_argv(host, argv), stdout=pipe, stderr=pipe, text=True)
-
-
-def test_no_message_is_lost_or_doubled_while_rails_fail(lab: Lab, program: Path) -> None:
-    receiver = begin(lab, "h1", program, "receive", RECEIVER.partition(":")[2])
-    sender = begin(lab, "h0", program, "send", RECEIVER)
-    try:
-        time.sleep(5)
+def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
+    spec = job_spec(lab, framework="builtin", kind="all-reduce", python="", ranks=verbs.HOSTS)
+    spec = msgspec.structs.replace(spec, net=PLUGIN, elements=verbs.ELEMENTS)
+    with Job(lab, spec, wrap=modes.NCCL_SYNTONY.wrap) as job:
+        job.wait_steps(20, verbs.START_S)
         for kind, target, options in FAULTS:
-            assert sender.poll() is None, sender.communicate()
             lab.inject(kind, target, options)
-            time.sleep(4)
+            job.wait_steps(job.steps_done() + 20, SLOW_S)
             lab.clear()
             time.sleep(4)
-        reported, said = receiver.communicate(timeout=400)
-        _, sent = sender.communicate(timeout=60)
-    finally:
-        receiver.kill()
-        sender.kill()
-    assert (receiver.returncode, sender.returncode) == (0, 0), said + sent
-    found = json.loads(reported)
-    assert (found["messages"], found["wrong"]) == (MESSAGES, 0)
+            job.wait_steps(job.steps_done() + 20, SLOW_S)
+        job.wish_end()
+        assert job.wait_end(SLOW_S), job.said()
+        assert job.finished(), job.complaint()
+        steps = [each for each in job.records() if isinstance(each, Step)]
+        said = "\n".join(job.said())
+    assert sum(each.wrong for each in steps) == 0
     for rail in ("rxe_rail0", "rxe_rail1"):
-        assert f"rail {rail} is left" in sent + said
-        assert f"rail {rail} is back" in sent + said
-    print(f"longest time between two messages: {found['longest_us'] / 1e3:.0f} ms")
+        assert f"rail {rail} is left" in said
+        assert f"rail {rail} is back" in said
+    print(f"longest step: {max(each.end_ns - each.start_ns for each in steps) / 1e6:.0f} ms")

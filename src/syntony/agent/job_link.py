@@ -102,27 +102,24 @@ class JobLink(JobPeers[JobPage]):
                 peer.page.notify(subject, at_ns=self._clock())
 
     def report(self) -> tuple[ProcessView, ...]:
-        """The processes that are connected, and what they tell now."""
+        """The processes that are connected, and what they report now."""
         now_ns, left = self._clock(), MAX_ALL_FLOWS
-        views: list[ProcessView] = []
         paths: set[ProcessPath] = set()
         rates: list[SentBy] = []
-        with self._lock:
-            peers = list(self._peers.items())
-        for fd, peer in peers:
-            # The lock is let go between two of them: notices must not wait.
-            with self._lock:
-                if self._peers.get(fd) is not peer:
-                    continue
-                reported = peer.page.read(min(MAX_FLOWS, left))
+
+        def view(peer: Peer[JobPage]) -> ProcessView:
+            nonlocal left
+            reported = peer.page.read(min(MAX_FLOWS, left))
             flows = self._parse(reported, now_ns)
             rates.append(SentBy(peer.process.job, peer.process.pid, tuple(flows)))
             left -= len(flows)
-            paths |= {(flow.local, flow.remote) for flow in flows}
-            views.append(_view(peer, reported, flows, now_ns))
+            paths.update((flow.local, flow.remote) for flow in flows)
+            return _view(peer, reported, flows, now_ns)
+
+        views = tuple(self._of_each(view))
         self.rates.take(rates, now_ns)
         self.paths = frozenset(paths)
-        return tuple(views)
+        return views
 
     def _parse(self, reported: Reported, now_ns: int) -> list[ProcessFlow]:
         flows = []

@@ -39,6 +39,7 @@ class _Page(Protocol):
 
 
 _P = TypeVar("_P", bound=_Page)
+_R = TypeVar("_R")
 
 
 class Peer(NamedTuple, Generic[_P]):
@@ -123,6 +124,18 @@ class JobPeers(abc.ABC, Generic[_P]):
     def _leave(self, peer: Peer[_P]) -> None:
         """A process has ended, or let go of its connection; its page is there for the last time.
         Called holding the lock."""
+
+    def _of_each(self, read: Callable[[Peer[_P]], _R]) -> list[_R]:
+        """What `read` returns for every process that is still there. The lock is let go of between
+        two: letting processes in and out waits for one page at most."""
+        with self._lock:
+            peers = list(self._peers.items())
+        found = []
+        for fd, peer in peers:
+            with self._lock:
+                if self._peers.get(fd) is peer:
+                    found.append(read(peer))
+        return found
 
     # --- the thread ---
 

@@ -12,8 +12,6 @@ from syntony.io.job_socket import Process
 from syntony.io.nccl_page import NcclPage
 from syntony.workload.nccl_operations import NcclOperation
 
-NCCL_SOCKET = "agent-nccl"
-"""Its name, in the directory of the agent's socket."""
 MAX_ENDED = 65_536
 """Operations of processes that ended between two calls of `read` that are kept."""
 
@@ -55,17 +53,10 @@ class NcclSocket(JobPeers[NcclPage]):
         """Operations that ended, or hang, since the last call, of every process; all that are left
         of a process that ended. To be called every second: a process has room for 8,192
         operations."""
+        present = self._of_each(lambda peer: ProcessOperations(peer.process, peer.page.read()))
         with self._lock:
-            peers = list(self._peers.items())
             found, self._ended = self._ended, []
-        for fd, peer in peers:
-            with self._lock:
-                if self._peers.get(fd) is not peer:
-                    continue
-                operations = peer.page.read()
-            if operations:
-                found.append(ProcessOperations(peer.process, operations))
-        return found
+        return found + [each for each in present if each.operations]
 
     def losses(self) -> dict[str, int]:
         """Of all processes ever: operations that were overwritten unread (`lost`), pages and

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.agent.job_peers import JobPeers, Peer
-from syntony.agent.nccl_socket import NCCL_SOCKET, NcclSocket, ProcessOperations
+from syntony.agent.nccl_socket import NcclSocket, ProcessOperations
 from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
 from syntony.io.operations_page import OperationsPage
-from syntony.io.run_directory import OPERATIONS_SOCKET, SOCKET_NAME
+from syntony.io.run_directory import NCCL_SOCKET, OPERATIONS_SOCKET, SOCKET_NAME
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.traffic.operations_page import Operation, Reported
@@ -47,7 +47,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._ended: deque[_Source] = deque(maxlen=MAX_ENDED)
-        """What processes told last."""
+        """What processes reported last."""
 
     def _leave(self, peer: Peer[OperationsPage]) -> None:
         reported = peer.page.read()
@@ -55,19 +55,12 @@ class OperationsSocket(JobPeers[OperationsPage]):
             self._ended.append(_Source(peer.process, reported))
 
     def take(self) -> list[_Source]:
-        """What every process has told since the last call."""
+        """What every process has reported since the last call."""
+        present = self._of_each(lambda peer: (peer.process, peer.page.read()))
         with self._lock:
-            peers = list(self._peers.items())
             found = list(self._ended)
             self._ended.clear()
-        for fd, peer in peers:
-            with self._lock:
-                if self._peers.get(fd) is not peer:
-                    continue
-                reported = peer.page.read()
-            if reported is not None:
-                found.append(_Source(peer.process, reported))
-        return found
+        return found + [_Source(who, reported) for who, reported in present if reported is not None]
 
     @property
     def malformed(self) -> int:
@@ -96,9 +89,7 @@ class JobTelemetry:
         self._ranks: dict[int, tuple[int, int]] = {}
         """Process to its rank and the number of ranks, by its framework's word."""
         self._launched: dict[int, tuple[int, int]] = {}
-        """… by its launcher's; of the look before the last as well, for what a process did last is
-        read when it has gone."""
-        self._present: dict[int, tuple[int, int]] = {}
+        """… by its launcher's, in the last look."""
         self._sought = set[int]()
         """Processes with operations that the last look did not find."""
 
@@ -132,9 +123,7 @@ class JobTelemetry:
             elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
             self._looked_ns = now.at_ns
             present = self._table.look()
-            before_that = self._present
-            self._present = {each.pid: (each.rank, each.ranks) for each in present}
-            self._launched = before_that | self._present
+            self._launched = {each.pid: (each.rank, each.ranks) for each in present}
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))

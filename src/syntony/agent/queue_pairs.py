@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.agent.job_peers import JobPeers
+from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io.job_socket import Process
 from syntony.io.queue_pair_page import QueuePairPage
 from syntony.model import MS, Timeline
@@ -74,7 +74,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         return QueuePairPage(connection, owner)
 
     def report(self, offset: Callable[[], Offset | None]) -> QueuePairsReport | None:
-        """What processes tell now; None without fleet time, or where there is no process.
+        """What processes report now; None without fleet time, or where there is no process.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.
@@ -99,23 +99,19 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         )
 
     def _read(self) -> list[QueuePairFigures]:
-        with self._lock:
-            peers = list(self._peers.items())
-        found: list[QueuePairFigures] = []
-        left_out = 0
-        for fd, peer in peers:
-            with self._lock:
-                if self._peers.get(fd) is not peer:
-                    continue
-                before = peer.page.malformed
-                reported = peer.page.read()
-                self.malformed += peer.page.malformed - before
-                left_out += peer.page.left_out
-            room = MAX_QUEUE_PAIRS - len(found)
-            found += reported[:room]
-            left_out += len(reported) - len(reported[:room])
-        self.queue_pairs, self.left_out = len(found), left_out
-        return found
+        self.left_out = 0
+
+        def read(peer: Peer[QueuePairPage]) -> list[QueuePairFigures]:
+            before = peer.page.malformed
+            reported = peer.page.read()
+            self.malformed += peer.page.malformed - before
+            self.left_out += peer.page.left_out
+            return reported
+
+        found = [each for reported in self._of_each(read) for each in reported]
+        self.left_out += len(found[MAX_QUEUE_PAIRS:])
+        self.queue_pairs = len(found[:MAX_QUEUE_PAIRS])
+        return found[:MAX_QUEUE_PAIRS]
 
 
 def on_fleet(at_ns: _Instants, before: Offset, now: Offset) -> _Instants:

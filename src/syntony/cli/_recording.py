@@ -34,15 +34,18 @@ class JobRecording(NamedTuple):
         return bundle_from_tables(self.tables, self.manifest)
 
 
-def window_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command ``--window``, as `window_ns`."""
 
-    @click.option("--window", default="2m", show_default=True, help="How far back to look.")
-    @wraps(command)
-    def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
-        return command(*args, window_ns=parse_duration_ns(window), **kwargs)
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--window", default=default, show_default=True, help="How far back to look.")
+        @wraps(command)
+        def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
+            return command(*args, window_ns=parse_duration_ns(window), **kwargs)
 
-    return wrapper
+        return wrapper
+
+    return decorate
 
 
 def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:

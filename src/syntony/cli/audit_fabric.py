@@ -133,7 +133,7 @@ def lldp_cabling(reported: Mapping[str, str]) -> Cabling:
     """Many hosts' neighbours as one fabric; what makes no sense is reported and costs only itself.
 
     Args:
-        told: host to what `lldpctl -f json` prints there.
+        reported: host to what `lldpctl -f json` prints there.
 
     Raises:
         InputError: no host has a neighbour.

@@ -233,11 +233,11 @@ class CablingOptions(NamedTuple):
 
 
 def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> list[Result]:
-    """From files, else from what the hosts' `lldpctl` told; skipped where there is neither.
+    """From files, else from what the hosts' `lldpctl` reported; skipped where there is neither.
 
     Args:
         options: files.
-        told: host to what its `lldpctl` prints.
+        reported: host to what its `lldpctl` prints.
     """
     from syntony.audit.checks.rails import Rails
     from syntony.audit.fabric_check import audit_fabric, cannot_tell

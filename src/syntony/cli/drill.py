@@ -45,6 +45,19 @@ def command() -> None:
 @click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
 @click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
 @click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
+@click.option(
+    "--over",
+    type=click.Choice(["tcp", "verbs"]),
+    default="tcp",
+    show_default=True,
+    help="verbs: RDMA between virtual machines, NCCL's transport against the plug-in.",
+)
+@click.option(
+    "--nccl",
+    type=click.Path(path_type=Path),
+    metavar="LIBRARY",
+    help="NCCL's, for what a job does today over verbs.  [default: Python's, if any]",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def flap(  # noqa: PLR0917 - click calls it by name
@@ -53,6 +66,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
     fault: str,
     outage: str,
     limit: str,
+    over: str,
+    nccl: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -60,28 +75,42 @@ def flap(  # noqa: PLR0917 - click calls it by name
 
     Three runs of the same job on four hosts; every result is checked. The table tells the longest
     step, what was lost in stalls, and steps per second before, during and after. The jobs that
-    start with builtin need nothing; the others need PyTorch.
+    start with builtin need nothing; the others need PyTorch. Over verbs the job is an all-reduce of
+    two hosts without GPUs, through the functions that NCCL would call.
 
     Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
     """
-    from syntony.lab.drill import nic_flap
+    from syntony.lab.drill import nic_flap, verbs
     from syntony.lab.drill.report import check_out, make_report, save
     from syntony.lab.drill.trial import Times
 
     outage_ns, limit_ns = _positive("--outage", outage), _positive("--limit", limit)
-    framework, kind, python = _job(job)
+    if over == "verbs" and job not in {None, "builtin"}:
+        raise UsageError(f"--job {job} cannot run --over verbs; the job there is builtin")
+    if over != "verbs" and nccl is not None:
+        raise UsageError("--nccl is for --over verbs")
+    framework, kind, python = _job("builtin" if over == "verbs" else job)
+    times = Times(limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else Times().start_s)
     wish = nic_flap.Wish(
         framework=framework,
         kind=kind,
         python=python,
         fault=fault,
         outage_ns=outage_ns,
-        times=Times(limit_ns=limit_ns),
+        times=times,
     )
     if out is not None:
         check_out(out)
     lab = None if name is None else open_lab(name)
-    trials = nic_flap.drill(wish, _say, lab=lab)
+    if over == "verbs":
+        wish = msgspec.structs.replace(wish, nccl=verbs.nccl_transport(nccl))
+        if not wish.nccl:
+            _say(
+                "no NCCL here: not shown is what the job does today (pip install nvidia-nccl-cu13)"
+            )
+        trials = nic_flap.drill_over_verbs(wish, _say, lab=lab)
+    else:
+        trials = nic_flap.drill(wish, _say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
     if out is not None:
         report = save(report, trials, out)

@@ -31,7 +31,7 @@ def command() -> None:
 @command.command()
 @click.argument("job")
 @click.option("--limit", default=40, show_default=True, help="So many at most; 0: all.")
-@window_option
+@window_option()
 @fleet_options
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:
     """Flows of JOB, worst first: what its own packets saw beside what probes saw.

@@ -15,7 +15,7 @@ from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError
-from syntony.model import S, format_ns, parse_duration_ns
+from syntony.model import S, format_ns
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--window", default="1h", show_default=True, help="How far back to look.")
+@window_option("1h")
 @fleet_options
-def list_jobs(target: FleetTarget, window: str, as_json: bool) -> None:
+def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     """Jobs that had a process lately, newest first.
 
     \b
     Example:
       syntony jobs list --window 1d
     """
-    answer = _ask(target, parse_duration_ns(window))
+    answer = _ask(target, window_ns)
     if as_json:
         print_json(msgspec.to_builtins(answer.jobs))
         return
@@ -70,7 +70,7 @@ def list_jobs(target: FleetTarget, window: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("job")
-@window_option
+@window_option()
 @fleet_options
 def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
     """What is known of one job: processes, communicators, steps, flows.

@@ -15,7 +15,7 @@ from syntony.errors import UsageError
 @click.command()
 @click.argument("job")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A new directory.")
-@window_option
+@window_option()
 @fleet_options
 def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: bool) -> None:
     """Write what the fleet has recorded of JOB into a directory that `syntony diagnose` reads.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from syntony.cli._labup import bring_up
-from syntony.errors import MissingError
-from syntony.lab import state
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
+from syntony.lab.verbs.boot import PROBE_INTERVAL_MS, wait_for_machines
 from syntony.lab.verbs.image import image
 from syntony.lab.world import new_lab
 
@@ -42,7 +38,7 @@ def command() -> None:
 @click.option("--spines", type=click.IntRange(1, 4), default=2, show_default=True)
 @click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
 @click.option("--seed", default=1, show_default=True, help="Of ECMP hashes and probe plan.")
-@click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=200,
+@click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=PROBE_INTERVAL_MS,
               show_default=True, help="Between two probe pairs of one path.")  # fmt: skip
 @click.option("--no-agents", is_flag=True, help="The machines only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
@@ -70,20 +66,8 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
         options={"probe_interval_ns": options["probe_interval_ms"] * 1_000_000},
         image=str(image()),
     )
-    bring_up(file, detach=detach, as_json=as_json, booted=_wait_for_machines)
+    bring_up(file, detach=detach, as_json=as_json, booted=_booted)
 
 
-def _wait_for_machines(lab: Lab, status: Status) -> None:
-    click.echo(f"{len(status.hosts)} machines boot", err=True)
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(_wait_for, lab), status.hosts))
-
-
-def _wait_for(lab: Lab, host: str) -> None:
-    """Until a machine answers. Raises `MissingError`, with what it said last."""
-    done = subprocess.run(lab.enter_argv(host, ["true"]), capture_output=True, check=False)
-    if done.returncode:
-        log = lab.directory / state.LOGS / f"machine-{host}.log"
-        said = log.read_text(errors="replace").strip().splitlines()
-        raise MissingError(f"{host} did not boot: {said[-1] if said else done.stderr.decode()}")
-    click.echo(f"{host} is ready", err=True)
+def _booted(lab: Lab, _status: Status) -> None:
+    wait_for_machines(lab, lambda text: click.echo(text, err=True))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job")
-@window_option
+@window_option()
 @fleet_options
 @click.pass_context
 def command(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,15 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.controller.batches import Piece
-from syntony.controller.solve import ORIGIN_HOST
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.changes import FabricMap, MapState
-from syntony.fabric.graph import Change
 from syntony.fabric.names import OR, link_ends
 from syntony.state import ControlState
 from syntony.state.document import Document
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import FABRIC_CHANGE
 
 _log = logging.getLogger(__name__)
@@ -68,8 +65,7 @@ class FabricChangeService:
         self._map = FabricMap(None if self._kept is None else self._kept.load())
         self._written: tuple[object, ...] = ()
         """What the map held when it was last written down."""
-        self._stream = secrets.token_hex(16)
-        self._seq = 0
+        self._own_rows = OwnRows(FABRIC_CHANGE)
         self.counts: Counter[tuple[str, str]] = Counter()
         """(change, what) to how often it was reported since this began."""
         self.homes: Mapping[str, str] = {}
@@ -113,7 +109,9 @@ class FabricChangeService:
             _log.warning(
                 "fabric %s %s=%s %s", change.change, change.what, change.name, change.detail
             )
-        return self._rows(changes, now_ns) if changes else None
+        return self._own_rows.piece(
+            [msgspec.to_builtins(change) | {"ts_ns": now_ns} for change in changes]
+        )
 
     # --- within ---
 
@@ -160,13 +158,3 @@ class FabricChangeService:
             self._kept.save(self._map.state())
         except StateError as error:
             _log.error("the fabric's map is not kept reason=%s", error)
-
-    def _rows(self, changes: Iterable[Change], now_ns: int) -> Piece:
-        import pyarrow as pa
-
-        self._seq += 1
-        records = [msgspec.to_builtins(change) | {"ts_ns": now_ns} for change in changes]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(FABRIC_CHANGE))
-        return Piece(
-            FABRIC_CHANGE, ORIGIN_HOST, self._stream, self._seq, rows, now_ns, now_ns, check=False
-        )

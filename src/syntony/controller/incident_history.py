@@ -6,7 +6,6 @@ or a page: those are on disk before.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,12 +13,11 @@ import msgspec
 
 from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.batches import Piece
-from syntony.controller.solve import ORIGIN_HOST
-from syntony.wire.arrow import arrow_schema
+from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
 
 _TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
-"""What was reported to whom is not what became of the incident."""
+"""Who was notified is not what became of the incident."""
 
 
 class IncidentHistory:
@@ -27,8 +25,7 @@ class IncidentHistory:
 
     def __init__(self) -> None:
         self._waiting: list[dict[str, Any]] = []
-        self._stream = secrets.token_hex(16)
-        self._seq = 0
+        self._own_rows = OwnRows(INCIDENT)
 
     def add(self, changes: Iterable[Change]) -> None:
         """Take changes, as they are now."""
@@ -36,18 +33,8 @@ class IncidentHistory:
 
     def rows(self) -> Piece | None:
         """Everything that waits; None for nothing."""
-        import pyarrow as pa
-
-        if not self._waiting:
-            return None
         records, self._waiting = self._waiting, []
-        self._seq += 1
-        instants = [record["ts_ns"] for record in records]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(INCIDENT))
-        return Piece(
-            INCIDENT, ORIGIN_HOST, self._stream, self._seq, rows, min(instants), max(instants),
-            check=False,
-        )  # fmt: skip
+        return self._own_rows.piece(records)
 
 
 def _row(change: Change) -> dict[str, Any]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 import statistics
 from collections.abc import Callable
 
 from syntony.controller.batches import Piece
 from syntony.controller.flow_table import FlowTable
+from syntony.controller.own_rows import OwnRows
 from syntony.fabric.book import Way
 from syntony.model import S
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import JOB_FLOW
 from syntony.wire.traffic import FlowsReport, FlowView
 
-ORIGIN_HOST = "controller"
 MAX_FLOWS = 20_000
 """In one second; the rest is left out."""
 MAX_LOOKS = 4 * MAX_FLOWS
@@ -51,7 +49,7 @@ class JobFlowRecorder:
         """Flow to (second, windows measured since it began), as last reported."""
         self._stored = 0
         """Seconds up to this one are."""
-        self._stream, self._seq = secrets.token_hex(8), 0
+        self._own_rows = OwnRows(JOB_FLOW)
 
     def take(self, host: str, report: FlowsReport) -> None:
         """An agent's newest report. A host short of CPU repeats what it measured before: that is
@@ -77,8 +75,6 @@ class JobFlowRecorder:
 
     def step(self, now_ns: int) -> Piece | None:
         """Rows of seconds that are over; `now_ns` is fleet time."""
-        import pyarrow as pa
-
         last = (now_ns - LATE_NS) // S
         due = sorted(key for key in self._looks if key[0] <= last)
         self._stored = max(self._stored, last)
@@ -86,14 +82,7 @@ class JobFlowRecorder:
         for known in (self._sent_again, self._measured):
             for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
                 del known[flow]
-        if not rows:
-            return None
-        self._seq += 1
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(JOB_FLOW))
-        first_ns, last_ns = due[0][0] * S, due[-1][0] * S
-        return Piece(
-            JOB_FLOW, ORIGIN_HOST, self._stream, self._seq, table, first_ns, last_ns, check=False
-        )
+        return self._own_rows.piece(rows)
 
     def _row(self, key: _Key, looks: list[FlowView]) -> dict[str, object]:
         second, flow = key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from typing import NamedTuple
 from syntony.controller.batches import Piece
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
+from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
-from syntony.controller.solve import ORIGIN_HOST
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.files import parse_topology
@@ -25,7 +24,6 @@ from syntony.model import S
 from syntony.model.findings import Finding, Queue
 from syntony.state import ControlState
 from syntony.store import Store
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.fabric import Findings, LearntPath
 from syntony.wire.tables import FINDING, HEARD, PROBE
 
@@ -98,8 +96,7 @@ class LocateLoop:
         self._next_second: int | None = None
         self.path_window = PathWindow(PATHS_BACK_NS)
         self._forgot_ns = 0
-        self._stream = secrets.token_hex(16)
-        self._seq = 0
+        self._own_rows = OwnRows(FINDING)
         self._crossed: _AllCrossed | None = None
         self._homes: Mapping[str, str] = {}
         self._homes_of: tuple[int, Mapping[str, str]] = (-1, {})
@@ -248,12 +245,7 @@ class LocateLoop:
             self._seconds.add(probed.get(second), heard.get(second), ports, end_ns)
 
     def _rows(self, answer: Findings) -> Piece | None:
-        import pyarrow as pa
-
-        if not answer.findings:
-            return None
-        self._seq += 1
-        records = [
+        return self._own_rows.piece([
             {
                 "ts_ns": answer.ts_ns,
                 "component": found.component,
@@ -270,12 +262,7 @@ class LocateLoop:
                 "twins": found.twins,
             }
             for found in answer.findings
-        ]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(FINDING))
-        return Piece(
-            FINDING, ORIGIN_HOST, self._stream, self._seq, rows, answer.ts_ns, answer.ts_ns,
-            check=False,
-        )  # fmt: skip
+        ])  # fmt: skip
 
 
 def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:

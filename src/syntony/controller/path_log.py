@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import secrets
-
 from syntony.controller.batches import Piece
-from syntony.wire.arrow import arrow_schema
+from syntony.controller.own_rows import ORIGIN_HOST, OwnRows
 from syntony.wire.tables import PATH_EVENTS
-
-ORIGIN_HOST = "controller"
 
 
 class PathLog:
     """One per writer: rows are numbered within a stream of their own."""
 
     def __init__(self) -> None:
-        self._stream = secrets.token_hex(8)
-        self._seq = 0
+        self._own_rows = OwnRows(PATH_EVENTS)
 
     def piece(self, ts_ns: int, **texts: str) -> Piece:
         """One row, ready to be stored; columns that are not told are empty."""
-        import pyarrow as pa
-
-        self._seq += 1
         blank: dict[str, str | int] = dict.fromkeys(
             (column.name for column in PATH_EVENTS.columns), ""
         )
         row = blank | texts
         row |= {"ts_ns": ts_ns, "host": ORIGIN_HOST, "detect_ns": 0, "act_ns": 0}
-        rows = pa.Table.from_pylist([row], schema=arrow_schema(PATH_EVENTS))
-        return Piece(
-            PATH_EVENTS, ORIGIN_HOST, self._stream, self._seq, rows, ts_ns, ts_ns, check=False
-        )
+        piece = self._own_rows.piece([row])
+        assert piece is not None  # noqa: S101 - there is a row
+        return piece

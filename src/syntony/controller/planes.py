@@ -20,8 +20,7 @@ from syntony.mesh.planes import (
     without_rdma,
 )
 from syntony.model import NicRef, S, format_ns
-from syntony.model.sla import SlaStatus
-from syntony.sla.subjects import troubles
+from syntony.sla.subjects import pair_troubles
 from syntony.store import Store
 from syntony.wire.probes import Plane, ProbeFlow
 
@@ -30,7 +29,6 @@ WINDOW_NS = 120 * S
 VERBS_LOSS, UDP_LOSS = "verbs_loss", "udp_loss"
 DELAY, ABSENT = "planes_delay", "plane_absent"
 METRICS = frozenset({VERBS_LOSS, UDP_LOSS, DELAY, ABSENT})
-_BAD = frozenset({SlaStatus.BREACH})
 
 
 class PlanesSeen(NamedTuple):
@@ -122,24 +120,15 @@ def observations(seen: PlanesSeen, silent: Collection[str] = frozenset()) -> lis
     return found
 
 
-class _Pair(NamedTuple):
-    subject: str
-    status: SlaStatus
-    reasons: tuple[str, ...]
-
-
 def _shared(metric: str, bad: Mapping[Place, str], known: Iterable[Place]) -> list[Observation]:
     reasons: dict[str, list[str]] = defaultdict(list)
     for place in sorted({*known, *bad}):
         reported = reasons[f"{place[0]}->{place[1]}"]
         reported += [bad[place]] if place in bad else []
-    pairs = [
-        _Pair(pair, SlaStatus.BREACH if reported else SlaStatus.OK, ("; ".join(reported),))
-        for pair, reported in reasons.items()
-    ]
+    pairs = {pair: "; ".join(reported) for pair, reported in reasons.items()}
     return [
         Observation(metric, each.subject, each.share, each.reasons, span_ns=WINDOW_NS)
-        for each in troubles(pairs, _BAD)
+        for each in pair_troubles(pairs)
     ]
 
 

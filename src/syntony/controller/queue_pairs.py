@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable
 
 import msgspec
 import numpy as np
 
 from syntony.controller.batches import Piece
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDelays, Sample, summary
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.traffic.queue_pair_stalls import QueuePairStalls, StallsSeen
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.queue_pairs import (
     MAX_BOUND_NS,
     MAX_QUEUE_PAIRS,
@@ -32,7 +31,6 @@ from syntony.wire.tables import QUEUE_PAIR
 
 _log = logging.getLogger(__name__)
 
-ORIGIN_HOST = "controller"
 PAIR_INTERVAL_NS = 1 * S
 """Messages are paired so often, which is how often agents tell of them."""
 
@@ -54,8 +52,7 @@ class QueuePairService:
         self._stalls = QueuePairStalls()
         self.stalls: StallsSeen | None = None
         """As of the last `step`; None before the first."""
-        self._stream = secrets.token_hex(8)
-        self._seq = 0
+        self._own_rows = OwnRows(QUEUE_PAIR)
 
     def take(self, host: str, report: QueuePairsReport, now_ns: int | None) -> None:
         """An agent's newest report; `now_ns` is fleet time. One that cannot be is not used."""
@@ -82,19 +79,8 @@ class QueuePairService:
 
     def step(self, now_ns: int) -> Piece | None:
         """Pair what has come, and see what stalls; `now_ns` is fleet time."""
-        import pyarrow as pa
-
         self.stalls = self._stalls.look(self._reports, now_ns)
-        rows = [self._row(*each) for each in self._delays.step(now_ns)]
-        if not rows:
-            return None
-        self._seq += 1
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(QUEUE_PAIR))
-        instants = table.column("ts_ns").to_numpy()
-        first_ns, last_ns = int(instants.min()), int(instants.max())
-        return Piece(
-            QUEUE_PAIR, ORIGIN_HOST, self._stream, self._seq, table, first_ns, last_ns, check=False
-        )
+        return self._own_rows.piece([self._row(*each) for each in self._delays.step(now_ns)])
 
     def answer(self, query: QueuePairsQuery, now_ns: int) -> QueuePairs:
         """What is known; `now_ns` is fleet time."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from syntony.clock.anchored import FleetMemory
 from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.own_rows import OwnRows
 from syntony.model import ClockState, Edge, S, Timeline, Utc, UtcReading
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.clocks import Timelines
 from syntony.wire.tables import CLOCK
 
 SOLVE_INTERVAL_NS = 1 * S
 """A clock's drift is known for far longer; more often would tell agents the same again."""
-ORIGIN_HOST = "controller"
-"""Stands as `host` of rows that no agent sent."""
 
 
 class Solver(Protocol):
@@ -55,13 +52,12 @@ class SolveLoop:
         self._epochs: dict[str, int] = {}
         self._new_epoch = False
         self._time = FleetTime()
-        self._stream = secrets.token_hex(16)
+        self._own_rows = OwnRows(CLOCK)
         self._solved_ns: int | None = None
         self.steps = 0
         """Steps of fleet time to UTC since this began."""
         self.last_step = 0
         """Names the last step of fleet time; 0 before the first."""
-        self._seq = 0
 
     @property
     def utc(self) -> Utc | None:
@@ -139,13 +135,10 @@ class SolveLoop:
 
     def rows(self, now_ns: int) -> Piece | None:
         """The last solve as rows of `clock_1s`; None while there is no fleet time."""
-        import pyarrow as pa
-
         fleet_ns = self._time.now(now_ns)
         if fleet_ns is None or fleet_ns <= 0 or not self.timelines:
             return None
-        self._seq += 1
-        records = [
+        return self._own_rows.piece([
             {
                 "ts_ns": fleet_ns,
                 "node": timeline.node,
@@ -159,18 +152,7 @@ class SolveLoop:
                 "reason": timeline.reason,
             }
             for timeline in self.timelines
-        ]
-        rows = pa.Table.from_pylist(records, schema=arrow_schema(CLOCK))
-        return Piece(
-            CLOCK,
-            ORIGIN_HOST,
-            self._stream,
-            self._seq,
-            rows,
-            fleet_ns,
-            fleet_ns,
-            check=False,
-        )
+        ])  # fmt: skip
 
 
 def timelines_per_host(

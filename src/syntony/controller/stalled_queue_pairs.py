@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
-from syntony.model.sla import SlaStatus
-from syntony.sla.subjects import FLEET, troubles
+from syntony.sla.subjects import FLEET, pair_troubles
 from syntony.traffic.queue_pair_stalls import STALL_NS, Cause, Stall, StallsSeen
 
 METRIC = {Cause.NETWORK: "queue_pair_stalled", Cause.RECEIVER: "queue_pair_not_ready"}
 METRICS = frozenset(METRIC.values())
-_BAD = frozenset({SlaStatus.BREACH})
-
-
-class _Pair(NamedTuple):
-    subject: str
-    status: SlaStatus
-    reasons: tuple[str, ...]
 
 
 def observations(
@@ -45,7 +36,7 @@ def observations(
             hosts = {end.partition("/")[0] for end in pair.split("->")}
             if pair and stall.cause is cause and not hosts & set(silent):
                 bad[pair].append(stall)
-        rows = [_row(pair, bad.get(pair, [])) for pair in sorted(set(pairs.values()))]
+        rows = {pair: _text(bad.get(pair, [])) for pair in sorted(set(pairs.values()))}
         found += [
             Observation(
                 metric,
@@ -55,16 +46,15 @@ def observations(
                 jobs=_jobs(each.subject, bad),
                 span_ns=STALL_NS,
             )
-            for each in troubles(rows, _BAD)
+            for each in pair_troubles(rows)
         ]
     return found
 
 
-def _row(pair: str, stalls: list[Stall]) -> _Pair:
+def _text(stalls: list[Stall]) -> str:
     texts = sorted(each.text for each in stalls)
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
-    status = SlaStatus.BREACH if stalls else SlaStatus.OK
-    return _Pair(pair, status, (f"{texts[0]}{more}",) if texts else ())
+    return f"{texts[0]}{more}" if texts else ""
 
 
 def _jobs(subject: str, bad: Mapping[str, list[Stall]]) -> tuple[str, ...]:

@@ -84,9 +84,9 @@ def find_losses(
 
     Args:
         tally: the window's counts.
-        price: per candidate, nats that its kind costs in advance, usually the logarithm of how
+        penalty: per candidate, nats that its kind costs in advance, usually the logarithm of how
             many of its kind there are; infinite for one that must not be found. (candidates,)
-        strictness: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
+        threshold: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
     """
     return LossSearch(tally, penalty, threshold=threshold, max_found=max_found).findings

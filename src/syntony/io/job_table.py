@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from syntony.errors import UsageError
 from syntony.io.jobs import environment
+from syntony.io.process import read_stat
 from syntony.io.run_directory import SOCKET_VARIABLE
 from syntony.model import S
 from syntony.model.jobs import JOB_VARIABLE, job_name
@@ -110,8 +111,7 @@ class JobTable:
             if JOB_VARIABLE not in reported or not self._is_ours(reported):
                 return
             job = job_name(reported[JOB_VARIABLE])
-            program = (place / "comm").read_text(errors="replace").strip()
-            stat = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            program, stat = _program(place), read_stat(place)
             uid = place.stat().st_uid
         except (OSError, UsageError):
             return
@@ -119,9 +119,9 @@ class JobTable:
             self.left_out += 1
             return
         rank, ranks = _place(reported)
-        began_ns = _monotonic_ns(int(stat[19]))
+        began_ns = _monotonic_ns(stat.started_ticks)
         self._strange.pop(key, None)
-        who = JobProcess(key[0], uid, job, _UNPRINTABLE.sub("?", program), rank, ranks, began_ns, 0)
+        who = JobProcess(key[0], uid, job, program, rank, ranks, began_ns, 0)
         self._known[key] = _Known(who)
 
     def _is_ours(self, reported: Mapping[str, str]) -> bool:
@@ -134,14 +134,16 @@ class JobTable:
             with suppress(OSError):
                 text = Path(thread.path, "schedstat").read_text(encoding="ascii")
                 waits[thread.name] = int(text.split()[1])
-        stat = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        cpu_ns = (int(stat[11]) + int(stat[12])) * S // os.sysconf("SC_CLK_TCK")
-        program = _UNPRINTABLE.sub("?", (place / "comm").read_text(errors="replace").strip())
+        stat, program = read_stat(place), _program(place)
         waited_ns = sum(max(0, now - known.waits.get(each, 0)) for each, now in waits.items())
-        used_ns = max(0, cpu_ns - known.cpu_ns)
-        known.waits, known.cpu_ns = waits, cpu_ns
-        known.who = known.who._replace(program=program, threads=int(stat[17]))
+        used_ns = max(0, stat.cpu_ns - known.cpu_ns)
+        known.waits, known.cpu_ns = waits, stat.cpu_ns
+        known.who = known.who._replace(program=program, threads=stat.threads)
         return known.who._replace(cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns)
+
+
+def _program(process: Path) -> str:
+    return _UNPRINTABLE.sub("?", (process / "comm").read_text(errors="replace").strip())
 
 
 def _place(reported: Mapping[str, str]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.io._library import library
+from syntony.model import S
 
 
 class Usage(NamedTuple):
@@ -22,6 +23,25 @@ def own_usage() -> Usage:
     """CPU time and resident memory of this process (proc_pid_statm(5))."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Usage(time.process_time_ns(), pages * os.sysconf("SC_PAGESIZE"))
+
+
+class ProcStat(NamedTuple):
+    """What ``/proc/PID/stat`` says of a process (proc_pid_stat(5))."""
+
+    cpu_ns: int
+    """User and system time of all its threads."""
+    threads: int
+    started_ticks: int
+    """CLOCK_BOOTTIME in clock ticks: with its number, names a process."""
+
+
+def read_stat(process: Path) -> ProcStat:
+    """Of a directory ``/proc/PID``. Raises `OSError`: it is gone."""
+    text = (process / "stat").read_text(encoding="ascii", errors="replace")
+    # Its name, in parentheses, may contain anything.
+    fields = text.rpartition(")")[2].split()
+    cpu_ns = (int(fields[11]) + int(fields[12])) * (S // os.sysconf("SC_CLK_TCK"))
+    return ProcStat(cpu_ns, int(fields[17]), int(fields[19]))
 
 
 def serve_promptly() -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.io.process import read_stat
 from syntony.lab.messages import DaemonStatus
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _FIRST_BACKOFF_S = 0.25
 _LAST_BACKOFF_S = 8.0
 _STEADY_S = 10.0
 """A daemon that ran this long was healthy: its next restart is prompt again."""
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 class DaemonSpec(msgspec.Struct, frozen=True):
@@ -199,10 +199,8 @@ def _status(daemon: _Daemon) -> DaemonStatus:
 
 
 def _cpu_ns(pid: int) -> int:
-    """User plus system time, fields 14 and 15 of /proc/PID/stat (proc(5)); 0 once it is gone."""
+    """0 once it is gone."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return read_stat(Path(f"/proc/{pid}")).cpu_ns
     except OSError:
         return 0
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * _TICK_NS

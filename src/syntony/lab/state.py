@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
+from syntony.io.process import read_stat
 from syntony.io.run_directory import REACTOR_SOCKET
 
 if TYPE_CHECKING:
@@ -73,12 +74,9 @@ def terminal_session() -> str:
     without terminals, started. The leader's start time tells a reused number apart."""
     leader = os.getsid(0)
     try:
-        # Field 22 of proc_pid_stat(5); the name in parentheses may contain anything.
-        stat_line = Path(f"/proc/{leader}/stat").read_text(encoding="utf-8", errors="replace")
-        started = stat_line.rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        started = "ended"
-    return f"{leader}:{started}"
+        return f"{leader}:{read_stat(Path(f'/proc/{leader}')).started_ticks}"
+    except OSError:
+        return f"{leader}:ended"
 
 
 def claim(name: str) -> tuple[Path, int]:

@@ -310,7 +310,7 @@ _PLACEMENT = (
 )  # fmt: skip
 
 _AUDITS = (
-    _controller("audits_ordered_total", "counter", "", "audits that agents were reported to run"),
+    _controller("audits_ordered_total", "counter", "", "audits that agents were ordered to run"),
     _controller("audit_reports_total", "counter", "", "hosts' reports that came in"),
     _controller(
         "audit_reports_waiting", "gauge", "", "hosts whose report on an audit under way is not in"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from syntony.model.sla import SlaStatus
@@ -56,6 +56,25 @@ def troubles(rows: Iterable[Verdict], bad: frozenset[SlaStatus]) -> list[Trouble
     if len(rest) > FEW:
         return [*found, _of(FLEET, rest, len(rest) / len(known))]
     return found + [_of(row.subject, [row], 1.0) for row in rest]
+
+
+def pair_troubles(pairs: Mapping[str, str]) -> list[Trouble]:
+    """As `troubles`.
+
+    Args:
+        pairs: of NICs, each with why it is bad; empty for one that is as it should be.
+    """
+    rows = [
+        _Pair(pair, SlaStatus.BREACH if why else SlaStatus.OK, (why,))
+        for pair, why in pairs.items()
+    ]
+    return troubles(rows, frozenset({SlaStatus.BREACH}))
+
+
+class _Pair(NamedTuple):
+    subject: str
+    status: SlaStatus
+    reasons: tuple[str, ...]
 
 
 def _shared(

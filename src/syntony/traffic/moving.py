@@ -46,7 +46,7 @@ class Moving(msgspec.Struct):
     before_bps: int
     """Both ways, over the last window before."""
     retired_ns: int | None = None
-    """When the old subflow was reported to drain."""
+    """When the old subflow was ordered to drain."""
 
     @property
     def pair(self) -> tuple[str, str]:

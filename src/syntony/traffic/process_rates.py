@@ -48,7 +48,7 @@ class ProcessRates:
         """Take everything that processes report now; a process that is not in it has gone.
 
         Args:
-            told: by process.
+            reported: by process.
             now_ns: CLOCK_MONOTONIC when it was read.
         """
         jobs: dict[PacedPath, str] = {}

@@ -58,7 +58,7 @@ def page(report: ClockReport, pictures: Mapping[str, bytes], command: str) -> st
     """The whole page.
 
     Args:
-        story: the data.
+        report: the data.
         pictures: SVG by name, as `clock_plots.pictures` draws them.
         command: the line that made it, for anyone who wants to see for themselves.
     """

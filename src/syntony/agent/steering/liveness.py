@@ -54,7 +54,7 @@ def choose(
 
     Args:
         flows: the plan, and spare ports.
-        asked: which pairs of NICs, and which of them on more ports.
+        requested: which pairs of NICs, and which of them on more ports.
         configured: what a NIC is called in plans.
     """
 

@@ -159,7 +159,7 @@ class PathService:
             self._control.probe_with(prober)
 
     def switch(self, switch: Switch) -> None:
-        """The stop switch was thrown, or we are reported where it stands; the newest counts."""
+        """The stop switch was thrown, or its state arrives again; the newest counts."""
         if self._switch is not None and switch.at_ns <= self._switch.at_ns:
             return
         self._switch = switch

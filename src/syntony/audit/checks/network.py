@@ -79,7 +79,7 @@ class CrossRails(Check):
 
         Args:
             passed: how many do.
-            told: of how many.
+            reported: of how many.
         """
         if self.limits.rails != "majority":
             return self.limits.rails == "joined"

@@ -85,10 +85,11 @@ def survey(
     """Ask everybody from everybody, then trace what was lost and some of what was not.
 
     Args:
-        hosts: who takes part; one that cannot be reached, or falls silent, is left out and told.
+        hosts: who takes part; one that cannot be reached, or falls silent, is left out and
+            reported.
         argv: how to start a program there.
         patterns: names of the NICs, with ``*`` and ``?``; none: those with an RDMA device.
-        asked: how far to go.
+        requested: how far to go.
         step: progress.
     """
     allow_files(len(hosts))

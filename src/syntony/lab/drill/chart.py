@@ -47,7 +47,7 @@ def _label(trial: Trial) -> str:
 
 
 def line(trial: Trial, run: RunFigures) -> Line:
-    """Throughput in bins from the start of measuring until the job was reported to end.
+    """Throughput in bins from the start of measuring until the job was asked to end.
 
     A stall that the job has not survived is drawn as the zero that it was.
     """

@@ -102,9 +102,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int
     """All jobs were warm, and every flow's paths known: measuring starts."""
     acted_ns: int
-    """Syntony was reported to act."""
+    """Syntony was ordered to act."""
     ended_ns: int
-    """The jobs were reported to end."""
+    """The jobs were asked to end."""
     fleet_ahead_ns: int
     """Fleet time less CLOCK_MONOTONIC."""
     jobs: tuple[JobRun, ...]

@@ -59,6 +59,24 @@ SYNTONY_TCP = Mode(
     wrap=("env", "SYNTONY_TCP=off", *_RUN),
     agents=True,
 )
+_VERBS = (
+    "env",
+    "NCCL_SOCKET_IFNAME=mgmt0",
+    "NCCL_DEBUG=WARN",
+    # Soft-RoCE takes 7 for ever.
+    "NCCL_IB_RETRY_CNT=6",
+    "NCCL_IB_RESILIENCY_PORT_FAILOVER=1",
+    "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1",
+    # 1 s: an emulated machine answers late.
+    "SYNTONY_NCCL_TIMEOUT=18",
+)
+NCCL = Mode(name="nccl-ib", title="NCCL's own IB transport", wrap=_VERBS)
+NCCL_SYNTONY = Mode(
+    name="nccl-syntony",
+    title="Syntony's net plug-in",
+    wrap=(*_VERBS, *_RUN[:-1], "--nccl", "--no-nccl-profiler", "--"),
+    agents=True,
+)
 MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTONY_TCP)}
 
 

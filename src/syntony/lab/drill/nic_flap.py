@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.errors import UsageError
-from syntony.lab.drill import modes, scenarios
+from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
 from syntony.lab.drill.trial import Times, Trial, run_trial
+from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     outage_ns: int = scenarios.OUTAGE_NS
     spec: FabricSpec = SPEC
     times: Times = Times()
+    verbs: bool = False
+    """Over RDMA, between virtual machines."""
+    nccl: str = ""
+    """NCCL's own transport there (`verbs.nccl_transport`)."""
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +51,41 @@ RUNS = (
     Act(name="today", mode=modes.PLAIN, faulty=True),
     Act(name="Syntony", mode=modes.SYNTONY, faulty=True),
 )
+
+
+OVER_VERBS = (
+    Act(name="no failure", mode=modes.NCCL, faulty=False),
+    Act(name="today", mode=modes.NCCL, faulty=True),
+    Act(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
+)
+WITHOUT_NCCL = (
+    Act(name="no failure", mode=modes.NCCL_SYNTONY, faulty=False),
+    Act(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
+)
+"""Over verbs, where NCCL is not installed."""
+
+
+def drill_over_verbs(
+    wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None
+) -> list[Trial]:
+    """All runs in one lab, for machines take long to boot; a job of two ranks. Without NCCL there
+    is nothing to compare with: what the job does today is left out.
+
+    Raises:
+        UsageError: there is no such fault, or the lab given has no RDMA or no agents.
+        MissingError: this machine or installation lacks something.
+        RemoteError: the agents or the job did not start.
+    """
+    wish = msgspec.structs.replace(wish, verbs=True, spec=verbs.SPEC)
+    scenarios.meaning(wish.fault)
+    if wish.fault == "spine-blackhole":
+        raise UsageError("over verbs it is not known which spine a job uses; take another --fault")
+    runs = OVER_VERBS if wish.nccl else WITHOUT_NCCL
+    if lab is not None:
+        verbs.check_lab(lab)
+        return drill(wish, say, lab=lab, runs=runs)
+    with verbs.verbs_lab(say) as own:
+        return drill(wish, say, lab=own, runs=runs)
 
 
 def drill(
@@ -78,6 +118,9 @@ def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
     spec = job_spec(
         lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts
     )
+    if wish.verbs:
+        net = wish.nccl if act.mode is modes.NCCL else PLUGIN
+        spec = msgspec.structs.replace(spec, net=net, elements=verbs.ELEMENTS)
 
     def plan() -> Scenario:
         link = _busy_link(lab) if wish.fault == "spine-blackhole" else ""

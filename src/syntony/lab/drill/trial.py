@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 WARM_STEPS = 5
 """Windows of new connections open, caches fill; not measured."""
 _PATIENCE_S = 1.0
-START_TIMEOUT_S = 90.0
-"""Importing torch four times on two busy cores takes 10 s."""
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +32,9 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int = 6 * S
     limit_ns: int = 60 * S
     """From the wish to end until a job counts as hung."""
+    start_s: float = 90.0
+    """Until every rank has taken its first steps: importing torch four times on two busy cores
+    takes 10 s."""
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ def run_trial(
     if alone:
         spec = msgspec.structs.replace(spec, mptcp=True)
     with prepared(lab, mode), Job(lab, spec, wrap=() if alone else mode.wrap) as job:
-        job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
+        job.wait_steps(WARM_STEPS, times.start_s)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
         chosen = scenario()

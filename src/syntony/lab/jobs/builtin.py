@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.errors import SyntonyError
 from syntony.lab.jobs import collectives, content, records
 from syntony.lab.jobs.mesh import Mesh, meet
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from syntony.lab.jobs.nccl_mesh import NcclMesh
+
+    Peers = Mesh | NcclMesh
 
 _GRACE_S = 5.0
 """After the end of standard input the process ends, whatever hangs."""
@@ -31,7 +36,7 @@ _GRACE_S = 5.0
 class Rank:
     """One rank's steps. `wish` is read at the start of each: rank 0's ends the job."""
 
-    def __init__(self, mesh: Mesh, data: content.Content, wish: threading.Event) -> None:
+    def __init__(self, mesh: Peers, data: content.Content, wish: threading.Event) -> None:
         self._mesh = mesh
         self._data = data
         self._wish = wish
@@ -100,7 +105,7 @@ def run(rank: Rank, collective: str, number: int, spoil_at: int | None) -> int:
             return 0
 
 
-def _failed(rank: int, step: int, error: OSError) -> records.Failed:
+def _failed(rank: int, step: int, error: Exception) -> records.Failed:
     return records.Failed(
         rank=rank,
         at_ns=time.monotonic_ns(),
@@ -125,6 +130,13 @@ def _listen(wish: threading.Event) -> None:
     os._exit(4)
 
 
+def _over_nccl(mesh: Mesh, name: str, data: content.Content) -> NcclMesh:
+    from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
+
+    longest = (data.elements + data.ranks) * np.dtype(np.uint32).itemsize
+    return NcclMesh(mesh, Transport(name), data.ranks, longest)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("collective", choices=["all-reduce", "all-to-all", "gather"])
@@ -133,6 +145,7 @@ def main() -> int:
     parser.add_argument("elements", type=int, help="32-bit numbers per rank and step")
     parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
     parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
+    parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     requested = parser.parse_args()
     protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
@@ -140,8 +153,9 @@ def main() -> int:
     threading.Thread(target=_listen, args=(wish,), daemon=True).start()
     data = content.Content(len(requested.addresses), requested.elements)
     try:
-        mesh = meet(requested.rank, requested.addresses, requested.port, protocol)
-    except OSError as error:
+        sockets = meet(requested.rank, requested.addresses, requested.port, protocol)
+        mesh = _over_nccl(sockets, requested.net, data) if requested.net else sockets
+    except (OSError, SyntonyError) as error:
         _say(_failed(requested.rank, -1, error))
         return 3
     with mesh:

@@ -31,7 +31,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``builtin`` or ``gloo``."""
     hosts: tuple[str, ...]
     addresses: tuple[str, ...]
-    """Of the NIC that the ranks are reported to use, one per host."""
+    """Of the NIC that the ranks are configured to use, one per host."""
     nic: str = "rail0"
     elements: int = ELEMENTS
     python: str = sys.executable
@@ -40,12 +40,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The built-in job asks for multi-path sockets itself."""
     port: int = PORT
     """Of its listeners, if it is built in: jobs that share a host need one each."""
+    net: str = ""
+    """The built-in job sends by this NCCL transport (`nccl_mesh.Transport`) instead of sockets."""
     spoil: int | None = None
     """Rank 1 plants a wrong number in this step."""
 
     @property
     def name(self) -> str:
         by = "PyTorch, gloo" if self.framework == "gloo" else "plain sockets"
+        by = "RDMA" if self.net else by
         return f"{_TITLES[self.kind]} ({by})"
 
 
@@ -76,6 +79,8 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
     words += [str(rank), str(spec.port), str(spec.elements), *spec.addresses]
     if spec.mptcp:
         words.append("--mptcp")
+    if spec.net:
+        words += ["--net", spec.net]
     return (*words, *_spoil(spec, rank))
 
 

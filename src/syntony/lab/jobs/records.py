@@ -1,10 +1,12 @@
 """What a job's ranks say on standard output: one JSON line per event. Pure.
 
 Instants are CLOCK_MONOTONIC of the machine, which all hosts of a lab share: the synthetic clocks
-are the agents', not the jobs'.
+are the agents', not the jobs'. Hosts that are virtual machines have clocks of their own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -28,7 +30,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="eve
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="event"):
-    """A rank ended because the job was reported to."""
+    """A rank ended because the job was asked to."""
 
     rank: int
     at_ns: int
@@ -56,6 +58,30 @@ def parse_line(line: bytes) -> Record | None:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def on_arrival_clock(said: Sequence[tuple[int, Record]]) -> list[Record]:
+    """A rank's records on the clock of whoever read them, for a rank whose own began elsewhere.
+
+    Clocks differ by a constant: the least that a record took to arrive counts as nothing.
+
+    Args:
+        said: when each record was read, and the record.
+    """
+    ahead_ns = min((read_ns - _told_ns(record) for read_ns, record in said), default=0)
+    return [_shifted(record, ahead_ns) for _, record in said]
+
+
+def _told_ns(record: Record) -> int:
+    return record.end_ns if isinstance(record, Step) else record.at_ns
+
+
+def _shifted(record: Record, by_ns: int) -> Record:
+    if isinstance(record, Step):
+        return msgspec.structs.replace(
+            record, start_ns=record.start_ns + by_ns, end_ns=record.end_ns + by_ns
+        )
+    return msgspec.structs.replace(record, at_ns=record.at_ns + by_ns)
 
 
 def to_line(record: Record) -> str:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line
+from syntony.lab.jobs.records import Done, Failed, Record, Step, on_arrival_clock, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,8 @@ class _Rank:
             env=env,
             start_new_session=True,  # one signal reaches whatever the wrapper starts
         )
-        self.records: list[Record] = []
+        self.heard: list[tuple[int, Record]] = []
+        """With the instant at which it was read."""
         self.said: deque[str] = deque(maxlen=_TAIL_LINES)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -50,7 +51,7 @@ class _Rank:
             if record is None:
                 self.said.append(line.decode(errors="replace").rstrip())
             else:
-                self.records.append(record)
+                self.heard.append((time.monotonic_ns(), record))
 
     def listen(self, timeout_s: float) -> None:
         """Until everything it said is read, or time is up."""
@@ -88,6 +89,7 @@ class Job:
         """`wrap` is put before every rank's command line, ``("syntony", "run", "--")``."""
         self.spec = spec
         self._ranks: list[_Rank] = []
+        self._own_clocks = bool(lab.file().image)
         try:
             for rank, host in enumerate(spec.hosts):
                 argv = lab.enter_argv(host, (*wrap, *programs.argv(spec, rank)))
@@ -110,12 +112,14 @@ class Job:
 
     def records(self) -> list[Record]:
         """Everything said so far, rank by rank."""
-        return [record for rank in self._ranks for record in list(rank.records)]
+        if self._own_clocks:
+            return [each for rank in self._ranks for each in on_arrival_clock(list(rank.heard))]
+        return [record for rank in self._ranks for _, record in list(rank.heard)]
 
     def steps_done(self) -> int:
         """How many steps every rank has completed."""
         return min(
-            sum(isinstance(record, Step) for record in list(rank.records)) for rank in self._ranks
+            sum(isinstance(record, Step) for _, record in list(rank.heard)) for rank in self._ranks
         )
 
     def alive(self) -> tuple[int, ...]:
@@ -165,10 +169,14 @@ class Job:
                 return f"rank {number}: {rank.said[-1]}"
         return "it said nothing"
 
+    def said(self) -> list[str]:
+        """Lines that are no records, the last of every rank."""
+        return [line for rank in self._ranks for line in list(rank.said)]
+
     def finished(self) -> bool:
         """Every rank ended because it was asked to."""
         return all(
-            any(isinstance(record, Done) for record in list(rank.records)) for rank in self._ranks
+            any(isinstance(record, Done) for _, record in list(rank.heard)) for rank in self._ranks
         )
 
 

@@ -1,0 +1,262 @@
+"""The built-in job's mesh over an NCCL transport, called as NCCL calls it, without a GPU.
+
+Either the net plug-in that NCCL would load, or NCCL's own IB transport: a table of functions in its
+library that no symbol leads to from outside. Both are called by net ABI 11 or 12, whose calls are
+the same (nccl-net's `net_v11.h`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from contextlib import suppress
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_size_t, c_ssize_t, c_uint64
+from ctypes import c_void_p as pointer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from syntony.errors import MissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from syntony.lab.jobs.mesh import Mesh
+
+PLUGIN = "syntony"
+"""The net plug-in, as NCCL_NET_PLUGIN has it."""
+MIN_NCCL = 22800
+_TO_POINTER = POINTER(pointer)
+_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
+    "init": (1, (_TO_POINTER, c_uint64, pointer, pointer, pointer)),
+    "devices": (2, (POINTER(c_int),)),
+    "listen": (4, (pointer, c_int, pointer, _TO_POINTER)),
+    "connect": (5, (pointer, c_int, pointer, _TO_POINTER, _TO_POINTER)),
+    "accept": (6, (pointer, _TO_POINTER, _TO_POINTER)),
+    "register": (7, (pointer, pointer, c_size_t, c_int, _TO_POINTER)),
+    "deregister": (9, (pointer, pointer)),
+    "send": (10, (pointer, pointer, c_size_t, c_int, pointer, pointer, _TO_POINTER)),
+    "receive": (11, (pointer, c_int, _TO_POINTER, POINTER(c_size_t), POINTER(c_int), _TO_POINTER,
+                     _TO_POINTER, _TO_POINTER)),
+    "test": (13, (pointer, POINTER(c_int), POINTER(c_int))),
+    "close_send": (14, (pointer,)),
+    "close_receive": (15, (pointer,)),
+    "merge": (19, (POINTER(c_int), pointer)),
+}  # fmt: skip
+"""Function to its place in the table, and its arguments."""
+_SLOTS = 22
+_HANDLE, _ID = 128, 128
+_TAG = 7
+_HOST_MEMORY = 1
+_REST_S = 50e-6
+_MEET_S = 60.0
+_WARN = 2
+_MORE = 6
+_LOG = CFUNCTYPE(None, c_int, ctypes.c_ulong, c_char_p, c_int, c_char_p, *[c_ssize_t] * _MORE)
+_PROFILE = CFUNCTYPE(c_int, pointer, c_int, pointer, c_uint64, pointer)
+
+
+class TransportError(ConnectionError):
+    """A call of the transport failed: NCCL would end the job."""
+
+
+def _log(level: int, _of: int, _file: bytes, _line: int, form: bytes, *values: int) -> None:
+    """Where a C function of many arguments is called, one that takes six more of the size of a
+    pointer finds them; `snprintf` uses those that the format names."""
+    text = ctypes.create_string_buffer(512)
+    libc = ctypes.CDLL(None)
+    libc.snprintf(text, c_size_t(len(text)), form, *map(c_ssize_t, values))
+    if level <= _WARN or b"rail" in text.value:
+        print(text.value.decode(errors="replace"), flush=True)
+
+
+class Transport:
+    """A loaded one, on one device of all the RDMA ports that it names.
+
+    Args:
+        name: of a plug-in, as ``NCCL_NET_PLUGIN`` has it, or ``LIBRARY@OFFSET``: of the table in
+            NCCL's own library.
+
+    Raises:
+        MissingError: it cannot be loaded, or finds no device.
+    """
+
+    def __init__(self, name: str) -> None:
+        try:
+            self._table = _table(name)
+        except (OSError, ValueError, AttributeError) as error:
+            raise MissingError(f"{name}: {error}") from error
+        self._callbacks = (_LOG(_log), _PROFILE(lambda *_: 0))
+        self.context = pointer()
+        config = (c_int * 16)(-1)
+        log, profile = (ctypes.cast(each, pointer) for each in self._callbacks)
+        if self._function("init")(byref(self.context), 7, config, log, profile):
+            raise MissingError(f"{name}: it does not start")
+        count = c_int()
+        self.call("devices", byref(count))
+        if not count.value:
+            raise MissingError(f"{name}: no RDMA device")
+        self.device = self._merged(count.value)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Raises `TransportError`: it failed."""
+        if result := self._function(name)(*arguments):
+            raise TransportError(f"{name} of the transport failed with result {result}")
+
+    def _function(self, name: str) -> Any:
+        slot, types = _CALLS[name]
+        return CFUNCTYPE(c_int, *types)(self._table[slot])
+
+    def _merged(self, count: int) -> int:
+        """The first two devices as one, as NCCL merges a GPU's NICs."""
+        if count == 1:
+            return 0
+        device, members = c_int(), (c_int * 9)(2, 0, 1)
+        self.call("merge", byref(device), members)
+        return device.value
+
+
+def _table(name: str) -> Any:
+    path, _, offset = name.partition("@")
+    if not offset:
+        library = ctypes.CDLL(f"libnccl-net-{path}.so")
+        return (pointer * _SLOTS).in_dll(library, "ncclNetPlugin_v11")
+    library = ctypes.CDLL(path)
+    version = c_int()
+    if library.ncclGetVersion(byref(version)) or version.value < MIN_NCCL:
+        raise OSError(f"this is version {version.value} of NCCL; {MIN_NCCL} is the first to do")
+    # It has read its environment after that.
+    if library.ncclGetUniqueId(ctypes.create_string_buffer(_ID)):
+        raise OSError("NCCL does not start; NCCL_DEBUG=INFO says why")
+    found = str(Path(path).resolve())
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    base = min(int(line.split("-")[0], 16) for line in maps if line.endswith(found))
+    return (pointer * _SLOTS).from_address(base + int(offset, 0))
+
+
+class _Way:
+    """To or from one peer: a connection and its registered memory."""
+
+    def __init__(self, transport: Transport, comm: pointer, size: int) -> None:
+        self.comm, self.size = comm, size
+        self.data = ctypes.create_string_buffer(size)
+        self.memory = pointer()
+        transport.call("register", comm, self.data, size, _HOST_MEMORY, byref(self.memory))
+        self.request = pointer()
+
+
+class NcclMesh:
+    """Connections of one rank to all others, and lock-step exchanges over them, as `Mesh`.
+
+    Args:
+        mesh: over which ranks find each other, as over NCCL's bootstrap network.
+        transport: loaded.
+        ranks: how many there are.
+        size: bytes of the longest message.
+
+    Raises:
+        TransportError: a connection failed.
+        TimeoutError: a peer was not there within a minute.
+    """
+
+    def __init__(self, mesh: Mesh, transport: Transport, ranks: int, size: int) -> None:
+        self.rank = mesh.rank
+        self._mesh, self._transport = mesh, transport
+        peers = [each for each in range(ranks) if each != mesh.rank]
+        handles = {peer: ctypes.create_string_buffer(_HANDLE) for peer in peers}
+        theirs = {peer: ctypes.create_string_buffer(_HANDLE) for peer in peers}
+        listeners = {peer: pointer() for peer in peers}
+        for peer in peers:
+            transport.call(
+                "listen", transport.context, transport.device, handles[peer],
+                byref(listeners[peer]),
+            )  # fmt: skip
+        mesh.exchange(
+            {peer: memoryview(handle).cast("B") for peer, handle in handles.items()},
+            {peer: memoryview(handle).cast("B") for peer, handle in theirs.items()},
+        )
+        sends, receives = ({peer: pointer() for peer in peers} for _ in range(2))
+        unused = pointer()
+
+        def connected() -> bool:
+            for peer in peers:
+                if not sends[peer].value:
+                    transport.call(
+                        "connect", transport.context, transport.device, theirs[peer],
+                        byref(sends[peer]), byref(unused),
+                    )  # fmt: skip
+                if not receives[peer].value:
+                    transport.call("accept", listeners[peer], byref(receives[peer]), byref(unused))
+            return all(each.value for each in (*sends.values(), *receives.values()))
+
+        end_s = time.monotonic() + _MEET_S
+        while not connected():
+            if time.monotonic() > end_s:
+                raise TimeoutError("a peer did not connect")
+            time.sleep(_REST_S)
+        self._out = {peer: _Way(transport, comm, size) for peer, comm in sends.items()}
+        self._into = {peer: _Way(transport, comm, size) for peer, comm in receives.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(TransportError):
+            for name, ways in (("close_send", self._out), ("close_receive", self._into)):
+                for way in ways.values():
+                    self._transport.call("deregister", way.comm, way.memory)
+                    self._transport.call(name, way.comm)
+        self._mesh.__exit__(kind, error, trace)
+
+    def exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
+        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time.
+
+        Raises:
+            TransportError: a call failed.
+        """
+        unsent = {peer: view.cast("B") for peer, view in out.items() if len(view)}
+        missing = {peer: view.cast("B") for peer, view in into.items() if len(view)}
+        for peer, view in unsent.items():
+            ctypes.memmove(self._out[peer].data, bytes(view), len(view))
+        while unsent or missing:
+            done = [peer for peer, view in missing.items() if self._received(peer, len(view))]
+            for peer in done:
+                view = missing.pop(peer)
+                view[:] = memoryview(self._into[peer].data).cast("B")[: len(view)]
+            sent = [peer for peer, view in unsent.items() if self._sent(peer, len(view))]
+            for peer in sent:
+                del unsent[peer]
+            if not (done or sent):
+                time.sleep(_REST_S)
+
+    def _received(self, peer: int, size: int) -> bool:
+        way = self._into[peer]
+        if not way.request.value:
+            data = pointer(ctypes.addressof(way.data))
+            self._transport.call(
+                "receive", way.comm, 1, byref(data), byref(c_size_t(size)), byref(c_int(_TAG)),
+                byref(way.memory), byref(pointer()), byref(way.request),
+            )  # fmt: skip
+        return self._is_done(way)
+
+    def _sent(self, peer: int, size: int) -> bool:
+        way = self._out[peer]
+        if not way.request.value:
+            self._transport.call(
+                "send", way.comm, way.data, size, _TAG, way.memory, None, byref(way.request)
+            )
+        return self._is_done(way)
+
+    def _is_done(self, way: _Way) -> bool:
+        if not way.request.value:
+            return False  # to be called again
+        done, sizes = c_int(), (c_int * 8)()
+        self._transport.call("test", way.request, byref(done), sizes)
+        if done.value:
+            way.request = pointer()
+        return bool(done.value)

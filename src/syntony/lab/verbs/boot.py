@@ -1,0 +1,38 @@
+"""Machines of a lab that boot."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from syntony.errors import MissingError
+from syntony.lab import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.lab.client import Lab
+
+
+PROBE_INTERVAL_MS = 200
+"""Between two probe pairs of one path, unless told otherwise: an emulated processor has little to
+give away."""
+
+
+def wait_for_machines(lab: Lab, say: Callable[[str], None]) -> None:
+    """Until every machine answers. Raises `MissingError`: one does not; with what it said last."""
+    hosts = lab.status().hosts
+    say(f"{len(hosts)} machines boot")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(_wait_for, lab, say), hosts))
+
+
+def _wait_for(lab: Lab, say: Callable[[str], None], host: str) -> None:
+    done = subprocess.run(lab.enter_argv(host, ["true"]), capture_output=True, check=False)
+    if done.returncode:
+        log = lab.directory / state.LOGS / f"machine-{host}.log"
+        said = log.read_text(errors="replace").strip().splitlines()
+        raise MissingError(f"{host} did not boot: {said[-1] if said else done.stderr.decode()}")
+    say(f"{host} is ready")

@@ -1,0 +1,111 @@
+"""Drills over verbs: which NCCL they compare with, what they refuse, whose clock they count by."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from syntony.cli.drill import command
+from syntony.errors import UsageError
+from syntony.lab.drill import verbs
+from syntony.lab.jobs.records import Done, Ready, Record, Step, on_arrival_clock
+
+
+@pytest.fixture
+def seen_by_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although tests write to /tmp."""
+    monkeypatch.setattr(verbs, "_HIDDEN", ("/nowhere",))
+
+
+def library(directory: Path, source: str) -> Path:
+    made = directory / verbs.LIBRARY
+    made.parent.mkdir(parents=True)
+    words = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(made)]
+    subprocess.run(words, input=source.encode(), check=True)
+    return made
+
+
+@pytest.mark.usefixtures("seen_by_machines")
+def test_the_table_is_found_where_the_library_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padding = random.SystemRandom().randrange(1, 64)
+    source = (
+        f"static void *padding[{padding}] = {{&padding}}; void *{verbs.TABLE}[22] = {{&padding}};"
+    )
+    made = library(tmp_path, source)
+    path, _, offset = verbs.nccl_transport(made).partition("@")
+    names = subprocess.run(["nm", made], capture_output=True, text=True, check=True).stdout
+    assert path == str(made)
+    assert f"{int(offset, 16):016x} " in names
+    [line] = [line for line in names.splitlines() if line.endswith(verbs.TABLE)]
+    assert int(line.split()[0], 16) == int(offset, 16)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert verbs.nccl_transport(None) == f"{path}@{offset}"
+
+
+def test_where_no_nccl_is_installed_none_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", ["", str(tmp_path)])
+    assert not verbs.nccl_transport(None)
+
+
+def test_a_library_that_cannot_be_used_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = library(tmp_path, "int ncclGetVersion(int *to) { return *to = 0; }")
+    monkeypatch.setattr(verbs, "_HIDDEN", (str(tmp_path),))
+    with pytest.raises(UsageError, match="put it elsewhere"):
+        verbs.nccl_transport(made)
+    monkeypatch.setattr(verbs, "_HIDDEN", ())
+    with pytest.raises(UsageError, match=f"where {verbs.TABLE} is"):
+        verbs.nccl_transport(made)
+    with pytest.raises(UsageError, match="no such file"):
+        verbs.nccl_transport(tmp_path / "absent.so")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--over", "verbs", "--job", "ddp"], "--job ddp cannot run --over verbs"),
+        (["--nccl", "/usr/lib/libnccl.so.2"], "--nccl is for --over verbs"),
+        (["--over", "verbs", "--fault", "spine-blackhole"], "take another --fault"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words: list[str], why: str) -> None:
+    done = CliRunner().invoke(command, ["nic-flap", *words])
+    assert isinstance(done.exception, UsageError)
+    assert why in str(done.exception)
+
+
+def test_records_of_two_machines_are_counted_by_one_clock() -> None:
+    """Foreign clocks, random delays on the way; only the least delay stays as error."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    for _ in range(50):
+        ahead_ns, least_ns = draw.randrange(-(10**15), 10**15), draw.randrange(10**6)
+        at_ns, truth, said = 10**12, [], []
+        for number in range(30):
+            begin_ns, at_ns = at_ns, at_ns + draw.randrange(1, 10**8)
+            truth.append((begin_ns, at_ns))
+            late_ns = least_ns + (draw.randrange(10**7) if number else 0)
+            record: Record = Step(
+                rank=1, step=number, start_ns=begin_ns + ahead_ns, end_ns=at_ns + ahead_ns, wrong=0
+            )
+            said.append((at_ns + late_ns, record))
+        said.append((at_ns + 10**9, Done(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
+        found = on_arrival_clock(said)
+        steps = [each for each in found if isinstance(each, Step)]
+        assert [(each.start_ns, each.end_ns) for each in steps] == [
+            (begin + least_ns, end + least_ns) for begin, end in truth
+        ]
+        assert isinstance(found[-1], Done)
+        assert found[-1].at_ns == at_ns + least_ns
+    assert on_arrival_clock([]) == []
+    assert on_arrival_clock([(5, Ready(rank=0, at_ns=9))]) == [Ready(rank=0, at_ns=5)]

@@ -1,0 +1,83 @@
+"""The built-in job over an NCCL transport: the plug-in, over the fake provider of verbs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.nccl import provider
+
+from syntony.errors import MissingError
+from syntony.io.nccl_plugin import net_plugin
+from syntony.lab.jobs.nccl_mesh import Transport
+
+RANKS, ELEMENTS, STEPS = 3, 5_001, 8
+SCRIPT = f"""
+import itertools, socket, threading
+from syntony.lab.jobs import collectives, content
+from syntony.lab.jobs.mesh import Mesh
+from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
+
+peers = {{rank: {{}} for rank in range({RANKS})}}
+for one, other in itertools.combinations(peers, 2):
+    peers[one][other], peers[other][one] = socket.socketpair()
+data = content.Content({RANKS}, {ELEMENTS})
+transport = Transport("syntony")
+wrong = []
+
+def rank(number):
+    sockets = Mesh(number, peers[number])
+    with NcclMesh(sockets, transport, {RANKS}, 4 * {ELEMENTS}) as mesh:
+        for step in range({STEPS}):
+            buffer = data.give(number, step).copy()
+            collectives.ring_all_reduce(mesh.exchange, buffer, number, {RANKS})
+            wrong.append(content.wrong(buffer, data.sum(step)))
+
+threads = [threading.Thread(target=rank, args=(number,)) for number in peers]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+print(len(wrong), sum(wrong))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    try:
+        directory = net_plugin().parent
+    except MissingError as error:
+        pytest.skip(str(error))
+    return os.environ | {
+        "LD_LIBRARY_PATH": str(directory),
+        "SYNTONY_NCCL_IBVERBS": str(provider.build(tmp_path)),
+        "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
+    }
+
+
+def test_ranks_sum_what_they_send_over_a_transport(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == [f"{RANKS * STEPS} 0"], done.stdout + done.stderr
+
+
+def test_a_transport_without_ports_says_why(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from syntony.lab.jobs.nccl_mesh import *; Transport(PLUGIN)"],
+        env=environment | {"SYNTONY_NCCL_RAILS": "mlx5_9"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode
+    assert "mlx5_9" in done.stdout + done.stderr
+    assert "MissingError" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["absent", "/nowhere/libnccl.so.2@0x10", "libc.so.6@0x10"])
+def test_what_is_no_transport_is_missing(name: str) -> None:
+    with pytest.raises(MissingError, match=name.partition("@")[0]):
+        Transport(name)
