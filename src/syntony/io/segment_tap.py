@@ -57,8 +57,8 @@ SEGMENT = np.dtype(
         ("payload", "u4"),
     ]
 )
-"""One segment: addresses (IPv4 as ::ffff:a.b.c.d), ports, 1 if it left; CLOCK_REALTIME, number of its
-first byte, bytes."""
+"""One segment: addresses (IPv4 as ::ffff:a.b.c.d), ports, 1 if it left; CLOCK_REALTIME, number of
+the first byte, bytes."""
 KEY = struct.Struct("=16s16sHHB")
 """What tells flows and directions apart: the first fields of a `SEGMENT`."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 STAMP_BYTES = 12
-"""Of one sampled byte: when its segment passed the NIC (int64, ns, fleet time), and its TCP sequence
-number (uint32); little-endian."""
+"""Of one sampled byte: when its segment passed the NIC (int64, ns, fleet time), and its TCP
+sequence number (uint32); little-endian."""
 MAX_SHIFT = 28
 """Of bytes further apart than 2 to this power, one that is missed would hide a wrap of the 32-bit
 numbers."""

@@ -221,6 +221,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "rate_bps": each["tx_bps"] if sends else None,
                 "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
                 "one_way_p50_ns": passed["owd_p50_ns"] if measured else None,
+                "one_way_count": passed["count"] if measured else None,
                 "one_way_bound_ns": passed["bound_ns"] if measured else None,
                 "one_way_why": passed["why"] or None,
                 "hops": hops,

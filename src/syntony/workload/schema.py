@@ -81,6 +81,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _optional("owd_p50_ns", "number", "in-band one-way delay, median of the window"),
         _optional("owd_p99_ns", "number", "… 99th percentile"),
         _optional("one_way_p50_ns", "number", "… from NIC to NIC, of TCP segments, median"),
+        _optional("one_way_count", "number", "how many were measured"),
         _optional("one_way_bound_ns", "number", "how far that may be off for both clocks"),
         _optional("one_way_why", "text", "why it was not measured"),
         _optional("hops", "names", "directed links from NIC to NIC, in order"),
