@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.traffic.test_segment_delays import T0, B, flow, report, stamps
+from tests.traffic.segment_world import T0
+from tests.traffic.test_segment_delays import B, flow, report, stamps
 
 from syntony.controller.batches import Piece
 from syntony.controller.flow_table import FlowTable

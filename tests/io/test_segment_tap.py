@@ -80,7 +80,7 @@ def run(  # noqa: C901, PLR0912, PLR0915 - one case for each instruction
             case 0x45:
                 at += true if a & k else false
             case 0x06:
-                return k
+                return int(k)
             case _:
                 raise AssertionError(hex(operation))
         if value is None:
@@ -218,7 +218,7 @@ def test_without_the_right_or_the_nic_there_is_a_reason(monkeypatch: pytest.Monk
         raise PermissionError(1, "Operation not permitted")
 
     with monkeypatch.context() as patched:
-        patched.setattr(segment_tap.socket, "socket", refuse)
+        patched.setattr("syntony.io.segment_tap.socket.socket", refuse)
         with pytest.raises(MissingError, match="CAP_NET_RAW"):
             SegmentTap("lo")
     try:

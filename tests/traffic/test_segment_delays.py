@@ -121,6 +121,7 @@ def report(from_ns: int, at_ns: int, *flows: SegmentFlow, **fields: object) -> S
 
 B = 1 << 16
 """Between two sampled bytes."""
+MANY = [(2 * S + place, place * B) for place in range(1, EXPECTED + 1)]
 
 
 def one_second(
@@ -212,6 +213,42 @@ def test_ends_on_different_steps_of_the_timeline_are_not_compared() -> None:
     assert delays(one_second([(2 * S, B)], [(2 * S + 5, B)], step=2)) == []
 
 
+def test_a_step_of_the_timeline_between_a_senders_reports_begins_again() -> None:
+    service = SegmentDelays()
+    for first, step in ((0, 1), (1, 2)):
+        made = stamps((first * S + 500 * MS, (first + 1) * B), (first * S + 900 * MS, 9 * B))
+        service.take(
+            "h0", report(first * S, (first + 1) * S, flow(sends=True, made=made), step=step), T0
+        )
+    came = stamps((S + 600 * MS, 2 * B))
+    service.take("h1", report(0, 2 * S, flow(sends=False, made=came), step=2), T0)
+    assert delays(service.step(T0 + 9 * S)) == []
+
+
+def test_a_byte_that_was_on_its_way_for_longer_than_a_second_is_not_measured() -> None:
+    assert delays(one_second([(S, B)], [(S + MAX_DELAY_NS, B)])) == [MAX_DELAY_NS]
+    assert delays(one_second([(S, B)], [(S + MAX_DELAY_NS + 1, B)])) == []
+
+
+def test_what_another_host_says_to_have_received_does_not_mix() -> None:
+    service = SegmentDelays()
+    service.take("h0", report(0, 3 * S, flow(sends=True, made=stamps((2 * S, B)))), T0 + 3 * S)
+    for host, came_ns in (("h9", 1), ("h1", 5)):
+        came = flow(sends=False, made=stamps((2 * S + came_ns, B)))
+        service.take(host, report(0, 3 * S, came), T0 + 3 * S)
+    assert delays(service.step(T0 + 20 * S)) == [5]
+
+
+def test_no_second_is_reported_twice() -> None:
+    service = SegmentDelays()
+    service.take("h0", report(0, 3 * S, flow(sends=True, made=stamps(*MANY))), T0 + 3 * S)
+    first = service.step(T0 + 6 * S)
+    came = stamps(*((at_ns + 4, number) for at_ns, number in MANY))
+    service.take("h1", report(0, 3 * S, flow(sends=False, made=came)), T0 + 6 * S)
+    then = service.step(T0 + 20 * S)
+    assert [each.second_ns for each in (*first, *then)] == [T0 + 2 * S, T0 + 3 * S]
+
+
 def test_nothing_is_matched_before_the_sender_has_reported_all_until_then() -> None:
     service = SegmentDelays()
     first = flow(sends=True, made=stamps((S + 900 * MS, B)))
@@ -222,9 +259,6 @@ def test_nothing_is_matched_before_the_sender_has_reported_all_until_then() -> N
     again = flow(sends=True, made=stamps((2 * S + 100 * MS, B)))
     service.take("h0", report(2 * S, 3 * S, again), T0 + 3 * S)
     assert delays(service.step(T0 + 20 * S)) == []
-
-
-MANY = [(2 * S + place, place * B) for place in range(1, EXPECTED + 1)]
 
 
 def whys(*reports: tuple[str, SegmentsReport], now_ns: int = 20 * S) -> set[str]:
