@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
-from syntony.io.segment_filter import MAX_WORDS, ports_word
+from syntony.io.segment_filter import ports_word
 from syntony.io.segment_tap import KEY, SEGMENT, SegmentTap, packed, packet_socket
 from syntony.model import MS, ClockState, Timeline
 from syntony.model.paths import FourTuple
@@ -224,7 +224,7 @@ class SegmentSampler:
         known.sort(key=lambda each: -(each.tx_bps + each.rx_bps))
         self.flows, self.left_out = len(known[:MAX_FLOWS]), len(known[MAX_FLOWS:])
         by_nic: dict[str, list[JobFlow]] = {}
-        for each in known[: min(MAX_FLOWS, MAX_WORDS // 2)]:
+        for each in known[:MAX_FLOWS]:
             by_nic.setdefault(each.nic, []).append(each)
         for name in [name for name in self._nics if name not in by_nic]:
             self._drop(name)

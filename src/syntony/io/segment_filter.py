@@ -11,12 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from syntony.wire.segments import MAX_SHIFT
+from syntony.wire.segments import MAX_FLOWS, MAX_SHIFT
 
 SNAPLEN = 128
 """Bytes kept of a packet: the longest headers of IP and TCP are 120."""
-MAX_WORDS = 512
-"""Ports in one filter: the kernel takes 4,096 instructions."""
+MAX_WORDS = 2 * MAX_FLOWS
+"""Ports in one filter; the kernel takes 4,096 instructions."""
 _GROUP = 200
 """Ports between two tails: conditional jumps reach 255 instructions."""
 _OP = struct.Struct("=HBBI")

@@ -34,7 +34,7 @@ KEEP_NS = 10 * S
 that have not moved for as long."""
 LATE_NS = 3 * S
 """A second is closed so long after it began: reports of both ends are in."""
-MAX_DIRECTIONS = 2_048
+MAX_DIRECTIONS = 1_024
 """In one fleet; the rest is counted."""
 EXPECTED = 4
 """Where fewer bytes were sampled in a second, that none was matched is no news."""
@@ -166,7 +166,11 @@ class _Sender:
         if not old:
             return
         del self._at_ns[:old], self._furthest[:old]
-        for place in [each for each, byte in self._bytes.items() if byte.at_ns <= before_ns]:
+        # The first of them were sent first; one that was sent again holds the next up for a while.
+        while self._bytes:
+            place, byte = next(iter(self._bytes.items()))
+            if byte.at_ns > before_ns:
+                break
             del self._bytes[place]
             number = place % _NUMBERS
             self._places[number].remove(place)
