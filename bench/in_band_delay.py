@@ -4,7 +4,7 @@
 
 A lab of two hosts with agents and synthetic clocks. A job sends both ways over plain TCP. In each
 host a process of this bench stamps the same segments in the machine's one true clock, keeps every
-4,096th byte, and pairs bytes that passed each end once: no timeline, no report, no matcher of
+16,384th byte, and pairs bytes that passed each end once: no timeline, no report, no matcher of
 Syntony's. Of each second that `syntony record` has, the median is compared with the median of just
 those bytes that were sampled (the multiples of the power of two of which as many arrived in that
 second). Then one direction is made slower by --add, and each direction's change is told. Figures
@@ -37,7 +37,7 @@ from syntony.lab.testing import SYNTONY, LiveLab, live, syntony
 from syntony.model import S, parse_duration_ns
 
 LAB, JOB = "b-in-band", "measured"
-FINEST = 12
+FINEST = 14
 SETTLE_S = 12.0
 _PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job", JOB, "--")
 
@@ -70,10 +70,12 @@ class Truth:
     def __init__(self, lab: LiveLab, sport: int, dport: int) -> None:
         words = {"h0": sport << 16 | dport, "h1": dport << 16 | sport}
         self._seen = {}
+        # Open for as long as the processes run.
+        self._told = {host: tempfile.TemporaryFile("w+") for host in words}  # noqa: SIM115
         for host, word in words.items():
             argv = [sys.executable, "-m", "bench.in_band_delay", "capture", "rail0", str(word)]
             self._seen[host] = subprocess.Popen(
-                lab.enter_argv(host, argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                lab.enter_argv(host, argv), stdin=subprocess.PIPE, stdout=self._told[host]
             )
 
     def end(self) -> tuple[dict[str, dict[int, tuple[int, int]]], float]:
@@ -82,8 +84,9 @@ class Truth:
         passed: dict[tuple[str, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         ahead = []
         for host, process in self._seen.items():
-            text, _ = process.communicate()
-            for line in text.splitlines():
+            process.communicate()
+            self._told[host].seek(0)
+            for line in self._told[host]:
                 lost, ahead_ns, seen = json.loads(line)
                 if lost:
                     raise RuntimeError(f"the bench itself lost {lost} segments in {host}")
