@@ -1,12 +1,14 @@
 """What the PyTorch hook of `syntony run` costs a training job: steps per second with and without.
 
-    .venv/bin/python -m bench.telemetry_overhead [--rounds 40] [--steps 50] [--json]
+    .venv/bin/python -m bench.telemetry_overhead [--rounds 40] [--steps 50] [--width 256] [--json]
 
-Two jobs of two ranks each (gloo over loopback, `DistributedDataParallel`, a data loader, one
-all-reduce of its own in each step), one under the hook, one not. They take turns: in each round
-both do so many steps, first the one, then the other, the order changing from round to round. What
-the hook writes is read once a second, as an agent does. Figures are medians of the rounds; ratios
-are medians of the ratios within a round, plain to hooked.
+Four jobs of two ranks each (gloo over loopback, `DistributedDataParallel`, a data loader, one
+all-reduce of its own in each step): two without the hook, one under it, and one that measures what
+the hook's own functions take, where they are called. They take turns: in each round each does so
+many steps, in an order that changes from round to round. What the hook writes is read once a
+second, as an agent does. Figures are medians of the rounds; ratios are medians of the ratios within
+a round, plain to hooked. How much the two jobs without the hook differ says what the other
+differences are worth.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -35,7 +38,8 @@ from syntony.wire.tables import COLLECTIVE, STEP
 
 JOB = Path(__file__).with_name("telemetry_job.py")
 RANKS = 2
-WARM_STEPS = 30
+WARM_STEPS = 40
+PLAIN, HOOKED = ("plain", "again"), ("hooked", "timed")
 
 
 class Took(NamedTuple):
@@ -43,19 +47,23 @@ class Took(NamedTuple):
 
     wall_s: float
     cpu_s: float
+    hook_s: float
+    """Of the processor time, in the hook's functions; 0 where it is not measured."""
 
 
 class Ranks:
     """One job, which waits for its turns."""
 
-    def __init__(self, place: Path, name: str, stack: ExitStack, *, hooked: bool) -> None:
+    def __init__(self, place: Path, name: str, width: int, stack: ExitStack) -> None:
+        hooked = name in HOOKED
         environ = dict(os.environ, WORLD_SIZE=str(RANKS), OMP_NUM_THREADS="1")
         if hooked:
             environ |= {
                 SOCKET_VARIABLE: str(place / SOCKET_NAME), JOB_VARIABLE: name,
                 PATH_VARIABLE: hooked_path(environ),
             }  # fmt: skip
-        argv = [find_torch(), str(JOB), f"file://{place / name}"]
+        argv = [find_torch(), str(JOB), f"file://{place / name}", str(width)]
+        argv += ["timed"] if name == "timed" else []
         self._ranks = []
         for rank in range(RANKS):
             process = subprocess.Popen(
@@ -104,24 +112,26 @@ def reading(place: Path, rows: dict[str, int]) -> Iterator[None]:
         telemetry.socket.close()
 
 
-def measure(rounds: int, steps: int) -> dict[str, float]:
-    """Both jobs, in turns."""
+def measure(rounds: int, steps: int, width: int) -> dict[str, float]:
+    """All jobs, in turns."""
     rows: dict[str, int] = {}
-    found: dict[str, list[Took]] = {"plain": [], "hooked": []}
+    found: dict[str, list[Took]] = {name: [] for name in (*PLAIN, *HOOKED)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place = Path(name)
         stack.enter_context(reading(place, rows))
-        jobs = {way: Ranks(place, way, stack, hooked=way == "hooked") for way in found}
+        jobs = {way: Ranks(place, way, width, stack) for way in found}
         for job in jobs.values():
             job.turn(WARM_STEPS)
-        for number in range(rounds):
-            for way in sorted(found, reverse=bool(number % 2)):
+        order = [*found]
+        for _ in range(rounds):
+            random.shuffle(order)
+            for way in order:
                 found[way].append(jobs[way].turn(steps))
         time.sleep(2)
-    done = RANKS * (WARM_STEPS + rounds * steps)
+    done = len(HOOKED) * RANKS * (WARM_STEPS + rounds * steps)
     return summary(found) | {
         "steps_recorded": rows.get(STEP.name, 0) / done,
-        "collectives_recorded": rows.get(COLLECTIVE.name, 0) / (2 * done),
+        "collectives_recorded": rows.get(COLLECTIVE.name, 0) / done,
         "dropped": rows.get("dropped", 0),
         "load": os.getloadavg()[0],
     }
@@ -129,21 +139,21 @@ def measure(rounds: int, steps: int) -> dict[str, float]:
 
 def summary(found: dict[str, list[Took]]) -> dict[str, float]:
     """Medians, and medians and quartiles of the ratios within rounds."""
-    pairs = list(zip(found["plain"], found["hooked"], strict=True))
-    wall = statistics.quantiles([plain.wall_s / hooked.wall_s for plain, hooked in pairs])
-    cpu = [hooked.cpu_s / plain.cpu_s for plain, hooked in pairs]
-    return {
-        **{
-            f"{way}_steps_per_s": statistics.median(1 / each.wall_s for each in took)
-            for way, took in found.items()
-        },
-        "rate_ratio": wall[1],
-        "rate_ratio_low": wall[0],
-        "rate_ratio_high": wall[2],
-        "cpu_ratio": statistics.median(cpu),
-        "cpu_us_per_step": 1e6
-        * statistics.median(hooked.cpu_s - plain.cpu_s for plain, hooked in pairs),
-    }
+    plain = found["plain"]
+    result = {"plain_step_ms": 1e3 * statistics.median(each.wall_s for each in plain)}
+    for way in ("again", "hooked"):
+        pairs = list(zip(plain, found[way], strict=True))
+        rate = statistics.quantiles([one.wall_s / other.wall_s for one, other in pairs])
+        result |= {f"{way}_rate{name}": each
+                   for name, each in zip(("_low", "", "_high"), rate, strict=True)}  # fmt: skip
+        cpu = (other.cpu_s / one.cpu_s for one, other in pairs)
+        more = (other.cpu_s - one.cpu_s for one, other in pairs)
+        result[f"{way}_cpu"] = statistics.median(cpu)
+        result[f"{way}_cpu_us_more"] = 1e6 * statistics.median(more)
+    own = [(each.hook_s, each.hook_s / one.wall_s)
+           for one, each in zip(plain, found["timed"], strict=True)]  # fmt: skip
+    micros, share = (statistics.median(each) for each in zip(*own, strict=True))
+    return result | {"hook_us_per_step": 1e6 * micros, "hook_per_step": share}
 
 
 def main() -> int:
@@ -151,9 +161,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=50, help="of each job in a round")
+    parser.add_argument("--width", type=int, default=256, help="of the layers")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    found = measure(given.rounds, given.steps)
+    found = measure(given.rounds, given.steps, given.width)
     if given.json:
         print(json.dumps(found, indent=1))
         return 0

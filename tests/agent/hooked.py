@@ -5,6 +5,7 @@ Says `ready` when it has done so, then waits for a line.
 
 import os
 import sys
+import time
 
 import torch.distributed as dist
 from torch.nn.parallel.distributed import DistributedDataParallel
@@ -57,6 +58,21 @@ def reduces() -> None:
     print(model.rate, other.rate, flush=True)
 
 
-{"work": work, "errors": errors, "forks": forks, "reduces": reduces}[sys.argv[1]]()
+def many_steps(step_s: float) -> None:
+    """A hundred steps with two models, of which DDP times one pass in so many, and what was set."""
+    optimizer, models = Optimizer(), [DistributedDataParallel("cpu") for _ in range(2)]
+    for step in range(1, 101):
+        time.sleep(step_s)
+        for model in models:
+            if step <= 10 or step % model.rate == 0:
+                model.passes(step, timed=True, took_ns=100_000)
+        optimizer.step()
+    print(*(model.rate for model in models), flush=True)
+
+
+{
+    "work": work, "errors": errors, "forks": forks, "reduces": reduces,
+    "short": lambda: many_steps(0.003), "long": lambda: many_steps(0.06),
+}[sys.argv[1]]()  # fmt: skip
 print("ready", flush=True)
 sys.stdin.readline()

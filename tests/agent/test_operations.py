@@ -141,6 +141,36 @@ def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path
     assert sum(row["dropped"] for row in rows) == 2
 
 
+def test_of_short_steps_one_backward_pass_in_many_is_recorded(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """Steps of 3 ms and what the fake takes: DDP is asked about every 50 ms, for the same passes of
+    all models, under a name that says which, and what is not asked for does not count as lost."""
+    with hooked(tmp_path, "short") as said:
+        rates = {int(word) for each in said for word in each.split()}
+        gathered = Gathered(jobs)
+        gathered.of(STEP, 99)
+        rows = gathered.of(COLLECTIVE, 2)
+    (rate,) = rates
+    assert rate in {4, 8, 16}, "a step takes 3 ms, on a busy machine four times that"
+    sampled = [row for row in rows if row["comm"].startswith(f"ddp.1in{rate}.")]
+    first = [row["seq"] for row in sampled if not row["comm"].endswith("#2")]
+    assert first == [row["seq"] for row in sampled if row["comm"].endswith("#2")]
+    assert [seq for seq in first if seq > 32] == [*range(32 + rate, 101, rate)]
+    assert {row["seq"] for row in rows if row not in sampled} == {*range(2, 32)}
+    assert sum(row["dropped"] for row in rows) == 2, "of the first pass its instant is not known"
+
+
+def test_of_long_steps_every_backward_pass_is_recorded(jobs: JobTelemetry, tmp_path: Path) -> None:
+    with hooked(tmp_path, "long") as said:
+        gathered = Gathered(jobs)
+        gathered.of(STEP, 99)
+        rows = gathered.of(COLLECTIVE, 198)
+    assert said == ["1 1"]
+    assert len({row["comm"] for row in rows}) == 2
+    assert {row["seq"] for row in rows} == {*range(2, 101)}
+
+
 def test_a_job_that_ends_at_once_has_its_last_words_taken(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:

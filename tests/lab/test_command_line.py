@@ -42,6 +42,21 @@ def test_usage_errors_are_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["h0", "--lab", "other", "--", "true"], "--lab: options go before the host"),
+        (["h0"], "exec needs a command"),
+        (["h0", "--"], "exec needs a command"),
+    ],
+)
+def test_exec_says_where_options_belong(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["lab", "exec", *words]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "line"),
     [
         (ConfigError("two\nlines"), 2, "syntony: error: two lines"),

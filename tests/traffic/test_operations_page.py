@@ -63,7 +63,9 @@ def test_the_reader_has_the_hooks_layout() -> None:
     )  # fmt: skip
     fields = page.HEADER.fields
     assert fields is not None
-    assert (fields["newest"][1], fields["lost"][1]) == (hook.NEWEST_AT, hook.LOST_AT)
+    assert (fields["newest"][1], fields["lost"][1]) == (
+        hook.NEWEST_PLACE * 8, hook.LOST_PLACE * 8,
+    )  # fmt: skip
     assert (hook.RECORDS_AT, hook.NAMES) == (page.RECORDS_AT, page.NAMES)
     assert (hook.BEGIN, hook.END, hook.STEP) == (page.BEGIN, page.END, page.STEP)
 

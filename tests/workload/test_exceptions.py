@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
@@ -44,12 +45,14 @@ def test_all_of_a_short_recording_may_be_an_episode() -> None:
     assert 3 in no_accidents(bad, valid)
 
 
-def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, begin: int = 100,
-            end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
-    signal = Evidence("owd_p50_ns", "", delay, 0.0) if delay else Evidence("rate_bps", "", 1.0, 2.0)
+def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float = 1.0,
+            begin: int = 100, end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
+    signals = (Evidence("owd_p50_ns", "", delay, 0.0),) if delay else ()
+    if rate:
+        signals += (Evidence("rate_bps", "", rate, 2.0),)
     return Finding(
         fault=fault, subjects=(subject,), onset_ns=begin, last_ns=end, confidence=0.9,
-        evidence=(signal,), alternatives=(), action="", flows=frozenset(flows),
+        evidence=signals, alternatives=(), action="", flows=frozenset(flows),
     )  # fmt: skip
 
 
@@ -58,6 +61,8 @@ def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, begin: int =
     [
         (finding(F.SLOW_FLOW, "qp1", flows=(1,)), False),
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4), True),  # its packets do wait
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4, rate=1.9), False),  # without harm
+        (finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=9e4, rate=0.0), False),  # … that is known
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=201, end=300), True),  # afterwards
         (finding(F.SLOW_FLOW, "qp1", flows=(1,), begin=0, end=99), True),  # before
         (finding(F.STRAGGLER, "rank 1"), True),
@@ -84,12 +89,38 @@ def test_more_than_three_links_alike_are_no_exceptions(links: int, kept: int) ->
     kinds = [F.CONTENTION if each % 2 else F.INCAST for each in range(links)]
     found = [finding(kind, f"link{each}", delay=9e4) for each, kind in enumerate(kinds)]
     other = finding(F.PCIE, "h0/n0")
-    left, gaps = _exceptions([*found, other])
+    left, gaps = _exceptions([*found, other], early_ns=100)
     assert left == [*found[:kept], other]
     assert [gap.reason for gap in gaps] == (
         [] if kept else [f"flows wait at {links} links alike: none stands out"]
     )
     assert all(gap.limits for gap in gaps)
+
+
+def test_of_many_links_those_at_which_flows_came_to_wait_are_exceptions() -> None:
+    """How a job is placed does not change; what is as unsure as a note does not count."""
+    always = [finding(F.CONTENTION, f"link{each}", delay=9e4) for each in range(4)]
+    changed = finding(F.INCAST, "h0/n0", delay=9e4, begin=101)
+    for count in (1, 4):
+        assert _exceptions([*always[:count], changed], early_ns=100)[0] == [changed]
+    worse = finding(F.CONTENTION, "link9", delay=10e4)
+    assert _exceptions([worse, changed], early_ns=100) == ([worse, changed], [])
+    many = [finding(F.INCAST, f"h{each}/n0", delay=9e4, begin=101) for each in range(4)]
+    assert _exceptions(many, early_ns=100)[0] == []
+    unsure = [msgspec.structs.replace(each, confidence=0.49) for each in always]
+    assert _exceptions([*unsure, changed], early_ns=100) == ([*unsure, changed], [])
+
+
+def test_what_waits_before_a_receiver_fills_the_links_above_and_not_the_other_way() -> None:
+    """Both are as long; a flow that does not cross the link above waits as well."""
+    above = finding(F.CONTENTION, "spine>leaf", flows=(1, 2, 3), delay=1.1e6)
+    incast = finding(F.INCAST, "h0/n0", flows=(1, 2, 4), delay=1e6)
+    apart = finding(F.INCAST, "h1/n0", flows=(7, 8), delay=1e6)
+    inside = finding(F.INCAST, "h2/n0", flows=(1, 2), delay=1e6)
+    for order in ([above, incast], [incast, above]):
+        assert _causes(order)[0] == [incast]
+    assert _causes([above, apart])[0] == [above, apart]
+    assert _causes([inside, above])[0] == [above, inside]  # nothing tells them apart
 
 
 def star(flows: list[tuple[str, str]], **more: Any) -> Columns:
@@ -133,7 +164,7 @@ def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected
     assert {link for each in found for link in each.subjects} == (bad if expected else set())
 
 
-@pytest.mark.parametrize(("share", "count"), [(0.2, 1), (0.3, 2)])
+@pytest.mark.parametrize(("share", "count"), [(0.2, 1), (0.4, 2)])
 def test_a_fabrics_usual_pauses_are_no_storm(share: float, count: int) -> None:
     """Two switches, each with a port that is paused, and pauses into the switch."""
     flows = [(f"a{one}/n", f"a{other}/n") for one in range(5) for other in range(5) if one != other]

@@ -154,6 +154,46 @@ def test_a_job_that_has_ended_does_not_hang() -> None:
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 0",))
 
 
+@pytest.mark.parametrize(("silent_s", "hangs"), [(2, False), (12, False), (30, True)])
+def test_a_host_that_reports_late_does_not_hang(silent_s: int, hangs: bool) -> None:
+    """All that the other hosts tell of the seconds since is left out, unless it stays silent."""
+    print(f"seed {SEED}")
+    late, last_s = random.Random(SEED).randrange(4), 60 - silent_s
+    host = f"h{late}"
+    rows: Rows = {
+        COLLECTIVE.name: [
+            row if row["done_ns"] < T0 + last_s * S else row | {"done_ns": 0}
+            for row in steps_of(4, 1150, {}, random.Random(SEED))
+            if row["ts_ns"] < T0 + (last_s * S if row["host"] == host else last_s * S + 50 * MS)
+        ],
+        JOB_PROCESS.name: [
+            process(f"h{rank}", rank, second)
+            for rank in range(4)
+            for second in range(0, last_s if rank == late else 60, 2)
+        ],
+    }
+    found = record(rows, now_ns=T0 + 60 * S)
+    assert found.manifest["end_ns"] == T0 + (40 if hangs else min(last_s - 1, 56)) * S
+    named = {each.fault for each in diagnose(bundle(found)).verdicts}
+    assert named == ({FaultClass.HANG} if hangs else set())
+
+
+@pytest.mark.parametrize(("length_ns", "named"), [(S // 2, False), (5 * S, True)])
+def test_a_rank_that_is_kept_off_its_cores_for_a_moment_is_no_straggler(
+    length_ns: int, named: bool
+) -> None:
+    """Half a second is many operations of a job with short steps, and nothing to be paged for."""
+    rows = steps_of(4, 1200, {}, random.Random(SEED))
+    first_ns = rows[2400]["ts_ns"]
+    for row in rows:
+        if first_ns <= row["ts_ns"] < first_ns + length_ns:
+            row["ts_ns"] += 30 * MS * (row["rank"] == 2)
+            row["done_ns"] += 30 * MS
+    found = diagnose(bundle(record({COLLECTIVE.name: rows}))).verdicts
+    wanted = [(FaultClass.STRAGGLER, ("rank 2",))] if named else []
+    assert [(each.fault, each.subjects) for each in found] == wanted
+
+
 def test_ranks_without_a_number_are_left_out_and_told() -> None:
     rows = steps_of(2, 3, {}, random.Random(1))
     rows[0]["rank"] = -1

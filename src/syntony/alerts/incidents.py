@@ -16,7 +16,7 @@ import msgspec
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import RANK, update
+from syntony.alerts.telling import RANK, hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -342,6 +342,7 @@ class Book:
             if cause is not None:
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
+                hurt(cause, incident, self._rules[incident.rule])
             else:
                 number = self._past_cause(now_ns, incident, over, topology)
             if number == incident.cause:
@@ -359,10 +360,11 @@ class Book:
         """The incident that explains this one: of the same rule one that is wider (a cable its two
         directions), else one that it is the continuation of, else of the first rule that has one,
         the oldest."""
+        rule = self._rules[incident.rule]
         for other in by_rule[incident.rule]:
             if other is not incident and topology.holds(other.subject, incident.subject):
-                return other
-        rule = self._rules[incident.rule]
+                goes_on = rule.name in rule.joins and self._continues(other, incident, topology)
+                return None if goes_on else other
         for name in rule.joins:
             for other in by_rule.get(name, ()):
                 if self._continues(incident, other, topology):

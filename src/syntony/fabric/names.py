@@ -16,6 +16,8 @@ CABLE = "--"
 GROUP = ".."
 ANY = "*"
 REPLIES_OF = "replies of "
+BOTH_WAYS = "<->"
+"""Between the NICs of a connection of which it is not known which direction suffers."""
 OR = " or "
 """Between the names of what no path can tell apart."""
 

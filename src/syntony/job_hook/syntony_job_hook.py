@@ -27,7 +27,8 @@ MAGIC, VERSION = b"SYNOPS01", 1
 SLOTS, COMMS = 8192, 64
 HEADER = struct.Struct("=8sIIiiQQ88x")
 """Magic, version, slots, rank, ranks, newest record, operations that were not recorded."""
-NEWEST_AT, LOST_AT = 24, 32
+NEWEST_PLACE, LOST_PLACE = 3, 4
+"""Of the header's 64-bit words."""
 COMM = struct.Struct("=II56s")
 """Ranks, length of the name, name."""
 RECORD = struct.Struct("=HHIQQqqq8xQ")
@@ -57,6 +58,11 @@ NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
 MOST_OPEN = 1024
 """Operations whose end is looked out for at a time."""
 POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
+ASK_NS = 50_000_000
+"""Between two backward passes that DDP is asked for, at least: asking takes 10 to 60 µs, more than
+all the rest that is done in a step."""
+WARM_STEPS, MOST_PERIOD = 32, 64
+"""Steps before how long one takes is known, and passes of which at least one is asked for."""
 STEPPED_NS = 1_000_000
 """The system's clock was set where it moved by more between two steps."""
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
@@ -73,6 +79,7 @@ class Page:
         self._memory = mmap.mmap(self._fd, PAGE_BYTES)
         fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
         HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
+        self._words = memoryview(self._memory).cast("Q")
         self._numbers = itertools.count(1)
         self._lost = itertools.count(1)
         self._open: Any = collections.deque()
@@ -92,11 +99,11 @@ class Page:
         number = next(self._numbers)  # one step of the interpreter: threads need no lock
         at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
         RECORD.pack_into(self._memory, at, kind, operation, comm, *rest, number)
-        struct.pack_into("=Q", self._memory, NEWEST_AT, number)
+        self._words[NEWEST_PLACE] = number
 
     def lose(self):
         """An operation is not recorded."""
-        struct.pack_into("=Q", self._memory, LOST_AT, next(self._lost))
+        self._words[LOST_PLACE] = next(self._lost)
 
     def name(self, comm, text, ranks):
         data = text.encode("ascii", "replace")[-56:]
@@ -179,7 +186,10 @@ class Hook:
         self._names: Any = collections.Counter()
         self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
-        """`DistributedDataParallel` to its communicator and newest backward pass."""
+        """`DistributedDataParallel` to its communicator, newest backward pass and its begin."""
+        self._period = 1
+        """One in so many passes is asked for."""
+        self._warm_ns = 0
         self._ahead_ns = 0
         self._c10d: Any = None
         self._optimizer: Any = None
@@ -298,40 +308,58 @@ class Hook:
             function(ddp, *args, **kwargs)
             try:
                 if ddp.device_type == "cpu":
-                    ddp._set_ddp_runtime_logging_sample_rate(1)
-                    self._models[ddp] = None, 0
+                    ddp._set_ddp_runtime_logging_sample_rate(self._period)
+                    self._models[ddp] = None, 0, 0
             except Exception:  # another torch than we know
                 pass
 
         kind.__init__ = init
 
+    def _sample(self, now_ns):
+        """Once steps are known to be short, ask for one pass in so many. Ranks that choose another
+        number, for their steps are at the limit, are in a communicator of another name."""
+        if self._step == WARM_STEPS // 2:
+            self._warm_ns = now_ns
+        if self._step != WARM_STEPS:
+            return
+        period, took_ns = 1, (now_ns - self._warm_ns) / (WARM_STEPS - WARM_STEPS // 2)
+        while period < MOST_PERIOD and period * took_ns < ASK_NS:
+            period *= 2
+        if period > 1:
+            self._period = period
+            for ddp, (_, seq, begun_ns) in list(self._models.items()):
+                ddp._set_ddp_runtime_logging_sample_rate(period)
+                self._models[ddp] = None, seq, begun_ns
+
     def _reduced(self, page, now_ns):
-        """Records of backward passes that DDP has told of since the last step; it keeps the newest,
-        and speaks of one when the next begins."""
+        """Records of backward passes that DDP has told of since the last time; it keeps the newest
+        that it timed, and speaks of one when the next that it times begins."""
         ahead_ns = _system_ahead_ns()
         steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS
         self._ahead_ns = ahead_ns
-        for ddp, (known_comm, before) in list(self._models.items()):
+        for ddp, (known_comm, before, before_ns) in list(self._models.items()):
             reported = ddp.logger._get_ddp_logging_data().ints_map
             seq = reported.get("iteration", 0)
             if seq <= before:
                 continue
             comm = known_comm
             if comm is None:
+                prefix = "ddp." if self._period == 1 else "ddp.1in{}.".format(self._period)
                 with self._lock:
-                    comm = self._new_comm(page, ddp.process_group, "ddp.")
-            self._models[ddp] = comm, seq
+                    comm = self._new_comm(page, ddp.process_group, prefix)
             begin_ns, end_ns = (
-                reported.get("backward_comm_time_" + edge, 0) - ahead_ns
-                for edge in ("start", "end")
+                reported.get("backward_comm_time_" + edge, 0) for edge in ("start", "end")
             )
-            known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns
-            for _ in range(min(seq - before - known, SLOTS)):
+            self._models[ddp] = comm, seq, begin_ns
+            if 0 < begin_ns == before_ns:
+                continue  # the newest of before, once more
+            known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns + ahead_ns
+            for _ in range(min((seq - before) // self._period - known, SLOTS)):
                 page.lose()
             if known:
                 size = reported.get("total_parameter_size_bytes", 0)
-                page.put(BEGIN, 0, comm, seq, size, begin_ns, 0, 0)
-                page.put(END, 0, comm, seq, 0, end_ns, 0, 0)
+                page.put(BEGIN, 0, comm, seq, size, begin_ns - ahead_ns, 0, 0)
+                page.put(END, 0, comm, seq, 0, end_ns - ahead_ns, 0, 0)
 
     # --- GPUs ---
 
@@ -369,14 +397,16 @@ class Hook:
                 self._optimizer = id(optimizer)
             if id(optimizer) != self._optimizer or self._c10d is None:
                 return  # several optimizers: the first one's steps count
-            if not self._c10d.is_initialized() or self._ready() is None:
+            if self.page is None and not (self._c10d.is_initialized() and self._ready()):
                 return
             now_ns = time.monotonic_ns()
             if self._stepped_ns:
                 self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
             self._step += 1
             self._stepped_ns, self._data_ns = now_ns, 0
-            self._reduced(self.page, now_ns)
+            self._sample(now_ns)
+            if self._models and not self._step % self._period:
+                self._reduced(self.page, now_ns)
         except Exception:
             pass
 

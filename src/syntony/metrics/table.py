@@ -317,6 +317,14 @@ _PLACEMENT = (
                 "out)"),
 )  # fmt: skip
 
+_RUNNING_JOBS = (
+    _controller("jobs_running", "gauge", "", "jobs that run"),
+    _controller("jobs_judged_total", "counter", "result",
+                "times that a running job was held against the rules of `syntony why`: judged, "
+                "failed, too-large, too-slow"),
+    _controller("jobs_judged_seconds_total", "counter", "", "time that this took"),
+)  # fmt: skip
+
 _AUDITS = (
     _controller("audits_ordered_total", "counter", "", "audits that agents were ordered to run"),
     _controller("audit_reports_total", "counter", "", "hosts' reports that came in"),
@@ -343,6 +351,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Incidents and findings", _INCIDENTS),
     ("The fabric as learnt", _FABRIC),
     ("Contention and placement", _PLACEMENT),
+    ("Running jobs", _RUNNING_JOBS),
     ("Audits", _AUDITS),
 )
 EVERY: dict[str, Metric] = {metric.name: metric for _, group in GROUPS for metric in group}

@@ -10,6 +10,7 @@ from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
+from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
     ECHO,
     MOST_ALONE,
@@ -32,6 +33,8 @@ TIE = 0.05
 
 
 SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
+EARLY = 0.1
+"""Part of a recording in which what has always been so is seen for the first time."""
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -48,7 +51,9 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = Facts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes, usual = _exceptions(_ties(causes))
+    causes, usual = _exceptions(
+        _ties(causes), facts.begin_ns + round(EARLY * (facts.end_ns - facts.begin_ns))
+    )
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
@@ -78,9 +83,11 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     causes: list[Finding] = []
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
-    worst = max(queues, key=lambda each: each.excess_ns, default=None)
-    order = {id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES)
-             for each in found}  # fmt: skip
+    worst = _worst(queues)
+    order = {
+        id(each): (_kept_waiting(each), each is not worst and each.fault in QUEUES,
+                   _keeps_pace(each)) for each in found
+    }  # fmt: skip
     found = sorted(found, key=lambda each: order[id(each)])
     for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
@@ -91,6 +98,21 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
             text = f"{each.fault} {', '.join(each.subjects[:3])}"
             follows[id(cause)] = (*follows.get(id(cause), ()), text)
     return causes, follows
+
+
+def _worst(queues: list[Finding]) -> Finding | None:
+    """The queue of which others are echoes: that with the longest delays, unless flows that do not
+    cross it wait further down, for one receiver. Congestion spreads against the traffic, from a
+    full link to those that feed it: what comes out of a full link cannot overfill the next one."""
+    worst = max(queues, key=lambda each: each.excess_ns, default=None)
+    if worst is None or worst.fault is not FaultClass.CONTENTION:
+        return worst
+    below = [
+        each for each in queues
+        if each.fault is FaultClass.INCAST and _overlap(each, worst) >= OVERLAP
+        and each.flows - worst.flows and each.excess_ns >= ECHO * worst.excess_ns
+    ]  # fmt: skip
+    return max(below, key=lambda each: each.excess_ns, default=worst)
 
 
 def _echoes(worst: Finding, other: Finding) -> bool:
@@ -105,19 +127,38 @@ def _kept_waiting(finding: Finding) -> bool:
 
 
 def _starves(cause: Finding, other: Finding) -> bool:
-    """Whether a flow has less to send because something else holds up its ring or tree."""
+    """Whether a flow has less to send because something else holds up its ring or tree, or is
+    delayed by the bursts that this makes without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
-    return _kept_waiting(other) and not _kept_waiting(cause) and together
+    if not together or _kept_waiting(cause):
+        return False
+    holds_up = cause.fault not in QUEUES | {FaultClass.CLOCK_FAULT}
+    return _kept_waiting(other) or (holds_up and _keeps_pace(other))
 
 
-def _exceptions(causes: list[Finding]) -> tuple[list[Finding], list[Gap]]:
-    """Without links at which flows wait, where there are so many that none is an exception."""
-    shared = [each for each in causes if each.fault in SHARED]
-    if len(shared) <= MOST_ALONE:
+def _keeps_pace(finding: Finding) -> bool:
+    """Whether it is a flow that is delayed, and not slower than others as far as is known."""
+    rates = [each for each in finding.evidence if each.signal == "rate_bps"]
+    slower = any((each.value or 0.0) < SLOW_RATE * (each.baseline or 0.0) for each in rates)
+    return finding.fault is FaultClass.SLOW_FLOW and not slower
+
+
+def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], list[Gap]]:
+    """Without links at which flows have always waited where they came to wait at others: how a job
+    is placed does not change. Without any where there are so many that none is an exception."""
+    shared = [each for each in causes
+              if each.fault in SHARED and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
+    changed = [each for each in shared if each.onset_ns > early_ns]
+    longest = max((each.excess_ns for each in changed), default=-1.0)
+    kept = [each for each in shared if each in changed or each.excess_ns > longest]
+    if len(kept) > MOST_ALONE:
+        kept = []
+    if len(kept) == len(shared):
         return causes, []
-    reason = f"flows wait at {len(shared)} links alike: none stands out"
-    gap = Gap("flows", reason, "whether one of these links is to blame, or how the job is placed")
-    return [each for each in causes if each.fault not in SHARED], [gap]
+    alike = len(shared) - len(kept)
+    reason = f"flows wait at {alike} links alike: none stands out"
+    gap = Gap("flows", reason, "whether these are to blame, or how the job is placed")
+    return [each for each in causes if each not in shared or each in kept], [gap]
 
 
 def _explains(cause: Finding, other: Finding) -> bool:

@@ -15,6 +15,7 @@ from syntony.workload.grid import Episode, median
 from syntony.workload.pairs import Pairs
 from syntony.workload.ports import Gpus, Hosts, Links
 from syntony.workload.ranks import Ranks, step_length
+from syntony.workload.verdict import ECHO
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -151,10 +152,24 @@ class Facts:
         if self.flows is None:
             return []
         late = self.flows.late.keys()
-        found = common_hops(self.flows.hops, late, self.healthy)
+        worst = self._worst_late()
+        found = common_hops(self.flows.hops, worst, self.healthy | (late - worst))
+        covered = {flow for each in found for flow in each.flows}
+        found += common_hops(self.flows.hops, late - covered, self.healthy)
         if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
             found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
         return found
+
+    def _worst_late(self) -> set[int]:
+        """Late flows that are delayed by as much as the second longest delay, but for a part that
+        makes an echo: beside them those of the job's other queues are as good as healthy."""
+        assert self.flows is not None  # noqa: S101 - late flows
+        excess = {each: self.flows.mean_over(self.flows.excess, each, stretch)
+                  for each, stretch in self.flows.late.items()}  # fmt: skip
+        if len(excess) < 2:
+            return set(excess)
+        level = sorted(excess.values())[-2]
+        return {each for each, value in excess.items() if value >= ECHO * level}
 
     def fullest(self, links: tuple[str, ...], begin_ns: int, last_ns: int) -> tuple[str, ...]:
         """Those of the links that are clearly fuller than the others, where that is known."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats, Ints, Table
@@ -18,7 +18,12 @@ LATE_MADS = 3.0
 LATE_SHARE = 0.02
 """… and so much of a step (taxonomy)."""
 MIN_STEPS = 3
-"""… on so many steps (taxonomy)."""
+"""… on so many steps (taxonomy), of each of which one operation counts."""
+PART_OF_STEP = 0.5
+"""Of a step between operations that count as of different steps: they vary in length."""
+LASTS_NS = 1_000_000_000
+"""… and for so long: a process that other programs keep off its cores is late for some tenths of a
+second."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Operations of one communicator, and times its ranks: the newest; older ones are left out."""
@@ -138,13 +143,18 @@ class Ranks:
         # Some operations follow much compute and some none: each has its own scatter.
         spread = np.fmax(median(np.abs(excess), axis=0), median(np.abs(excess))) * MAD_SIGMA
         floor = np.fmax(LATE_MADS * spread, LATE_SHARE * self.step_ns)
+        with np.errstate(invalid="ignore"):
+            behind = excess > floor
         excess, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
             stretches = no_accidents(excess > floor, np.isfinite(excess))
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
-            if stretch.last - stretch.first + 1 < MIN_STEPS:
+            begun = comm.enqueue[row, part][behind[row, part]]
+            if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
+                continue
+            if comm.enqueue[row, stretch.last] - comm.enqueue[row, stretch.first] < LASTS_NS:
                 continue
             found.append(
                 Slow(
@@ -190,6 +200,15 @@ def _freed(table: Table) -> Ints:
     return freed
 
 
+def _apart(instants: Ints, least_ns: float) -> int:
+    """How many of these instants, ascending, are at least so far apart."""
+    count, last_ns = 0, -np.inf
+    for each in instants:
+        if each - last_ns >= least_ns:
+            count, last_ns = count + 1, float(each)
+    return count
+
+
 def _steady(excess: Floats) -> Floats:
     """Mean of each operation and the one after it: one enqueued late and one early are no lag."""
     after = np.concatenate((excess[:, 1:], excess[:, -1:]), axis=1)
@@ -205,10 +224,3 @@ def step_length(steps: Table, collectives: Table) -> float:
     rank = collectives.ints("rank")
     mine = np.sort(collectives.ints("enqueue_ns")[rank == rank[0]])
     return float(np.median(np.diff(mine))) if len(mine) > 1 else 0.0
-
-
-def stretch_ns(comm: Comm, stretch: Episode) -> tuple[int, int]:
-    """Begin and end of an episode of operations."""
-    row = comm.enqueue[:, [stretch.first, stretch.last]]
-    known = np.where(row == NULL, np.iinfo(np.int64).max, row)
-    return int(known[:, 0].min()), int(known[:, 1].min())

@@ -86,7 +86,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"fault": "class
     """Symptoms that other classes would have named, and that this one explains."""
 
 
-ECHO = 0.25
+ECHO = 0.33
 """Of the worst delay of a job that another must reach to be a cause by itself: one slow part of a
 ring or tree makes the rest come in bursts, which wait a little for each other."""
 

@@ -32,6 +32,11 @@ ALWAYS = 0.75
 ACTION = "do not trust delays of this NIC; look at its time stamping and at `syntony clock status`"
 
 
+OFTEN_SEEN, MOST_TOGETHER = 0.6, 4
+"""Share of windows with data of a direction from which windows are taken one by one; else so many
+at most are taken as one."""
+
+
 class _Sides(NamedTuple):
     """What one NIC's pairs show, (pairs, windows)."""
 
@@ -48,6 +53,8 @@ class _Source(NamedTuple):
     """Delay by directed pair of NICs, (windows,) in ns; hops of each; 1-sigma of clocks in ns."""
 
     grid: Grid
+    width: int
+    """Windows of the grid that are taken as one."""
     delays: dict[tuple[str, str], Floats]
     lengths: dict[tuple[str, str], int]
     sigma_ns: float
@@ -56,10 +63,11 @@ class _Source(NamedTuple):
 def find(facts: Facts) -> list[Finding]:
     """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
     found: list[Finding] = []
-    for grid, delays, lengths, sigma_ns in _sources(facts):
-        usual = _usual_total(delays)
-        for nic, sides in _by_nic(delays, _floors(delays, lengths)).items():
-            finding = _judge(nic, sides, grid, usual, sigma_ns)
+    for source in _sources(facts):
+        usual = _usual_total(source.delays)
+        floors = _floors(source.delays, source.lengths)
+        for nic, sides in _by_nic(source.delays, floors).items():
+            finding = _judge(nic, sides, source, usual)
             if finding is not None and finding.subjects not in {each.subjects for each in found}:
                 found.append(finding)
     facts.distrust(each.subjects[0] for each in found)
@@ -76,9 +84,27 @@ def _sources(facts: Facts) -> list[_Source]:
         for index, key in enumerate(zip(each.src, each.dst, strict=True)):
             members[key].append(index)
         delays = {key: median(each.delay[rows], axis=0) for key, rows in members.items()}
+        width = _together(delays)
+        delays = {key: _coarse(values, width) for key, values in delays.items()}
         lengths = {key: len(each.hops[rows[0]]) for key, rows in members.items()}
-        found.append(_Source(each.grid, delays, lengths, float(median(each.clock_err_ns))))
+        sigma_ns = float(median(each.clock_err_ns))
+        found.append(_Source(each.grid, width, delays, lengths, sigma_ns))
     return found
+
+
+def _together(delays: dict[tuple[str, str], Floats]) -> int:
+    """Windows to take as one so that both directions of most pairs are seen in it: some jobs send
+    this way and that in turns."""
+    known = [np.isfinite(each) for each in delays.values()]
+    share = float(np.median([each.mean() for each in known])) if known else 0.0
+    return min(MOST_TOGETHER, max(1, int(np.ceil(1 / share)))) if 0 < share < OFTEN_SEEN else 1
+
+
+def _coarse(values: Floats, width: int) -> Floats:
+    """Medians of so many windows each."""
+    padded = np.full(-(-len(values) // width) * width, np.nan)
+    padded[: len(values)] = values
+    return median(padded.reshape(-1, width), axis=1)
 
 
 def _floors(
@@ -123,9 +149,8 @@ def _by_nic(
             for nic in sorted(half) if len(half[nic]) >= 2}  # fmt: skip
 
 
-def _judge(
-    nic: str, sides: _Sides, grid: Grid, usual_total: float, sigma_ns: float
-) -> Finding | None:
+def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Finding | None:
+    grid, width, _, _, sigma_ns = source
     typical = median(sides.half, axis=0)
     spread = np.nanmax(np.abs(sides.half - typical), axis=0, initial=0.0)
     smallest = np.nanmin(np.abs(sides.half), axis=0, initial=np.inf)
@@ -153,8 +178,9 @@ def _judge(
         evidence.append(Evidence("owd_p50_ns", f"delays down to {format_ns(negative)}: before they"
                                  " were sent", negative, 0.0))  # fmt: skip
     return Finding(
-        fault=FaultClass.CLOCK_FAULT, subjects=(nic,), onset_ns=grid.instant(stretch.first),
-        last_ns=grid.instant(stretch.last + 1), confidence=confidence(stretch.share, True),
+        fault=FaultClass.CLOCK_FAULT, subjects=(nic,), onset_ns=grid.instant(width * stretch.first),
+        last_ns=grid.instant(width * (stretch.last + 1)),
+        confidence=confidence(stretch.share, True),
         evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.CONTENTION, True, "packets do not wait: both directions together take"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.flows import LIKE, SLOW_RATIO
+from syntony.workload.grid import median
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
     from syntony.workload.facts import Facts
+    from syntony.workload.flows import Flows
 
 FULL = 0.85
 """Utilisation from which a link is full: queues of bursty traffic grow without bound near it."""
@@ -44,6 +49,19 @@ def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
     return one_job and (use is None or use < FULL)
 
 
+def _slower(flows: Flows, common: Common) -> bool | None:
+    """Whether the flows send less than before they waited; None where that is not known. A link
+    that is well used makes packets wait a little, which is no fault."""
+    ratios = []
+    for flow in common.flows & flows.late.keys():
+        first = flows.late[flow].first
+        before, after = (median(flows.rate[flow, part])
+                         for part in (slice(first), slice(first, None)))  # fmt: skip
+        ratios.append(float(after / before))
+    known = [each for each in ratios if np.isfinite(each)]
+    return float(np.median(known)) < 1 / LIKE if known else None
+
+
 def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
@@ -60,9 +78,10 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
+    harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
     return Finding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links) == 1 or None), evidence=tuple(evidence),
+        confidence=confidence(share, full, len(links) == 1 or None, harm), evidence=tuple(evidence),
         alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import host_of
 from syntony.workload.grid import Episode, episode, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -31,6 +31,8 @@ def find(facts: Facts) -> list[Finding]:
     """Hosts short of CPU while the others are not."""
     gaps = _poll_gaps(facts.flows) if facts.flows is not None else {}
     queues = _run_queues(facts)
+    if _all_starved(facts):
+        gaps = {host: each for host, each in gaps.items() if host in queues}
     found = []
     for host in sorted(gaps.keys() | queues.keys()):
         finding = _judge(facts, host, gaps.get(host), queues.get(host))
@@ -66,9 +68,20 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
             float(np.median([each.share for each in stretches])),
             float(median(gap[members, first : last + 1])), float(low),
         )  # fmt: skip
-    if len(found) > max(1, len(hosts) // 3):
+    # Hosts that are all short of CPU differ in how long their pollers are away.
+    found = {host: each for host, each in found.items() if each[3] > TIMES * each[4]}
+    if len(found) > min(MOST_ALONE, max(1, len(hosts) // 3)):
         return {}  # all are starved alike: no host stands out
     return found
+
+
+def _all_starved(facts: Facts) -> bool:
+    """Whether threads wait for a core on most hosts: pollers are then away here and there, and a
+    host is one of many unless its threads wait for longer than the others'."""
+    if facts.hosts is None or not facts.hosts.table.rows:
+        return False
+    wait = facts.hosts.column("runq_ns", "sum") / facts.hosts.grid.width_ns
+    return bool(median(median(wait, axis=1)) > MIN_WAIT)
 
 
 def _run_queues(facts: Facts) -> dict[str, tuple[int, int, Episode, float, float]]:

@@ -20,8 +20,14 @@ SIGMAS = 3.0
 """Of the like's scatter of rates that a slow one must be away from them."""
 MOST_LATE = 0.34
 """Of its siblings that may be delayed as well."""
-STAYS = 0.25
+STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
+STEADY = 0.4
+"""… and that over their median: a queue of bursts drains between them."""
+MUCH, MUCH_ALWAYS = 5.0, 10.0
+"""Delay over its siblings' that is a fault though the flow has, as far as is known, their rate:
+less is what the job's own bursts do (94 µs among 4 µs is 23 times). The second where it has been so
+since the recording began, as what a placement does."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 ACTION = (
@@ -68,8 +74,12 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     limit = SLOW_RATIO * max(usual, float(flows.reference[flow]))
     known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
     # In most of its windows: a queue comes and goes, what slows one flow alone stays.
-    delayed = bool(len(known)) and float(np.quantile(known, STAYS)) > limit
+    least = float(np.quantile(known, STAYS)) if len(known) else 0.0
+    delayed = bool(len(known)) and least > max(limit, STEADY * delay)
     slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
+    before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
+    if delayed and not slowed and delay * SLOW_RATIO < (MUCH if before else MUCH_ALWAYS) * limit:
+        return None
     if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
     evidence = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import episodes, median
+from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from syntony.workload.facts import Facts
     from syntony.workload.flows import Flows
 
-BLOCKED = 0.05
-"""Share of a window for which a flow waits for credit from which it is held back."""
+BLOCKED = 0.02
+"""Share of a window for which a flow waits for credit from which it is held back: as much of a step
+as counts for a straggler."""
 TIMES = 3.0
 """… and that over what is usual for flows at the same time."""
-MOST = 0.75
-"""Of the flows to a receiver that must wait."""
+MOST, MOST_CONFIRMED = 0.75, 0.5
+"""Of the flows to a receiver that must wait; where its GPU is known to consume late, those of
+another communicator may have too little to send to be held back."""
 CONSUMES_LATE = 2.0
 """Its wait for its GPU to consume, over its peers'."""
 ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
@@ -45,8 +47,10 @@ def find(facts: Facts) -> list[Finding]:
     found = []
     for rank, members in sorted(into.items()):
         shown = [flow for flow in members if flow in held]
-        if shown and len(shown) >= MOST * len(members):
-            finding = _judge(facts, flows, rank, shown, blocked=blocked, usual=usual)
+        if shown and len(shown) >= MOST_CONFIRMED * len(members):
+            most = len(shown) >= MOST * len(members)
+            finding = _judge(facts, flows, rank, {each: held[each] for each in shown}, most=most,
+                             blocked=blocked, usual=usual)  # fmt: skip
             if finding is not None:
                 found.append(finding)
     return found
@@ -56,24 +60,20 @@ def _judge(
     facts: Facts,
     flows: Flows,
     rank: int,
-    members: list[int],
+    held: dict[int, Episode],
     *,
+    most: bool,
     blocked: Floats,
     usual: Floats,
 ) -> Finding | None:
-    with np.errstate(invalid="ignore"):
-        bad = blocked > np.maximum(BLOCKED, TIMES * np.minimum(usual, float(np.nanmedian(usual))))
-    held = episodes(bad, np.isfinite(blocked))
-    members = [each for each in members if each in held]
-    if not members:
-        return None
+    members = [*held]
     begin_ns, last_ns, share = facts.joint(members, held)
     consume = None
     if facts.ranks is not None:
         consume = facts.ranks.ratio_of_wait("consume_wait_ns", rank, begin_ns, last_ns)
     late = None if consume is None else consume > CONSUMES_LATE
     behind = facts.ranks is not None and rank in facts.ranks.slow
-    if late is False or (late is None and (behind or len(members) < 2)):
+    if late is False or (late is None and (behind or not most or len(members) < 2)):
         return None  # the receiver is idle, or comes late itself; one flow alone proves little
     waiting = set(members) & flows.late.keys()
     slots = facts.links is not None and "pcie_width" in facts.links.table
