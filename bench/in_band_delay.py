@@ -39,6 +39,8 @@ from syntony.model import S, parse_duration_ns
 LAB, JOB = "b-in-band", "measured"
 FINEST = 14
 SETTLE_S = 12.0
+TRIES = 10
+"""A controller on a machine as busy as this may not answer at once."""
 _PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job", JOB, "--")
 
 
@@ -108,8 +110,12 @@ def recorded() -> list[dict[str, Any]]:
     """Flows of the last seconds, as `syntony record` writes them."""
     with tempfile.TemporaryDirectory() as place:
         out = str(Path(place) / "bundle")
-        done = syntony("record", JOB, "--lab", LAB, "--window", "110s", "--out", out)
-        if done.returncode:
+        for _ in range(TRIES):
+            done = syntony("record", JOB, "--lab", LAB, "--window", "110s", "--out", out)
+            if not done.returncode:
+                break
+            time.sleep(2)
+        else:
             raise RuntimeError(done.stderr)
         rows: list[dict[str, Any]] = pq.read_table(Path(out) / "flows.parquet").to_pylist()
         return [each for each in rows if each.get("one_way_p50_ns") is not None]
