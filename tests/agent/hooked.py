@@ -6,6 +6,7 @@ Says `ready` when it has done so, then waits for a line.
 import os
 import sys
 import time
+from collections.abc import Callable
 
 import torch.distributed as dist
 from torch.nn.parallel.distributed import DistributedDataParallel
@@ -70,9 +71,10 @@ def many_steps(step_s: float) -> None:
     print(*(model.rate for model in models), flush=True)
 
 
-{
+MODES: dict[str, Callable[[], object]] = {
     "work": work, "errors": errors, "forks": forks, "reduces": reduces,
     "short": lambda: many_steps(0.003), "long": lambda: many_steps(0.06),
-}[sys.argv[1]]()  # fmt: skip
+}  # fmt: skip
+MODES[sys.argv[1]]()
 print("ready", flush=True)
 sys.stdin.readline()

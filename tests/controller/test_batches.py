@@ -20,6 +20,7 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.messages import Batch
 from syntony.wire.tables import HEARD, PROBE, Table
 
+HOSTS = ("h1", "h2", "h3", "h4", "h5")
 Columns = dict[str, Any]
 Spoil = Callable[[random.Random, str, Columns], None]
 
@@ -51,6 +52,14 @@ def another_owner(draw: random.Random, host: str, columns: Columns) -> None:
     columns[owner][draw.randrange(len(columns[owner]))] = f"{host}x/rail0"
 
 
+def a_neighbour(draw: random.Random, host: str, columns: Columns) -> None:
+    """One that delivers batches as well."""
+    owner = "prober" if "prober" in columns else "dst"
+    other = draw.choice([each for each in HOSTS if each != host])
+    place = draw.randrange(len(columns[owner]))
+    columns[owner][place] = columns["src"][place] = f"{other}/rail0"
+
+
 def neither_end(draw: random.Random, host: str, columns: Columns) -> None:
     place = draw.randrange(len(columns["src"]))
     if "prober" in columns:
@@ -75,9 +84,15 @@ def not_text(draw: random.Random, host: str, columns: Columns) -> None:
 
 
 SPOILS: tuple[Spoil, ...] = (
-    another_owner, neither_end, instant(-1), instant(T0 + 2 * HOUR_NS), instant(T0 - 9_000_000 * S),
-    a_null, not_text,
-)  # fmt: skip
+    another_owner,
+    a_neighbour,
+    neither_end,
+    instant(-1),
+    instant(T0 + 2 * HOUR_NS),
+    instant(T0 - 9_000_000 * S),
+    a_null,
+    not_text,
+)
 
 
 def stream(table: Table, columns: Columns, parts: int = 1) -> bytes:
@@ -93,7 +108,7 @@ def stream(table: Table, columns: Columns, parts: int = 1) -> bytes:
 def arrivals(draw: random.Random, *, bad: float) -> tuple[list[Arrival], list[Columns], list[bool]]:
     made, rows, good = [], [], []
     for seq in range(1, draw.randint(2, 40)):
-        table, host = draw.choice((PROBE, HEARD)), f"h{draw.randint(1, 5)}"
+        table, host = draw.choice((PROBE, HEARD)), draw.choice(HOSTS)
         columns = columns_of(draw, table, host)
         spoilt = draw.random() < bad
         count = len(columns["ts_ns"])
@@ -169,3 +184,11 @@ def test_only_tables_of_agents_are_opened() -> None:
     (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
     assert isinstance(found, WireError)
     assert "'clock_1s' is not a table agents write" in str(found)
+
+
+@pytest.mark.parametrize(("ts_ns", "good"), [(-1, False), (0, False), (1, True)])
+def test_instants_are_after_the_epoch_though_nobody_knows_the_time(ts_ns: int, good: bool) -> None:
+    columns: Columns = {"ts_ns": [ts_ns], "src": ["p/x"], "dst": ["h1/x"], "received": [1]}
+    batch = Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=stream(HEARD, columns))
+    (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
+    assert isinstance(found, Piece) is good

@@ -219,3 +219,11 @@ def test_a_third_burst_in_one_place_is_of_a_fault_that_comes_and_goes() -> None:
     assert endings.burst(there, AGAIN_S - 1)
     assert endings.burst(here, AGAIN_S), "the first was long ago"
     assert not endings.burst(here, AGAIN_S + 1)
+
+
+def test_two_links_at_one_switch_are_held_back_like_it() -> None:
+    assert staleness.alone(["leaf0->spine0", "spine1->leaf1", "leaf2..*"]) == {
+        "leaf0->spine0", "spine1->leaf1", "leaf2..*",
+    }  # fmt: skip
+    assert staleness.alone(["leaf0->spine0", "leaf0--spine1", "spine2->leaf2"]) == {"spine2->leaf2"}
+    assert staleness.alone(["leaf0->spine0", "spine0->leaf0"]) == {"leaf0->spine0", "spine0->leaf0"}

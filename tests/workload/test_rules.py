@@ -70,10 +70,12 @@ def test_a_queue_that_drains_now_and_then_is_no_slow_flow(least: float, named: b
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
-@pytest.mark.parametrize(("hosts", "named"), [(0, 0), (1, 1), (3, 3), (4, 0)])
+@pytest.mark.parametrize(
+    ("hosts", "away_us", "named"), [(0, 2e3, 0), (1, 2e3, 1), (3, 2e3, 3), (4, 2e3, 0), (1, 280, 0)]
+)
 @pytest.mark.parametrize("starved", [False, True])
 def test_pollers_that_are_away_here_and_there_are_a_fleet_short_of_cpu(
-    hosts: int, named: int, starved: bool
+    hosts: int, away_us: float, named: int, starved: bool
 ) -> None:
     made = mesh()
     flows = made["flows"]
@@ -81,7 +83,10 @@ def test_pollers_that_are_away_here_and_there_are_a_fleet_short_of_cpu(
     ends = [{src.split("/")[0], dst.split("/")[0]} & jittery
             for src, dst in zip(flows["src"], flows["dst"], strict=True)]  # fmt: skip
     late = flows["at_ns"] >= T0 + AFTER * 100 * MS
-    flows["poll_gap_ns"] = np.where(np.array([bool(each) for each in ends]) & late, 2e6, 1e5)
+    flows["poll_gap_ns"] = np.where(
+        np.array([bool(each) for each in ends]) & late, away_us * US, 1e5
+    )
+    flows["poll_gap_ns"][late & (flows["at_ns"] // MS % 500 < 300)] *= 1.2
     at = np.repeat(np.arange(WINDOWS), 12)
     made["hosts"] = {
         "host": [f"h{each}" for each in range(12)] * WINDOWS, "at_ns": T0 + at * 100 * MS,
@@ -204,3 +209,23 @@ def test_a_link_that_makes_packets_wait_a_little_and_slows_nothing_is_not_to_bla
     assert found.confidence == pytest.approx(
         0.98 * 0.9 * {True: 1.0, None: 0.9, False: 0.5}[sure], abs=1e-3
     )
+
+
+def test_a_link_crossed_by_many_slightly_late_flows_hides_none_crossed_by_few_very_late_ones() -> (
+    None
+):
+    """Ten flows wait 10 µs on one link; of three that wait 200 µs on another, two cross both."""
+    made = mesh()
+    flows = made["flows"]
+    slight = {*range(4, 14)}
+    severe = {12, 13, 40}
+    flows["hops"] = [
+        (path[0], *["slight"] * (place % len(MESH) in slight),
+         *["severe"] * (place % len(MESH) in severe), path[1])
+        for place, path in enumerate(flows["hops"])
+    ]  # fmt: skip
+    for flow in slight | severe:
+        of_flow(flows["owd_p50_ns"], flow)[:] += (200 if flow in severe else 10) * US
+    found = {link: each.flows for each in Facts(bundle(made)).late_hops for link in each.links}
+    assert found["severe"] == severe
+    assert found["slight"] >= slight - severe

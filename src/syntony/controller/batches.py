@@ -1,14 +1,13 @@
 """What agents' batches must be before they may touch the store. Pure.
 
 Batches are checked together, table by table and column by column: what is done for each batch by
-itself is a small part of the work. Where something is wrong with any, each is checked by itself, so
-that only what is wrong is refused.
+itself is a small part of the work. Where something is wrong with any, each half is checked by
+itself, and so on, so that only what is wrong is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -98,7 +97,9 @@ def _all_checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> Sequence[
     except WireError as error:
         if len(pieces) == 1:
             return [error]
-        return [_all_checked([piece], fleet_now_ns)[0] for piece in pieces]
+        half = len(pieces) // 2
+        parts = pieces[:half], pieces[half:]
+        return [each for part in parts for each in _all_checked(part, fleet_now_ns)]
 
 
 def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
@@ -115,10 +116,12 @@ def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
     first_ns = np.minimum.reduceat(instants, starts).tolist()
     last_ns = np.maximum.reduceat(instants, starts).tolist()
     _check_instants(table, first_ns, last_ns, fleet_now_ns)
-    rates = _probe_rates(rows, starts, first_ns, last_ns) if table is PROBE else repeat(None)
+    rates: list[float] | list[None] = [None] * len(pieces)
+    if table is PROBE:
+        rates = _probe_rates(rows, starts, first_ns, last_ns)
     return [
         piece._replace(first_ns=first, last_ns=last, probes_per_s=rate)
-        for piece, first, last, rate in zip(pieces, first_ns, last_ns, rates, strict=False)
+        for piece, first, last, rate in zip(pieces, first_ns, last_ns, rates, strict=True)
     ]
 
 

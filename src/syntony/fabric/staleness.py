@@ -11,20 +11,22 @@ on their new paths is counted on the paths before. Two signs of that:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import lgamma, log, log1p
 from typing import NamedTuple
 
 import numpy as np
 
 from syntony.fabric.locate import OVER_NATS
+from syntony.fabric.names import link_ends
 from syntony.fabric.tally import Ints
 
 HOLD_S = 6
 """Agents trace at once what loses packets; silent hops, answers and rows take up to this long."""
 AGAIN_S = 60
 """A link that lost before, within so long, and does again has outlived a stale map: one that loses
-in bursts is reported at the second one. A switch is not: with a stale map any of its links that
-loses makes it look so, again and again."""
+in bursts is reported at the second one. A switch is not, and two of its links are not: with a stale
+map any of its links that loses makes them look so, again and again."""
 TURNING_S = 3
 """Between two reports of paths that turned for one reason: agents report once a second."""
 TURNING_SHARE = 0.01
@@ -61,6 +63,17 @@ def is_turning(turned: int, paths: int) -> bool:
         paths: all that are probed.
     """
     return turned >= max(MIN_TURNING, TURNING_SHARE * paths)
+
+
+def alone(links: Iterable[str]) -> frozenset[str]:
+    """Of the links, cables and groups that are found to lose, those without another at a switch of
+    theirs."""
+    at: dict[str, set[frozenset[str]]] = {}
+    ends = {name: frozenset(link_ends(name) or ()) for name in links}
+    for pair in ends.values():
+        for end in pair:
+            at.setdefault(end, set()).add(pair)
+    return frozenset(name for name, pair in ends.items() if all(len(at[e]) == 1 for e in pair))
 
 
 def singles_out(sent: Ints, lost: Ints) -> bool:

@@ -206,6 +206,7 @@ class Watch:
             key: each for key, each in self._losing.items() if now - each.last <= staleness.AGAIN_S
         }
         kept = []
+        alone = staleness.alone(found.component for found in findings if found.kind in _LINKS)
         for found in findings:
             key = found.component, found.kind
             number = candidates.numbers.get(key) if found.loss else None
@@ -213,7 +214,7 @@ class Watch:
                 kept.append(found)
                 continue
             losing = self._losing.get(key, staleness.Losing(now, now, now)).seen(now)
-            first = losing.first if found.kind in _LINKS else losing.since
+            first = losing.first if found.component in alone else losing.since
             held = (turning and now - losing.since < staleness.HOLD_S) or (
                 now - first < staleness.HOLD_S
                 and self._singles_out(candidates, number, counts.get(found.window))

@@ -324,7 +324,7 @@ class Failover:
             self._watch_due_ns = max(now_ns, self._watched_ns + WATCH_EVERY_NS)
 
     def _rewatch(self, now_ns: int) -> list[Instruction]:
-        """Every pair that a managed connection uses or would use, with witnesses, if it is new."""
+        """Every pair that a managed connection uses or would use, and witnesses; if it is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
         used = self.plain.pairs() | self.table.pairs() | self.notices.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
