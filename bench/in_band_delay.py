@@ -180,6 +180,13 @@ def main() -> int:
             rows = recorded()
             found, bounds, unsure = errors(rows, true, ahead_ns)
             quiet = medians(rows, 0)
+            if not found:
+                raise RuntimeError(f"{unsure} seconds were recorded, none could be compared")
+            sizes = np.abs(found)
+            messages = (
+                f"p50 {np.quantile(sizes, 0.5):.0f} ns, p95 {np.quantile(sizes, 0.95):.0f} ns"
+            )
+            print(f"{len(found)} seconds: error {shown}", file=sys.stderr, flush=True)
             done = syntony(
                 "lab", "fault", "delay", "h0/rail0", "--add", arguments.add, "--direction", "to",
                 "--lab", LAB,
@@ -188,9 +195,8 @@ def main() -> int:
                 raise RuntimeError(done.stderr)
             time.sleep(SETTLE_S + 15)
             rows = recorded()
-            slow = medians(rows, max(row["at_ns"] for row in rows) - 10 * S)
+            slow = medians(rows, max((row["at_ns"] for row in rows), default=0) - 10 * S)
             lines = syntony("job", "flows", JOB, "--lab", LAB, "--window", "14s").stdout
-    sizes = np.abs(found)
     result = {
         "seconds": len(found),
         "unsure": unsure,
