@@ -144,15 +144,14 @@ def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path
 def test_of_short_steps_one_backward_pass_in_many_is_recorded(
     jobs: JobTelemetry, tmp_path: Path
 ) -> None:
-    """Steps of 3 ms and what the fake takes: DDP is asked about every 50 ms, for the same passes of
-    all models, under a name that says which, and what is not asked for does not count as lost."""
+    """For the same passes of all models, under a name that says which; what is not asked for does
+    not count as lost."""
     with hooked(tmp_path, "short") as said:
-        rates = {int(word) for each in said for word in each.split()}
         gathered = Gathered(jobs)
         gathered.of(STEP, 99)
         rows = gathered.of(COLLECTIVE, 2)
-    (rate,) = rates
-    assert rate in {4, 8, 16}, "a step takes 3 ms, on a busy machine four times that"
+    assert said == ["8 8"]
+    rate = 8
     sampled = [row for row in rows if row["comm"].startswith(f"ddp.1in{rate}.")]
     first = [row["seq"] for row in sampled if not row["comm"].endswith("#2")]
     assert first == [row["seq"] for row in sampled if row["comm"].endswith("#2")]

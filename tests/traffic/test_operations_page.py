@@ -213,3 +213,15 @@ def test_a_short_or_foreign_page_is_none() -> None:
         reader = OperationsReader()
         reported = reader.read(lambda size, at, data=data: data[at : at + size], NOW_NS)  # type: ignore[misc]
         assert (reported.rank, reported.operations, reader.malformed) == (-1, (), 1)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "period"), [(0.1, 64), (3, 32), (6, 16), (49, 2), (50, 1), (1_000, 1)]
+)
+def test_the_hook_asks_for_a_backward_pass_every_50_ms(step_ms: float, period: int) -> None:
+    """It knows after 32 steps, of which the first half does not count."""
+    made = hook.Hook("nowhere")
+    for step in range(1, 100):
+        made._step = step
+        made._sample(round(step * step_ms * MS) + (10 * S if step >= 16 else 0))
+        assert made._period == (period if step >= 32 else 1)

@@ -16,6 +16,7 @@ from syntony.model import MS, S
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -25,7 +26,7 @@ from syntony.wire.tables import (
     TABLES,
 )
 from syntony.workload import Bundle, FaultClass, diagnose
-from syntony.workload.flow_lines import flow_lines
+from syntony.workload.flow_lines import NOT_SAMPLED, flow_lines
 from syntony.workload.recorded import IDLE_SHARE, SETTLE_NS, Recorded, recorded
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
 
@@ -289,6 +290,49 @@ def test_flows_are_told_worst_first_beside_probes() -> None:
     assert [each.in_band_ns for each in lines] == [300_000, 200_000, 100_000]
     assert [each.out_of_band_ns for each in lines] == [2_000, None, None]  # both ways, or not
     assert flow_lines(bundle(record({COLLECTIVE.name: steps_of(2, 9, {}, random.Random(1))}))) == ()
+
+
+def delay(src: str, dst: str, second: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "ts_ns": T0 + second * S, "job": "night", "src": src, "dst": dst, "sport": 40_000,
+        "dport": 5_000, "count": 12, "bound_ns": 400, **fields,
+    }  # fmt: skip
+
+
+def test_one_way_delays_stand_beside_probes_of_their_direction_worst_first() -> None:
+    there, back = ("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")
+    far = ("h2/rail0", "h1/rail0")
+    rows: Rows = {
+        JOB_FLOW.name: [
+            flow(*way, second, rtt_ns=5_200_000)
+            for way in (there, back, far)
+            for second in range(5)
+        ],
+        JOB_DELAY.name: [
+            *(delay(*there, second, owd_p50_ns=100_000 + second) for second in range(4)),
+            *(delay(*back, second, owd_p50_ns=5_100_000, bound_ns=900) for second in range(4)),
+            *(delay(*far, second, count=0, why="no peer") for second in range(4)),
+            delay(*there, 4, count=0, owd_p50_ns=77, why="what was sampled"),
+            delay(*there, 2, sport=40_001, owd_p50_ns=1),
+        ],
+        PROBE.name: [
+            {"ts_ns": T0 + second * S, "src": src, "dst": dst, "sent": 40, "count": 40,
+             "owd_p50_ns": owd_ns}
+            for second in range(5)
+            for (src, dst), owd_ns in ((there, 9_000), (back, 5_009_000))
+        ],
+    }  # fmt: skip
+    worst, other, least = flow_lines(bundle(record(rows)))
+    assert (worst.src, worst.one_way_ns, worst.worst_one_way_ns) == (
+        "h1/rail0", 5_100_000, 5_100_000)  # fmt: skip
+    assert (worst.probed_one_way_ns, worst.one_way_bound_ns) == (5_009_000, 900)
+    unmeasured, measured = sorted((other, least), key=lambda each: each.one_way_ns or 0)
+    assert (measured.one_way_ns, measured.worst_one_way_ns) == (100_001.5, 100_003)
+    assert (measured.probed_one_way_ns, measured.one_way_bound_ns) == (9_000, 400)
+    assert (measured.one_way_why, unmeasured.one_way_why) == ("", "no peer")
+    assert unmeasured.one_way_ns is unmeasured.one_way_bound_ns is None
+    rows.pop(JOB_DELAY.name)
+    assert {each.one_way_why for each in flow_lines(bundle(record(rows)))} == {NOT_SAMPLED}
 
 
 KEPT = {

@@ -29,7 +29,7 @@ MAX_ROWS = 100_000
 """Of one table of one job."""
 RUNS_NS = 15 * S
 """A job of which a process was seen so lately runs."""
-LIMIT_NS = 20 * S
+LIMIT_NS = 60 * S
 """One job may take so long; the process that judges it is killed then."""
 SHARE = 0.2
 """Of the time, so much may go into reading and judging jobs, on one core."""

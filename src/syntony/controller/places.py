@@ -100,7 +100,8 @@ class Places:
             return True
         if {wider} in self._around.get(narrower, ()):
             return True
-        return crosses(wider, self._crossing.get(narrower, ()))
+        components = self._crossing.get(narrower)
+        return components is not None and crosses(wider, components)
 
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""

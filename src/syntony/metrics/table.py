@@ -99,6 +99,14 @@ _QUEUE_PAIRS = (
            "records of queue pairs that were read and not used, or what came is no page"),
 )  # fmt: skip
 
+_SEGMENTS = (
+    _agent("segment_flows", "gauge", "", "TCP flows of jobs whose segments are sampled"),
+    _agent("segment_flows_left_out", "gauge", "", "flows beyond 256 of the host"),
+    _agent("segments_sampled_total", "counter", "", "segments that were sampled"),
+    _agent("segments_lost_total", "counter", "",
+           "samples that the kernel had no room for; their second is not reported"),
+)  # fmt: skip
+
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
            "1 for the state that served time is in, 0 for the others"),
@@ -331,6 +339,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("The reactor", _REACTOR),
     ("Processes of jobs at the agent's socket", _JOBS),
     ("Queue pairs of jobs, at the agent's second socket", _QUEUE_PAIRS),
+    ("Segments of jobs' TCP flows", _SEGMENTS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),
     ("Paths of jobs", _PATHS),

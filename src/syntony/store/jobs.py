@@ -14,6 +14,7 @@ from syntony.wire.jobs import JobView
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -71,7 +72,7 @@ class JobRows:
         of_job = f"job = {quote(job)}"
         found = {
             table.name: self._select(table, first_ns, last_ns, of_job, most)
-            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW)
+            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
         }
         flows = found[JOB_FLOW.name]
         nics = {*flows["src"], *flows["dst"]}

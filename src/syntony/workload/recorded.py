@@ -16,6 +16,7 @@ from syntony.model import S
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -216,6 +217,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         notes.append(f"{len(foreign)} flows go to addresses of no NIC of the fleet: left out")
     means = {key: statistics.fmean(row["tx_bps"] for row in some) for key, some in by_flow.items()}
     busiest = max(means.values(), default=0.0)
+    delays = {
+        (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
+        for each in _each(rows, JOB_DELAY.name)
+    }
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
             continue
@@ -224,6 +229,8 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         near, far = (nic.partition("/")[0] for nic in (src, dst))
         for each in some:
             sends = each["tx_bps"] > IDLE_SHARE * busiest
+            passed = delays.get((*key, each["ts_ns"]), {"count": 0, "why": ""})
+            measured = bool(passed["count"])
             yield {
                 "flow": f"{src}:{sport}>{dst}:{dport}",
                 "at_ns": each["ts_ns"],
@@ -233,6 +240,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "bytes": each["tx_bps"] / 8,
                 "rate_bps": each["tx_bps"] if sends else None,
                 "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
+                "one_way_p50_ns": passed["owd_p50_ns"] if measured else None,
+                "one_way_count": passed["count"] if measured else None,
+                "one_way_bound_ns": passed["bound_ns"] if measured else None,
+                "one_way_why": passed["why"] or None,
                 "hops": hops,
                 "rank": ranks.get(near),
                 "peer_rank": ranks.get(far),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from syntony.errors import RemoteError, UsageError
+from syntony.errors import InputError, RemoteError, UsageError
 from syntony.io.bundle_files import bundle_from_tables, joined
 from syntony.lab.drill import modes
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
@@ -119,6 +119,26 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[Record, ...]
 
 
+class _Recorder(NamedTuple):
+    """What the fleet has of the job; an earlier one of the same name is none of it."""
+
+    lab: Lab
+    began_ns: int
+    """Of the job, CLOCK_MONOTONIC."""
+
+    def bundle(self) -> Bundle | None:
+        """As of now; None: nothing yet, or no answer."""
+        from syntony.controller.client import ask
+
+        window_ns = min(WINDOW_NS, time.monotonic_ns() - self.began_ns)
+        query = RecordingQuery(job=modes.JOB, window_ns=window_ns)
+        try:
+            answer = ask(f"unix:{self.lab.controller_socket}", query, timeout_ns=ANSWER_NS)
+            return bundle_from_tables(joined(answer.rows), msgspec.json.decode(answer.manifest))
+        except (InputError, RemoteError):
+            return None
+
+
 def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
@@ -135,29 +155,36 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
             elements=ELEMENTS,
             pause_ns=PAUSE_NS,
         )
+        recorder = _Recorder(place, time.monotonic_ns())
         with Job(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
             job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
-            _wait_recorded(place)
-            return _run(place, wish, spec, job, say)
+            _wait_recorded(recorder)
+            return _run(recorder, wish, spec, job, say)
 
 
-def _run(lab: Lab, wish: Wish, spec: JobSpec, job: Job, say: Callable[[str], None]) -> SlowTrial:
+def _run(
+    recorder: _Recorder, wish: Wish, spec: JobSpec, job: Job, say: Callable[[str], None]
+) -> SlowTrial:
+    lab = recorder.lab
     looks: list[Look] = []
     began_ns = time.monotonic_ns()
     say(f"quiet for {wish.times.quiet_ns / S:.0f} s: nothing is to be named")
-    _watch(lab, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
+    _watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
     ports, names = _connection(lab, spec)
     options = {"to": wish.to, "sport": str(ports[0]), "dport": str(ports[1])}
     fault = lab.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", options)
     try:
         say(f"{names[0]} sends no faster than {wish.to}")
         named = _watch(
-            lab, looks, fault.since_ns + wish.times.limit_ns, lambda look: is_named(look, names)
+            recorder,
+            looks,
+            fault.since_ns + wish.times.limit_ns,
+            lambda look: is_named(look, names),
         )
         say("named" if named else "not named in time")
-        _watch(lab, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
-        series = _series(lab)
+        _watch(recorder, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
+        series = _series(recorder)
     finally:
         lab.clear(fault.id)
     ended_ns = time.monotonic_ns()
@@ -212,10 +239,12 @@ def _connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, st
     return (found.local_port, found.peer_port), (f"{one}>{other}", f"{other}>{one}")
 
 
-def _watch(lab: Lab, looks: list[Look], until_ns: int, enough: Callable[[Look], bool]) -> bool:
+def _watch(
+    recorder: _Recorder, looks: list[Look], until_ns: int, enough: Callable[[Look], bool]
+) -> bool:
     """Looks at what is recorded until then, or until one look is enough; whether it was."""
     while (begun_ns := time.monotonic_ns()) < until_ns:
-        bundle = _bundle(lab)
+        bundle = recorder.bundle()
         if bundle is not None:
             found = judged(bundle, diagnose(bundle))
             looks.append(msgspec.structs.replace(found, at_ns=time.monotonic_ns()))
@@ -251,24 +280,12 @@ def _worst(bundle: Bundle) -> str:
     return flows.names[first] if newest[first] > STANDS_OUT * float(median(newest)) else ""
 
 
-def _bundle(lab: Lab) -> Bundle | None:
-    """What is recorded of the job; None: nothing yet, or no answer."""
-    from syntony.controller.client import ask
-
-    query = RecordingQuery(job=modes.JOB, window_ns=WINDOW_NS)
-    try:
-        answer = ask(f"unix:{lab.controller_socket}", query, timeout_ns=ANSWER_NS)
-    except RemoteError:
-        return None
-    return bundle_from_tables(joined(answer.rows), msgspec.json.decode(answer.manifest))
-
-
-def _wait_recorded(lab: Lab) -> None:
+def _wait_recorded(recorder: _Recorder) -> None:
     """Until each flow has been recorded for a few seconds. Raises `RemoteError`: it was not."""
     wanted = HOSTS * (HOSTS - 1)
     end_s = time.monotonic() + RECORD_TIMEOUT_S
     while time.monotonic() < end_s:
-        bundle = _bundle(lab)
+        bundle = recorder.bundle()
         if bundle is not None and "flows" in bundle.tables:
             delays = Flows(bundle.tables["flows"]).raw_delay
             if len(delays) >= wanted and (np.isfinite(delays).sum(axis=1) >= RECORDED_S).all():
@@ -277,11 +294,11 @@ def _wait_recorded(lab: Lab) -> None:
     raise RemoteError(f"of the job's {wanted} flows not all were recorded within two minutes")
 
 
-def _series(lab: Lab) -> tuple[FlowSeries, ...]:
+def _series(recorder: _Recorder) -> tuple[FlowSeries, ...]:
     """Delays of all flows as recorded, on this host's clock."""
     from syntony.lab.drill.fleet import fleet_ahead_ns
 
-    bundle, ahead_ns = _bundle(lab), fleet_ahead_ns(lab)
+    bundle, ahead_ns = recorder.bundle(), fleet_ahead_ns(recorder.lab)
     if bundle is None or ahead_ns is None or "flows" not in bundle.tables:
         raise RemoteError("the job's recording was not there at the end")
     flows = Flows(bundle.tables["flows"])
