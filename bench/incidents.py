@@ -8,7 +8,8 @@ leaf; agents stand still for up to 20 s and the controller is restarted meanwhil
 nothing but the part itself may be named as lossy; the part may be while it loses packets, and until
 `OVER_S` later.
 
-Pairs: two faults that are there together. Of each: *alone* (a page names it and nothing else),
+Pairs: two faults that are there together, and a lossy switch, which two of its links may look like.
+Of each: *alone* (a page names it and nothing else),
 *among* (a page names it and others that it says cannot be distinguished, or a group that holds it),
 *missed*. *Wrong* are pages of healthy parts; *twice* are further pages of the same fault.
 """
@@ -228,6 +229,13 @@ def _sharing_a_switch(fabric: Probed) -> list[Fault]:
     return [_loses(fabric, leaf, spine) for leaf in rng.sample(leaves, 2)]
 
 
+def _lossy_switch(fabric: Probed) -> list[Fault]:
+    """One fault, of which two links of the switch could be the cause as well."""
+    part = fabric.rng.choice([_leaf(fabric), fabric.rng.choice(fabric.spines)])
+    fabric.losses = {part: _share(fabric)}
+    return [Fault(part, LOSS)]
+
+
 def _link_and_paused(fabric: Probed) -> list[Fault]:
     """A link loses; one or two hosts stand still now and then (see `_pause`)."""
     return [_loses(fabric, _leaf(fabric), fabric.rng.choice(fabric.spines))]
@@ -259,6 +267,7 @@ def _leaf_and_congestion(fabric: Probed) -> list[Fault]:
 PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy link, dead spine": _link_and_spine,
     "two lossy links at one switch": _sharing_a_switch,
+    "lossy switch": _lossy_switch,
     "lossy link, paused hosts": _link_and_paused,
     "dead leaf, congested uplink": _leaf_and_congestion,
 }
@@ -268,9 +277,14 @@ def _leaf(fabric: Probed) -> str:
     return fabric.rng.choice(sorted(set(fabric.leaf.values())))
 
 
+def _share(fabric: Probed) -> float:
+    """Of packets that are lost, 3 to 50 %."""
+    return float(np.exp(fabric.rng.uniform(np.log(0.03), np.log(0.5))))
+
+
 def _loses(fabric: Probed, leaf: str, spine: str) -> Fault:
     """One direction of a cable, or both, lose 3 to 50 %."""
-    share = float(np.exp(fabric.rng.uniform(np.log(0.03), np.log(0.5))))
+    share = _share(fabric)
     up, down = f"{leaf}->{spine}", f"{spine}->{leaf}"
     hit = fabric.rng.choice([[up], [down], [up, down]])
     fabric.losses |= dict.fromkeys(hit, share)

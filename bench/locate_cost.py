@@ -108,14 +108,14 @@ class Made:
                 pa.array(values.get(c.name, np.full(count, _plain(c.name, second))), type=kind.type)
                 for c, kind in zip(PROBE.columns, arrow_schema(PROBE), strict=True)
             ]
-            rows = pa.Table.from_arrays(arrays, schema=arrow_schema(PROBE))
+            rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(PROBE))
             found.append(_piece(PROBE, host, second, rows))
             near = order[edges[host] : edges[host + 1]]
             pair, which = np.unique(
                 np.stack((self.src[near], self.dst[near])), axis=1, return_inverse=True
             )
             seen = np.bincount(which.reshape(-1), PROBES - lost_there[near]).astype(np.int64)
-            heard = pa.Table.from_pydict(
+            heard = pa.RecordBatch.from_pydict(
                 {
                     "ts_ns": np.full(len(seen), second * S),
                     "src": self.names[pair[0]],
@@ -132,7 +132,7 @@ def _plain(name: str, second: int) -> int:
     return {"ts_ns": second * S, "clk_err_ns": 50}.get(name, 0)
 
 
-def _piece(table: object, host: int, second: int, rows: pa.Table) -> Piece:
+def _piece(table: object, host: int, second: int, rows: pa.RecordBatch) -> Piece:
     return Piece(table, f"host{host:04d}", "s", second, rows, second * S, second * S, False)  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ Says `ready` when it has done so, then waits for a line.
 import os
 import sys
 import time
+from collections.abc import Callable
 
 import syntony_job_hook
 import torch.distributed as dist
@@ -82,9 +83,10 @@ def long() -> None:
     many_steps(0.001)
 
 
-{
+MODES: dict[str, Callable[[], object]] = {
     "work": work, "errors": errors, "forks": forks, "reduces": reduces, "short": short,
     "long": long,
-}[sys.argv[1]]()  # fmt: skip
+}  # fmt: skip
+MODES[sys.argv[1]]()
 print("ready", flush=True)
 sys.stdin.readline()

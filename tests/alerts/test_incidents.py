@@ -327,6 +327,23 @@ def test_what_is_known_better_later_goes_on_under_the_name_that_was_told(
     assert not any(each.live for each in story.book.incidents)
 
 
+def test_what_holds_a_part_that_was_paged_for_is_no_second_page() -> None:
+    story = Story(LINK)
+    part, whole = {"loss__leaf0->spine0": 0.1}, {"loss__leaf0": 0.1}
+    story.tick(4, **part)
+    story.tick(6, **part, **whole)
+    one, other = story.book.incidents
+    assert (one.pages, one.cause, other.pages, other.cause) == (1, 0, 0, one.number)
+    story.tick(60)
+    assert not any(each.live for each in story.book.incidents)
+    # Where nobody knows of the part yet, the whole is paged for.
+    story = Story(LINK)
+    story.tick(1, **part)
+    story.tick(4, **part, **whole)
+    one, other = story.book.incidents
+    assert (one.pages, one.cause, other.pages) == (0, other.number, 1)
+
+
 def test_what_was_measured_without_its_cause_is_not_explained_by_it() -> None:
     story = Story()
     story.tick(3, **{"switch__leaf0": 1.0, "loss__leaf0->spine0": 0.1})

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from bench.diagnosis.case import Case, arrow_tables
 
 from syntony.cli import run
 from syntony.io.bundle_files import write_bundle
+from syntony.workload import timeline
 
 EVIL = "[red]\x1b]0;owned\x07\x1b[31mh0"
 
@@ -104,6 +108,38 @@ def test_a_trace_that_cannot_be_written(
     assert "cannot be written (No such file or directory)" in capsys.readouterr().err
     assert run(["timeline", str(tmp_path), "--out", str(tmp_path / "trace.json")]) == 2
     assert not (tmp_path / "trace.json").exists()
+
+
+def test_a_trace_is_written_whole_or_not_at_all(
+    tmp_path: Path, runs: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_made: object) -> Iterator[bytes]:
+        yield b"{"
+        raise OSError(28, "No space left on device")
+
+    out, there = tmp_path / "link.json", tmp_path / "trace.json"
+    there.write_text("before")
+    out.symlink_to(there)
+    with monkeypatch.context() as patched:
+        patched.setattr(timeline, "encoded", broken)
+        assert run(["timeline", runs[0], "--out", str(out)]) == 2
+    assert there.read_text() == "before"
+    assert not list(tmp_path.glob(".*"))
+    assert run(["timeline", runs[0], "--out", str(out)]) == 0
+    assert out.is_symlink()
+    assert json.loads(there.read_bytes())["traceEvents"]
+
+
+def test_a_trace_goes_into_a_pipe_as_well(tmp_path: Path, runs: tuple[str, str]) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert run(["timeline", runs[0], "--out", str(pipe)]) == 0
+    reader.join(60)
+    assert json.loads(read[0])["traceEvents"]
+    assert pipe.is_fifo()
 
 
 def test_own_clocks_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

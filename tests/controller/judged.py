@@ -10,7 +10,7 @@ from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
-from syntony.fabric.extra_probes import Note
+from syntony.fabric.extra_probes import Note, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.state import ControlState
@@ -81,6 +81,7 @@ class Control:
         self.notes: dict[frozenset[str], Note] = {}
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
+        self._blamed: set[tuple[str, str]] = set()
         self.start()
 
     def start(self) -> None:
@@ -92,9 +93,9 @@ class Control:
         if self.kept is not None:
             self.kept.close()
 
-    def tick(self, times: int = 1) -> None:
+    def tick(self, times: int = 1, *, after_ns: int = 2 * S) -> None:
         for _ in range(times):
-            self.now_ns += 2 * S
+            self.now_ns += after_ns
             seen = tuple(
                 LinkStatus(
                     **{f: getattr(p, f) for f in p.__struct_fields__} | {"seen_ns": self.now_ns}
@@ -107,6 +108,13 @@ class Control:
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
                 notes=self.notes,
             )  # fmt: skip
+
+    def news(self) -> bool:
+        """Whether something else is blamed than at the last call: rules are evaluated then."""
+        blamed = {(found.component, found.fault) for found in self.findings}
+        blamed |= {(switch, "gone") for switch in (self.fabric.gone if self.fabric else ())}
+        before, self._blamed = self._blamed, blamed
+        return blamed != before
 
     def pages(self) -> list[str]:
         """Rule and subject of everything that somebody was informed of, in order."""
@@ -152,7 +160,8 @@ def queues_of(
     return tuple(
         Queue(
             component=each.component, delay_ns=each.delay_ns, since_ns=0,
-            confidence=each.confidence, alternatives=each.alternatives, pairs=(),
+            confidence=each.confidence, alternatives=each.alternatives, suspects=suspected(each),
+            pairs=(),
             flows=tuple(
                 QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
                 for a, b in pairs

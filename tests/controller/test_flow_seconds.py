@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.store.rows import T0, rows_of
@@ -55,7 +56,8 @@ def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> Piece:
     made = rows_of(table, rows)
     names = [column.name for column in table.columns]
     first_ns, last_ns = (pick(row["ts_ns"] for row in rows) for pick in (min, max))
-    return Piece(table, host, "s", 1, made.select(names), first_ns, last_ns, check=False)
+    (only,) = made.select(names).combine_chunks().to_batches()
+    return Piece(table, host, "s", 1, only, first_ns, last_ns, check=False)
 
 
 def random_parts(draw: random.Random, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -228,7 +230,7 @@ def test_replies_alone_are_of_no_flow_yet() -> None:
     row = {"ts_ns": SECOND * S, "src": "h1/rail0", "dst": "h0/rail0", "prober": "h0/rail0",
            "sport": 61_000, "sent": 5, "lost": 1, "unresolved": 0, "count": 0, "owd_p50_ns": 0,
            "clk_err_ns": 0.0}  # fmt: skip
-    rows = piece(PROBE, [row]).rows
+    rows = pa.Table.from_batches([piece(PROBE, [row]).rows])
     FlowSeconds(watch).add(rows, None, {("h0/rail0", "h1/rail0"): 8620})
     assert watch.seconds[0][0] == []
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.controller.judged import CROSSING, JOBS, T0, Control, finding, line, port, standing
 
 from syntony.controller.batches import joined
-from syntony.controller.observe import of_links
+from syntony.controller.observe import APART, of_links
 from syntony.controller.places import Names, Places
 from syntony.errors import StateError, UsageError
 from syntony.model import ClockState, S
@@ -398,6 +399,25 @@ def test_a_queue_is_one_incident_with_who_shares_it(control: Control) -> None:
     control.slas = control.slas._replace(queues=())
     control.findings = ()
     control.tick(20)
+    assert control.live() == {}
+
+
+def test_a_queue_at_one_of_two_links_names_both(control: Control) -> None:
+    flow = QueueFlow(job="far", pair="h0/rail0->h2/rail0", rate_bps=10**9)
+    one, other = "leaf0->spine0", "spine0->leaf1"
+    queue = Queue(
+        component=one, delay_ns=300_000.0, since_ns=T0, confidence=0.5, alternatives=(other,),
+        suspects=(one, other), pairs=(flow.pair,), flows=(flow,),
+    )  # fmt: skip
+    control.slas = control.slas._replace(queues=(queue,))
+    control.tick(4)
+    control.slas = control.slas._replace(queues=(msgspec.structs.replace(queue, suspects=()),))
+    control.tick(4)
+    assert control.pages() == [f"congestion {one} or {other}"]
+    reported = next(each for each in control.live_incidents() if not each["cause"])
+    assert APART in reported["evidence"]
+    control.slas = control.slas._replace(queues=())
+    control.tick(40)
     assert control.live() == {}
 
 

@@ -30,6 +30,16 @@ def test_the_leaf_of_a_lossy_uplink_is_not_named_when_a_spine_dies(control: Cont
     assert (got.alone, got.among, got.wrong) == (2, 0, ()), got
 
 
+def test_two_lossy_uplinks_are_not_taken_for_their_leaf(control: Control) -> None:
+    got = pair(control, "two lossy links at one switch", 240_705, seconds=25)
+    assert (got.alone, got.among, got.wrong) == (2, 0, ()), got
+
+
+def test_a_queue_at_one_of_two_links_behind_each_other_names_both(control: Control) -> None:
+    got = pair(control, "dead leaf, congested uplink", 994_541, seconds=20)
+    assert (got.alone, got.among, got.wrong) == (1, 1, ()), got
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PAIRS)
 def test_of_two_faults_nothing_healthy_pages(control: Control, kind: str) -> None:

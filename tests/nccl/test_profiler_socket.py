@@ -57,6 +57,55 @@ def test_every_operation_of_a_job_is_reported_once(driver: Path, tmp_path: Path)
     agent.close()
 
 
+@pytest.mark.parametrize("how", ["ended", "crashed", "forgot"])
+def test_an_agent_goes_on_where_the_one_before_it_ended(
+    how: str, driver: Path, tmp_path: Path
+) -> None:
+    """Nothing is reported twice; after a crash, only what was read last; without the file, all."""
+    environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
+    words = [str(driver), str(profiler_plugin()), "7", "rate", "250", "12"]
+    kept = tmp_path / f"{NCCL_SOCKET}.read"
+
+    def read(agent: NcclSocket, last: int) -> list[list[int]]:
+        """Call by call, until that operation is there."""
+        found: list[list[int]] = []
+        end = time.monotonic() + 60
+        while max((max(some) for some in found if some), default=0) < last:
+            assert time.monotonic() < end
+            found.append([row.seq for each in agent.read() for row in each.operations])
+            time.sleep(0.2)
+        return found
+
+    first = NcclSocket(tmp_path / NCCL_SOCKET)
+    first.start()
+    with subprocess.Popen(
+        words, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        early = read(first, 600)
+        at_crash = kept.read_bytes()
+        first.close()
+        if how == "crashed":
+            kept.write_bytes(at_crash)
+        elif how == "forgot":
+            kept.write_bytes(b"{broken")
+        second = NcclSocket(tmp_path / NCCL_SOCKET)
+        second.start()
+        seen = [seq for some in early for seq in some]
+        late = [seq for some in read(second, 2999) for seq in some]
+        process.communicate(b"\n")
+    assert set(seen) | set(late) == set(range(3000))
+    twice = set(seen) & set(late)
+    if how == "ended":
+        assert twice == set()
+    elif how == "crashed":
+        assert twice <= set(early[-1])
+    else:
+        assert twice == set(seen)
+    assert len(late) == len(set(late))
+    assert second.losses() == {"lost": 0, "malformed": 0, "left_out": 0}
+    second.close()
+
+
 @pytest.mark.parametrize(("operations", "lost"), [(3000, 0), (10_000, 10_000 - OPERATIONS)])
 def test_what_a_process_did_last_is_read_after_its_end(
     operations: int, lost: int, driver: Path, tmp_path: Path

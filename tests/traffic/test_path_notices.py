@@ -57,7 +57,8 @@ def test_a_path_that_a_process_uses_is_watched() -> None:
     host = Host()
     host.failover.use(frozenset({PATH, ("192.0.2.1", "192.0.2.2")}), 0)
     (requested,) = (each for each in host.failover.tick(1 * S) if isinstance(each, Watch))
-    assert requested.paths == {("nic0", "10.0.0.2")}
+    witness = ("nic1", "10.1.0.2")
+    assert requested.paths == {("nic0", "10.0.0.2"), witness}
 
 
 def test_a_dead_path_is_told_at_once_renewed_and_taken_back_after_its_hold_down() -> None:

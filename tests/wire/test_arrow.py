@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,24 @@ def test_rows_are_counted_before_they_are_read() -> None:
     with pytest.raises(WireError, match="rows in one batch"):
         decode_columns(HEARD, _streamed(MAX_ROWS + 1, None))
     assert decode_columns(HEARD, _streamed(MAX_ROWS, None)).num_rows == MAX_ROWS
+
+
+def test_big_endian_columns_are_refused() -> None:
+    """No writer here makes them: the schema's first field, its byte order, is pointed at a number
+    that is not 0."""
+    data = bytearray(_streamed(3, None))
+    begin = 8  # of the first message's FlatBuffer
+
+    def number(kind: str, place: int) -> int:
+        return int(struct.unpack_from(kind, data, begin + place)[0])
+
+    def vtable(table: int) -> int:
+        return table - number("<i", table)
+
+    message = number("<I", 0)
+    field = message + number("<H", vtable(message) + 4 + 2 * 2)
+    schema = field + number("<I", field)
+    slots = vtable(schema) + 4
+    struct.pack_into("<H", data, begin + slots, number("<H", slots + 2))
+    with pytest.raises(WireError, match="big-endian"):
+        decode_columns(HEARD, bytes(data))

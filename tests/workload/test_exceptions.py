@@ -47,7 +47,7 @@ def test_all_of_a_short_recording_may_be_an_episode() -> None:
 
 def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float = 1.0,
             begin: int = 100, end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
-    signals = (Evidence("owd_p50_ns", "", delay, 0.0),) if delay else ()
+    signals: tuple[Evidence, ...] = (Evidence("owd_p50_ns", "", delay, 0.0),) if delay else ()
     if rate:
         signals += (Evidence("rate_bps", "", rate, 2.0),)
     return Finding(

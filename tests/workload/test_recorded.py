@@ -16,6 +16,7 @@ from syntony.model import MS, S
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -25,7 +26,7 @@ from syntony.wire.tables import (
     TABLES,
 )
 from syntony.workload import Bundle, FaultClass, diagnose
-from syntony.workload.flow_lines import flow_lines
+from syntony.workload.flow_lines import NOT_SAMPLED, flow_lines
 from syntony.workload.recorded import IDLE_SHARE, SETTLE_NS, Recorded, recorded
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
 
@@ -153,6 +154,46 @@ def test_a_job_that_has_ended_does_not_hang() -> None:
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 0",))
 
 
+@pytest.mark.parametrize(("silent_s", "hangs"), [(2, False), (12, False), (30, True)])
+def test_a_host_that_reports_late_does_not_hang(silent_s: int, hangs: bool) -> None:
+    """All that the other hosts tell of the seconds since is left out, unless it stays silent."""
+    print(f"seed {SEED}")
+    late, last_s = random.Random(SEED).randrange(4), 60 - silent_s
+    host = f"h{late}"
+    rows: Rows = {
+        COLLECTIVE.name: [
+            row if row["done_ns"] < T0 + last_s * S else row | {"done_ns": 0}
+            for row in steps_of(4, 1150, {}, random.Random(SEED))
+            if row["ts_ns"] < T0 + (last_s * S if row["host"] == host else last_s * S + 50 * MS)
+        ],
+        JOB_PROCESS.name: [
+            process(f"h{rank}", rank, second)
+            for rank in range(4)
+            for second in range(0, last_s if rank == late else 60, 2)
+        ],
+    }
+    found = record(rows, now_ns=T0 + 60 * S)
+    assert found.manifest["end_ns"] == T0 + (40 if hangs else min(last_s - 1, 56)) * S
+    named = {each.fault for each in diagnose(bundle(found)).verdicts}
+    assert named == ({FaultClass.HANG} if hangs else set())
+
+
+@pytest.mark.parametrize(("length_ns", "named"), [(S // 2, False), (5 * S, True)])
+def test_a_rank_that_is_kept_off_its_cores_for_a_moment_is_no_straggler(
+    length_ns: int, named: bool
+) -> None:
+    """Half a second is many operations of a job with short steps, and nothing to be paged for."""
+    rows = steps_of(4, 1200, {}, random.Random(SEED))
+    first_ns = rows[2400]["ts_ns"]
+    for row in rows:
+        if first_ns <= row["ts_ns"] < first_ns + length_ns:
+            row["ts_ns"] += 30 * MS * (row["rank"] == 2)
+            row["done_ns"] += 30 * MS
+    found = diagnose(bundle(record({COLLECTIVE.name: rows}))).verdicts
+    wanted = [(FaultClass.STRAGGLER, ("rank 2",))] if named else []
+    assert [(each.fault, each.subjects) for each in found] == wanted
+
+
 def test_ranks_without_a_number_are_left_out_and_told() -> None:
     rows = steps_of(2, 3, {}, random.Random(1))
     rows[0]["rank"] = -1
@@ -249,6 +290,49 @@ def test_flows_are_told_worst_first_beside_probes() -> None:
     assert [each.in_band_ns for each in lines] == [300_000, 200_000, 100_000]
     assert [each.out_of_band_ns for each in lines] == [2_000, None, None]  # both ways, or not
     assert flow_lines(bundle(record({COLLECTIVE.name: steps_of(2, 9, {}, random.Random(1))}))) == ()
+
+
+def delay(src: str, dst: str, second: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "ts_ns": T0 + second * S, "job": "night", "src": src, "dst": dst, "sport": 40_000,
+        "dport": 5_000, "count": 12, "bound_ns": 400, **fields,
+    }  # fmt: skip
+
+
+def test_one_way_delays_stand_beside_probes_of_their_direction_worst_first() -> None:
+    there, back = ("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0")
+    far = ("h2/rail0", "h1/rail0")
+    rows: Rows = {
+        JOB_FLOW.name: [
+            flow(*way, second, rtt_ns=5_200_000)
+            for way in (there, back, far)
+            for second in range(5)
+        ],
+        JOB_DELAY.name: [
+            *(delay(*there, second, owd_p50_ns=100_000 + second) for second in range(4)),
+            *(delay(*back, second, owd_p50_ns=5_100_000, bound_ns=900) for second in range(4)),
+            *(delay(*far, second, count=0, why="no peer") for second in range(4)),
+            delay(*there, 4, count=0, owd_p50_ns=77, why="what was sampled"),
+            delay(*there, 2, sport=40_001, owd_p50_ns=1),
+        ],
+        PROBE.name: [
+            {"ts_ns": T0 + second * S, "src": src, "dst": dst, "sent": 40, "count": 40,
+             "owd_p50_ns": owd_ns}
+            for second in range(5)
+            for (src, dst), owd_ns in ((there, 9_000), (back, 5_009_000))
+        ],
+    }  # fmt: skip
+    worst, other, least = flow_lines(bundle(record(rows)))
+    assert (worst.src, worst.one_way_ns, worst.worst_one_way_ns) == (
+        "h1/rail0", 5_100_000, 5_100_000)  # fmt: skip
+    assert (worst.probed_one_way_ns, worst.one_way_bound_ns) == (5_009_000, 900)
+    unmeasured, measured = sorted((other, least), key=lambda each: each.one_way_ns or 0)
+    assert (measured.one_way_ns, measured.worst_one_way_ns) == (100_001.5, 100_003)
+    assert (measured.probed_one_way_ns, measured.one_way_bound_ns) == (9_000, 400)
+    assert (measured.one_way_why, unmeasured.one_way_why) == ("", "no peer")
+    assert unmeasured.one_way_ns is unmeasured.one_way_bound_ns is None
+    rows.pop(JOB_DELAY.name)
+    assert {each.one_way_why for each in flow_lines(bundle(record(rows)))} == {NOT_SAMPLED}
 
 
 KEPT = {

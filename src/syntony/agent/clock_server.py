@@ -166,6 +166,11 @@ class ClockServer:
         return max(now.local_ns, self._served.epoch + 1)
 
     @property
+    def step(self) -> int:
+        """Names the fleet timeline's last step, as far as it was told."""
+        return self._step
+
+    @property
     def synchronized(self) -> bool:
         """Whether the host has fleet time, and nothing is wrong with it."""
         piece = self._served.newest

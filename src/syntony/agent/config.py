@@ -115,6 +115,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""
+    sample_segments: bool = True
+    """Sample TCP segments of jobs, for one-way delays in band (docs/reference/jobs.md)."""
     audit: AuditConfig = AuditConfig()
     verbs: VerbsConfig = VerbsConfig()
     synthetic_clock: SyntheticClockSpec | None = None

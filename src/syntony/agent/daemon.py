@@ -274,6 +274,7 @@ class Agent:
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self._machine.statuses(time.monotonic_ns()))
         metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
+        metrics.put_segments(sheet, self._machine.segments)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         if self._reactor.state is not None:
             metrics.put_reactor(sheet, self._reactor.state)
@@ -306,6 +307,9 @@ class Agent:
         report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send_queue_pairs(report)
+        segments = self._machine.segments_passed(self._jobs.flows, self._pipeline.timeline)
+        if segments is not None:
+            uplink.send_segments(segments)
         for table, columns in rows:
             self._submit(uplink, table, columns)
 

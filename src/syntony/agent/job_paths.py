@@ -74,6 +74,11 @@ class JobPaths:
         """The reactor does not answer: nobody knows what flows there are."""
         self._flows = self._outcomes = ()
 
+    @property
+    def flows(self) -> tuple[JobFlow, ...]:
+        """As last reported by the reactor."""
+        return self._flows
+
     def in_use(self) -> list[tuple[str, FourTuple]]:
         """NIC and flow of everything managed whose way matters."""
         return [(each.nic, each.flow) for each in self._flows if each.traced]

@@ -4,7 +4,7 @@ supervised part."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,6 +19,7 @@ from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
 from syntony.agent.queue_pairs import Offset, QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
+from syntony.agent.segments import FleetClock, SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
@@ -27,11 +28,14 @@ from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.trace_packets import is_ipv6
 from syntony.mesh.stats import Columns
+from syntony.model import ClockState, Timeline
+from syntony.traffic.flows import JobFlow
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
 from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.segments import SegmentsReport
 from syntony.wire.tables import Table
 
 
@@ -66,6 +70,7 @@ class Machine:
         )
         self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
         self.jobs = JobTelemetry(config.host, config.meeting_place())
+        self.segments = SegmentSampler(clock)
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
@@ -95,6 +100,8 @@ class Machine:
             "operations-socket": self.jobs.socket.start,
             "nccl-socket": self.jobs.nccl.start,
         }
+        if config.sample_segments:
+            starts["segment-sampling"] = self.segments.start
         if config.discipline != DisciplineConfig():
             starts["clock-discipline"] = self._start_discipline
         if config.metrics.listen:
@@ -135,6 +142,25 @@ class Machine:
         rows = self.parts.run("jobs", partial(self.jobs.rows, offset), now_ns)
         return self.parts.run("queue-pair-socket", tell, now_ns), rows or []
 
+    def segments_passed(
+        self, flows: Sequence[JobFlow], line: Timeline | None
+    ) -> SegmentsReport | None:
+        """When sampled bytes of jobs' flows passed the NICs; once a second.
+
+        Args:
+            flows: of jobs, now.
+            line: of the host's clock.
+        """
+        served, server = self.clock_server.served(), self.clock_server
+        clock = FleetClock(
+            line,
+            ClockState.UNKNOWN if served is None else served.state,
+            (server.epoch, 0 if served is None else served.steps),
+            server.step,
+        )
+        make = partial(self.segments.report, flows, clock)
+        return self.parts.run("segment-sampling", make, time.monotonic_ns())
+
     def close(self) -> None:
         """Stop watching, tracing and serving; the reactor goes on."""
         if self._scraping is not None:
@@ -144,6 +170,7 @@ class Machine:
         self.nic_clocks.close()
         self.links.close()
         self.queue_pairs.close()
+        self.segments.close()
         self.jobs.close()
         self.clock_server.close()
         if self.discipline is not None:

@@ -15,6 +15,7 @@ from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
 from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.messages import State
+from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.io.process import own_usage
@@ -147,6 +148,14 @@ def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
     sheet.put("queue_pairs", at.queue_pairs)
     sheet.put("queue_pairs_left_out", at.left_out)
     sheet.put("queue_pair_records_unused_total", at.malformed)
+
+
+def put_segments(sheet: Sheet, sampler: SegmentSampler) -> None:
+    """Segments of jobs' flows."""
+    sheet.put("segment_flows", sampler.flows)
+    sheet.put("segment_flows_left_out", sampler.left_out)
+    sheet.put("segments_sampled_total", sampler.sampled)
+    sheet.put("segments_lost_total", sampler.lost)
 
 
 def _put_admissions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections import Counter
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import NamedTuple
 
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io.job_socket import Process
-from syntony.io.nccl_page import NcclPage
-from syntony.workload.nccl_operations import NcclOperation
+from syntony.io.nccl_page import NcclPage, load_progress, save_progress
+from syntony.workload.nccl_operations import NcclOperation, Progress
+
+_log = logging.getLogger(__name__)
 
 MAX_ENDED = 65_536
 """Operations of processes that ended between two calls of `read` that are kept."""
@@ -33,13 +36,30 @@ class NcclSocket(JobPeers[NcclPage]):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._file = path.with_name(f"{path.name}.read")
+        self._known = load_progress(self._file)
+        self._read: dict[str, Progress] = {}
+        """Page to how far it was read; operations up to there are handed on before the next call of
+        `read`, and in the file from then on."""
         self._ended: list[ProcessOperations] = []
         """Last operations of processes that ended."""
         self._losses: Counter[str] = Counter()
         """Of processes that ended."""
 
-    def _make(self, connection: socket.socket, process: Process) -> NcclPage:  # noqa: ARG002
-        return NcclPage(connection)
+    def _make(self, connection: socket.socket, process: Process) -> NcclPage:
+        return NcclPage(connection, process.pid, self._known)
+
+    def close(self) -> None:
+        """Processes see that the agent has gone. Idempotent."""
+        super().close()
+        self._save()
+
+    def _save(self) -> None:
+        if self._read:
+            try:
+                save_progress(self._file, self._read)
+            except OSError as error:
+                _log.warning("how far NCCL's pages are read is not kept reason=%s", error)
 
     def _leave(self, peer: Peer[NcclPage]) -> None:
         operations = peer.page.read(last=True)
@@ -53,10 +73,14 @@ class NcclSocket(JobPeers[NcclPage]):
         """Operations that ended, or hang, since the last call, of every process; all that are left
         of a process that ended. To be called every second: a process has room for 8,192
         operations."""
-        present = self._of_each(lambda peer: ProcessOperations(peer.process, peer.page.read()))
+        self._save()
+        present = self._of_each(
+            lambda peer: (ProcessOperations(peer.process, peer.page.read()), peer.page.progress)
+        )
         with self._lock:
             found, self._ended = self._ended, []
-        return found + [each for each in present if each.operations]
+        self._read = dict(progress for _, progress in present if progress is not None)
+        return found + [each for each, _ in present if each.operations]
 
     def losses(self) -> dict[str, int]:
         """Of all processes ever: operations that were overwritten unread (`lost`), pages and

@@ -50,6 +50,7 @@ from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld, Plan
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import check_validity
 
@@ -73,7 +74,10 @@ _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
 
-Report = Edges | PathsReport | AuditReport | FlowsReport | QueuePairsReport | PartsReport | KeysHeld
+Report = (
+    Edges | PathsReport | AuditReport | FlowsReport | QueuePairsReport | SegmentsReport
+    | PartsReport | KeysHeld
+)  # fmt: skip
 
 
 class Uplink:
@@ -104,6 +108,7 @@ class Uplink:
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._flows: FlowsReport | None = None
         self._queue_pairs: QueuePairsReport | None = None
+        self._segments: SegmentsReport | None = None
         self._parts: PartsReport | None = None
         self._keys_held: KeysHeld | None = None
         self._gathering = self._gathered = False
@@ -179,6 +184,12 @@ class Uplink:
         """Replace the report waiting to be sent, as `send_edges` does."""
         with self._changed:
             self._queue_pairs = report
+            self._tell()
+
+    def send_segments(self, report: SegmentsReport) -> None:
+        """Replace the report waiting to be sent, as `send_edges` does."""
+        with self._changed:
+            self._segments = report
             self._tell()
 
     def send_parts(self, report: PartsReport) -> None:
@@ -366,15 +377,17 @@ class Uplink:
             audits = [self._audits.popleft()] if self._audits else []
             held, self._keys_held = self._keys_held, None
             found: list[Report | None] = [held, self._edges, self._paths, *audits, self._flows]
-            found += [self._queue_pairs, self._parts]
+            found += [self._queue_pairs, self._segments, self._parts]
             self._edges = self._paths = self._flows = self._queue_pairs = self._parts = None
+            self._segments = None
             return [report for report in found if report is not None]
 
     def _has_work(self, link: _Link) -> bool:
         if self._gathering:
             return False
         reports = (
-            self._edges, self._paths, self._flows, self._queue_pairs, self._parts, self._keys_held
+            self._edges, self._paths, self._flows, self._queue_pairs, self._segments, self._parts,
+            self._keys_held,
         )  # fmt: skip
         waiting = any(each is not None for each in reports)
         waiting = waiting or bool(self._audits)

@@ -16,7 +16,7 @@ import msgspec
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import RANK, update
+from syntony.alerts.telling import RANK, hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -331,17 +331,16 @@ class Book:
 
     def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
         changes = []
-        by_rule: dict[str, list[Incident]] = {}
-        for incident in self._live.values():
-            by_rule.setdefault(incident.rule, [])
-            if self._stands(incident):
-                by_rule[incident.rule].append(incident)
+        by_rule: dict[str, list[Incident]] = {each.rule: [] for each in self._live.values()}
+        for incident in filter(self._stands, self._live.values()):
+            by_rule[incident.rule].append(incident)
         over = self._just_over(now_ns)
         for incident in self._live.values():
             cause = self._cause(incident, by_rule, topology)
             if cause is not None:
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
+                hurt(cause, incident, self._rules[incident.rule])
             else:
                 number = self._past_cause(now_ns, incident, over, topology)
             if number == incident.cause:
@@ -356,11 +355,10 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The incident that explains this one: of the same rule one that is wider (a cable its two
-        directions), else one that it is the continuation of, else of the first rule that has one,
-        the oldest."""
+        """The incident that explains this one: of the same rule as `_precedes`, else one that it is
+        the continuation of, else of the first rule that has one, the oldest."""
         for other in by_rule[incident.rule]:
-            if other is not incident and topology.holds(other.subject, incident.subject):
+            if other is not incident and _precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
@@ -470,6 +468,14 @@ def _is_reported(incident: Incident) -> bool:
     """Whether somebody knows of it, and that it is as severe as it is."""
     reported = incident.paged_as or incident.severity
     return incident.paged and RANK[incident.severity] <= RANK[reported]
+
+
+def _precedes(one: Incident, other: Incident, topology: Containment) -> bool:
+    """Whether the second of one rule is evidence of the first: the narrower one (a cable's
+    direction) of the wider, but the wider where only the narrower was paged for."""
+    if one.paged > other.paged and topology.holds(other.subject, one.subject):
+        return True
+    return one.paged >= other.paged and topology.holds(one.subject, other.subject)
 
 
 def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:

@@ -64,6 +64,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     proven: bool = False
     """What it says was seen, not inferred: it explains also what may be a part of its subject and
     cannot be reported from others, instead of only what must be."""
+    of_jobs: bool = False
+    """It says what running jobs suffer: what explains it says which."""
     unit: str = ""
     """How `value` is shown: ``ns``, ``ratio``, ``s`` or nothing."""
     enabled: bool = True

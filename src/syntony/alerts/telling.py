@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from syntony.alerts.incidents import Incident
 
 MAX_EVIDENCE = 20
+MAX_JOBS = 8
+"""Of those that a line names."""
 RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
@@ -54,6 +56,22 @@ def update(
     incident.severity = max(incident.severity, severity, key=RANK.__getitem__)
     incident.evidence = _folded(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
+
+
+def hurt(cause: Incident, effect: Incident, rule: Rule) -> None:
+    """What an incident of a rule of jobs says is said of its cause as well."""
+    if rule.of_jobs:
+        cause.jobs = tuple(sorted({*cause.jobs, *effect.jobs}))
+        named = ", ".join(effect.jobs[:MAX_JOBS])
+        more = f" and {len(effect.jobs) - MAX_JOBS} more" if len(effect.jobs) > MAX_JOBS else ""
+        line = f"hurts {named}{more}: {effect.rule} {effect.subject}"
+        form = f": {effect.rule} {effect.subject}"
+        kept = tuple(
+            each
+            for each in cause.evidence
+            if not (each.startswith("hurts ") and each.endswith(form))
+        )
+        cause.evidence = (*kept, line)[-MAX_EVIDENCE:]
 
 
 _TIMES = re.compile(r" \((\d+) times\)$")

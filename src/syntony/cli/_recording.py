@@ -48,23 +48,18 @@ def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callabl
     return decorate
 
 
-def fetch(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
-    """A job's newest recording; what the fleet left out of it is said on stderr.
+def fetch(target: FleetTarget, job: str, window_ns: int, *, quiet: bool = False) -> JobRecording:
+    """A job's newest recording; what the fleet left out of it is said on stderr, if not `quiet`.
 
     Raises:
         RemoteError: no answer, or one that says why not.
     """
     import msgspec
-    import pyarrow as pa
 
+    from syntony.io.bundle_files import joined
     from syntony.wire.jobs import RecordingQuery
 
     answer = ask(target, RecordingQuery(job=job, window_ns=window_ns), timeout_ns=PATIENCE_NS)
-    parts: dict[str, list[pa.Table]] = {}
-    for each in answer.rows:
-        with pa.ipc.open_stream(each.arrow) as reader:
-            parts.setdefault(each.table, []).append(reader.read_all())
-    for note in answer.notes:
+    for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)
-    tables = {name: pa.concat_tables(some) for name, some in parts.items()}
-    return JobRecording(msgspec.json.decode(answer.manifest), tables)
+    return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,21 @@ import click
 import msgspec
 from rich.table import Table
 
+from syntony.cli import drill_slow_job
+from syntony.cli._drill import (
+    LAB_HELP,
+    OUT_HELP,
+    chosen_job,
+    milliseconds,
+    positive,
+    python_of,
+    say,
+)
 from syntony.cli.output import console, messages
 from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
-from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import Report as ContentionReport
@@ -24,9 +32,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.report import Report
 
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
-_OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
 _JOB_HELP = "By default ddp, or builtin where there is no PyTorch."
-_LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
 _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
           "lost", "wrong")  # fmt: skip
 
@@ -39,8 +45,11 @@ def command() -> None:
     """
 
 
+command.add_command(drill_slow_job.command)
+
+
 @command.command(name="nic-flap")
-@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
 @click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
 @click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
 @click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
@@ -58,7 +67,7 @@ def command() -> None:
     metavar="LIBRARY",
     help="NCCL's, for what a job does today over verbs.  [default: Python's, if any]",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def flap(  # noqa: PLR0917 - click calls it by name
     name: str | None,
@@ -84,12 +93,12 @@ def flap(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out, make_report, save
     from syntony.lab.drill.trial import Times
 
-    outage_ns, limit_ns = _positive("--outage", outage), _positive("--limit", limit)
+    outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
     if over == "verbs" and job not in {None, "builtin"}:
         raise UsageError(f"--job {job} cannot run --over verbs; the job there is builtin")
     if over != "verbs" and nccl is not None:
         raise UsageError("--nccl is for --over verbs")
-    framework, kind, python = _job("builtin" if over == "verbs" else job)
+    framework, kind, python = chosen_job("builtin" if over == "verbs" else job)
     times = Times(limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else Times().start_s)
     wish = nic_flap.Wish(
         framework=framework,
@@ -105,12 +114,10 @@ def flap(  # noqa: PLR0917 - click calls it by name
     if over == "verbs":
         wish = msgspec.structs.replace(wish, nccl=verbs.nccl_transport(nccl))
         if not wish.nccl:
-            _say(
-                "no NCCL here: not shown is what the job does today (pip install nvidia-nccl-cu13)"
-            )
-        trials = nic_flap.drill_over_verbs(wish, _say, lab=lab)
+            say("no NCCL here: not shown is what the job does today (pip install nvidia-nccl-cu13)")
+        trials = nic_flap.drill_over_verbs(wish, say, lab=lab)
     else:
-        trials = nic_flap.drill(wish, _say, lab=lab)
+        trials = nic_flap.drill(wish, say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
     if out is not None:
         report = save(report, trials, out)
@@ -118,35 +125,6 @@ def flap(  # noqa: PLR0917 - click calls it by name
         click.echo(msgspec.json.encode(report))
     else:
         show(report)
-
-
-def _positive(option: str, text: str) -> int:
-    value_ns = parse_duration_ns(text)
-    if not 0 < value_ns <= 3600 * S:
-        raise UsageError(f"{option} {text}: give a time up to an hour")
-    return value_ns
-
-
-def _job(name: str | None) -> tuple[str, str, str]:
-    """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
-    from syntony.lab.jobs.torch_build import ddp_or_plain_sockets
-
-    if name is None:
-        return ddp_or_plain_sockets(lambda text: click.echo(text, err=True))
-    framework, kind = programs.by_name(name)
-    return framework, kind, _python(framework)
-
-
-def _python(framework: str) -> str:
-    if framework == "builtin":
-        return sys.executable
-    from syntony.lab.jobs.torch_build import find_torch
-
-    return find_torch()
-
-
-def _say(text: str) -> None:
-    messages.print(f"[dim]▸[/] {text}")
 
 
 def show(report: Report) -> None:
@@ -191,7 +169,7 @@ def _seconds(value: float | None) -> str:
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
 @click.option(
     "--job",
     type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
@@ -203,7 +181,7 @@ def _seconds(value: float | None) -> str:
 @click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
 @click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
 @click.option("--after", default="16s", show_default=True, help="And Syntony.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def contention(  # noqa: PLR0917 - click calls it by name
     name: str | None,
@@ -232,15 +210,15 @@ def contention(  # noqa: PLR0917 - click calls it by name
     wish = drill.Wish(
         framework=framework,
         kind=kind,
-        python=_python(framework),
+        python=python_of(framework),
         spec=msgspec.structs.replace(drill.SPEC, hosts=hosts, spines=spines, seed=seed),
         times=drill.Times(
-            before_ns=_positive("--before", before), after_ns=_positive("--after", after)
+            before_ns=positive("--before", before), after_ns=positive("--after", after)
         ),
     )
     if out is not None:
         check_out(out)
-    trial = drill.drill(wish, _say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
     if out is not None:
         report = save(report, trial, out)
@@ -255,7 +233,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
 @click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
 @click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
 @click.option("--after", default="20s", show_default=True, help="And Syntony.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def qos(  # noqa: PLR0917 - click calls it by name
     pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
@@ -277,15 +255,13 @@ def qos(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.contention_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    times = drill.Times(
-        before_ns=_positive("--before", before), after_ns=_positive("--after", after)
-    )
+    times = drill.Times(before_ns=positive("--before", before), after_ns=positive("--after", after))
     if out is not None:
         check_out(out)
     if pace:
-        trial = goal.link_drill(times, _say)
+        trial = goal.link_drill(times, say)
     else:
-        trial = drill.drill(goal.wish(seed, times), _say, classes=goal.CLASSES)
+        trial = drill.drill(goal.wish(seed, times), say, classes=goal.CLASSES)
     report = make_report(trial, "qos-pace" if pace else "qos")
     if out is not None:
         report = save(report, trial, out)
@@ -301,7 +277,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=_LAB_HELP)
+@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
 @click.option("--senders", type=click.IntRange(2, 12), default=4, show_default=True)
 @click.option("--plain", is_flag=True, help="Plain TCP, over one rail.")
 @click.option(
@@ -316,7 +292,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 )
 @click.option("--before", default="10s", show_default=True, help="How long TCP is watched alone.")
 @click.option("--after", default="16s", show_default=True, help="And paced.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=_OUT_HELP)
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
@@ -348,12 +324,12 @@ def incast(  # noqa: PLR0917 - click calls it by name
         elements=step_mib * drill.ELEMENTS,
         congestion=congestion,
         times=drill.Times(
-            before_ns=_positive("--before", before), after_ns=_positive("--after", after)
+            before_ns=positive("--before", before), after_ns=positive("--after", after)
         ),
     )
     if out is not None:
         check_out(out)
-    ran = drill.drill(wish, _say, lab=None if name is None else open_lab(name))
+    ran = drill.drill(wish, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
     if out is not None:
         report = save(report, ran, out)
@@ -377,8 +353,8 @@ def _show_incast(report: IncastReport) -> None:
             phase.name,
             f"{phase.mbps:.1f}",
             f"{phase.of_line:.0%}",
-            _ms(phase.owd_p50_ms),
-            _ms(phase.owd_p99_ms),
+            milliseconds(phase.owd_p50_ms),
+            milliseconds(phase.owd_p99_ms),
             f"{phase.step_p50_ms:.0f} ms",
             f"{phase.step_p99_ms:.0f} ms",
             f"{phase.retransmits_per_s:.1f}",
@@ -412,8 +388,8 @@ def _show_contention(report: ContentionReport) -> None:
             f"{phase.total_mbps:.1f}",
             f"{phase.of_optimum:.0%}",
             f"{phase.shared_links:.1f}",
-            _ms(phase.owd_p50_ms),
-            _ms(phase.owd_p99_ms),
+            milliseconds(phase.owd_p50_ms),
+            milliseconds(phase.owd_p99_ms),
         )
     console.print(table)
     resolved = "–" if found.resolved_s is None else f"{found.resolved_s:.1f} s"
@@ -426,7 +402,3 @@ def _show_contention(report: ContentionReport) -> None:
     )
     for file in report.files:
         messages.print(file)
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} ms"

@@ -9,12 +9,18 @@ import msgspec
 from rich.table import Table
 
 from syntony.cli._recording import fetch, window_option
+from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
     from syntony.workload.flow_lines import FlowLine
+
+
+_HEADINGS = (
+    "flow", "one way", "worst", "probes", "half trip", "probes", "rate", "sent again", "path",
+)  # fmt: skip
 
 
 @click.group()
@@ -30,8 +36,9 @@ def command() -> None:
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:
     """Flows of JOB, worst first: what its own packets saw beside what probes saw.
 
-    In band is half of the kernel's smoothed round trip of the connection, out of band half of the
-    probes' way there and back between the same NICs.
+    One way is the delay of the flow's own segments from NIC to NIC, in its direction, beside that
+    of probes. Half trip is half of the kernel's smoothed round trip of the connection, with both
+    hosts' queues in it, beside half of the probes' way there and back.
 
     \b
     Example:
@@ -48,11 +55,14 @@ def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bo
         messages.print(f"no flow of {job} was recorded: is traffic control off?", markup=False)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("flow", "in band", "worst", "out of band", "rate", "sent again", "path"):
+    for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading in {"flow", "path"} else "right")
     for each in shown:
         table.add_row(*_cells(each))
     console.print(table)
+    for why in sorted({each.one_way_why for each in shown if each.one_way_why}):
+        count = sum(each.one_way_why == why for each in shown)
+        messages.print(f"one way not measured for {count} flows: {clean(why)}", markup=False)
     if len(found) > len(shown):
         messages.print(f"{len(found) - len(shown)} more flows are not shown; --limit 0")
 
@@ -62,7 +72,13 @@ def _cells(line: FlowLine) -> list[str]:
         line.flow,
         *(
             "" if value is None else format_ns(value)
-            for value in (line.in_band_ns, line.worst_in_band_ns, line.out_of_band_ns)
+            for value in (
+                line.one_way_ns,
+                line.worst_one_way_ns,
+                line.probed_one_way_ns,
+                line.in_band_ns,
+                line.out_of_band_ns,
+            )
         ),
         "" if line.rate_bps is None else f"{line.rate_bps / 1e6:.1f} Mb/s",
         "" if line.retransmits is None else f"{line.retransmits:.0f}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -14,15 +15,18 @@ from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
-from syntony.errors import RemoteError
-from syntony.model import S, format_ns
+from syntony.errors import InputError, RemoteError, UsageError
+from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
+    from syntony.workload.top import JobLine
 
 ENDED_NS = 10 * S
 """A job of which nobody has spoken for so long is over, or its hosts are gone."""
+MIN_EVERY_NS = 500 * MS
+"""Between two looks of `top`: each reads all running jobs."""
 _MOST = 8
 
 
@@ -100,6 +104,77 @@ def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
         console.print(f"comm       {clean(comm)}: ranks {_some(ranks)}", markup=False)
     console.print(f"step       {format_ns(step_ns) if step_ns else 'not known'}")
     console.print(f"recorded   {', '.join(f'{name} {rows:,}' for name, rows in counts.items())}")
+
+
+@command.command()
+@window_option("30s")
+@click.option("--every", default="5s", show_default=True, help="Between two looks.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True,
+              help="Running jobs to look at, the newest.")  # fmt: skip
+@fleet_options
+def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bool) -> None:
+    """Running jobs, the worst first: step, slowest rank, worst flow, verdict; until interrupted.
+
+    With --json, or where the output is no terminal: once.
+
+    \b
+    Example:
+      syntony jobs top --every 2s
+    """
+    every_ns = parse_duration_ns(every)
+    if every_ns < MIN_EVERY_NS:
+        raise UsageError(f"--every {every}: give {format_ns(MIN_EVERY_NS)} or more")
+    if as_json:
+        print_json(msgspec.to_builtins(_lines(target, window_ns, limit)))
+        return
+    if not console.is_terminal:
+        console.print(_top_table(_lines(target, window_ns, limit)))
+        return
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, screen=True) as screen:
+        while True:
+            began_ns = time.monotonic_ns()
+            screen.update(_top_table(_lines(target, window_ns, limit)), refresh=True)
+            time.sleep(max(0, began_ns + every_ns - time.monotonic_ns()) / S)
+
+
+def _lines(target: FleetTarget, window_ns: int, limit: int) -> list[JobLine]:
+    from syntony.workload import diagnose
+    from syntony.workload.top import job_line, unknown, worst_first
+
+    answer = _ask(target, window_ns)
+    running = [each.job for each in answer.jobs if _state(each, answer.now_ns) == "running"]
+    found = []
+    for job in running[:limit]:
+        try:
+            bundle = fetch(target, job, window_ns, quiet=True).bundle()
+        except (InputError, RemoteError) as error:
+            found.append(unknown(job, str(error)))
+        else:
+            found.append(job_line(job, bundle, diagnose(bundle)))
+    return worst_first(found)
+
+
+def _top_table(lines: list[JobLine]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("job", "ranks", "step", "slowest rank", "worst flow", "median flow", "verdict"):
+        table.add_column(heading, justify="right" if heading in {"ranks", "step"} else "left")
+    for each in lines:
+        late = "" if each.slowest_rank is None else f"{each.slowest_rank}: +{_short(each.late_ns)}"
+        flow = f"{each.worst_flow} {_short(each.worst_ns)}" if each.worst_flow else ""
+        verdict = f"{each.verdict} {each.subject}" if each.verdict else each.error
+        more = f" and {each.others} more" if each.others else ""
+        table.add_row(
+            Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
+            _short(each.step_ns), late, Text(clean(flow)), _short(each.usual_ns),
+            Text(clean(verdict) + more),
+        )  # fmt: skip
+    return table
+
+
+def _short(value_ns: float | None) -> str:
+    return "" if value_ns is None else format_ns(value_ns)
 
 
 def _ask(target: FleetTarget, window_ns: int) -> Jobs:

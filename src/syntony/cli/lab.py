@@ -202,7 +202,9 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @click.option("--direction", metavar="WAY", help="blackhole, loss, delay: both, to or from.")
 @click.option("--percent", metavar="P", help="loss: share of packets.")
 @click.option("--add", metavar="T", help="delay: how much longer.")
-@click.option("--to", metavar="RATE", help="rate: the new rate.")
+@click.option("--to", metavar="RATE", help="rate, flow-rate: the new rate.")
+@click.option("--sport", metavar="PORT", help="flow-rate: TCP port that sends.")
+@click.option("--dport", metavar="PORT", help="flow-rate: TCP port that receives.")
 @click.option("--period", metavar="T", help="flap: one down and up [2s].")
 @click.option("--count", metavar="N", help="flap: how often [until cleared].")
 @click.option("--duty", metavar="F", help="flap: share of the period spent down [0.5].")
@@ -215,7 +217,7 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
 
     \b
     Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
-    Kinds of h3/rail0: mtu.
+    Kinds of h3/rail0: mtu, flow-rate.
     Kinds of leaf0-1 or spine0: switch-down.
     Kinds of h3: agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
     cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.

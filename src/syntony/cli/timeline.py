@@ -20,7 +20,7 @@ def command(bundle: Path, out: Path) -> None:
 
     Collectives and steps are slices by host and rank, delays of flows counters, verdicts instants.
     BUNDLE is what `syntony diagnose` reads. At most 200 flows have a counter: those of the highest
-    delays. What the bundle lacks is printed on stderr.
+    delays. What the bundle lacks is printed on stderr. A file that is there is replaced as a whole.
 
     Exit status: 0 written; 2 no bundle, a broken one, or the file cannot be written.
 
@@ -28,6 +28,7 @@ def command(bundle: Path, out: Path) -> None:
     Example:
       syntony timeline ./bundle --out trace.json
     """
+    from syntony.io.files import write_atomically
     from syntony.workload import diagnose
     from syntony.workload.bundle import OWN_CLOCKS
     from syntony.workload.timeline import encoded, trace
@@ -39,8 +40,11 @@ def command(bundle: Path, out: Path) -> None:
         messages.print("[yellow]note:[/] each host is on its own clock: hosts cannot be compared")
     made = trace(loaded, result.verdicts)
     try:
-        with out.open("wb") as file:
-            file.writelines(encoded(made))
+        if out.exists() and not out.is_file():  # a pipe, /dev/stdout
+            with out.open("wb") as file:
+                file.writelines(encoded(made))
+        else:
+            write_atomically(out.resolve(), encoded(made), mode=0o666)
     except OSError as error:
         raise click.ClickException(f"{out} cannot be written ({error.strerror})") from error
     left_out = made.about["flows_left_out"]

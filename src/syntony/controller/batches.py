@@ -1,17 +1,23 @@
-"""What an agent's batch must be before it may touch the store. Pure, vectorised with pyarrow."""
+"""What agents' batches must be before they may touch the store. Pure.
+
+Batches are checked together, table by table and column by column: what is done for each batch by
+itself is a small part of the work. Where something is wrong with any, each half is checked by
+itself, and so on, so that only what is wrong is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.store import Recorded
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
-from syntony.wire.arrow import decode_columns
+from syntony.wire.arrow import check_values, read_rows
 from syntony.wire.messages import Batch
 from syntony.wire.tables import PROBE, TABLES, Table
 
@@ -31,33 +37,92 @@ class Piece(NamedTuple):
     host: str
     stream: str
     seq: int
-    rows: pa.Table
+    rows: pa.RecordBatch
     first_ns: int
     last_ns: int
     check: bool
     """Whether a predecessor may have stored it already."""
+    probes_per_s: float | None = None
+    """Requests per second that it reports; None if it is not of `probe_1s`."""
 
 
-def open_batch(
-    batch: Batch, host: str, stream: str, *, check: bool, fleet_now_ns: int | None
-) -> Piece:
-    """Decode one batch and hold it against its table, its sender and the present.
+class Arrival(NamedTuple):
+    """One batch as it came."""
 
-    Raises:
-        WireError: it is not rows of an ingested table, speaks for another host, or its instants
-            cannot be.
+    batch: Batch
+    host: str
+    stream: str
+    check: bool
+    """See `Piece`."""
+
+
+def open_batches(arrivals: Iterable[Arrival], fleet_now_ns: int | None) -> list[Piece | WireError]:
+    """Decode batches and hold each against its table, its sender and the present.
+
+    Returns:
+        For each in turn what it holds, or why it is refused: it is not rows of an ingested table,
+        speaks for another host, or its instants cannot be.
     """
+    found = list[Piece | WireError]()
+    tables: dict[str, list[int]] = {}
+    for place, arrival in enumerate(arrivals):
+        try:
+            found.append(_read(arrival))
+        except WireError as error:
+            found.append(error)
+        else:
+            tables.setdefault(arrival.batch.table, []).append(place)
+    for places in tables.values():
+        pieces = [piece for place in places if isinstance(piece := found[place], Piece)]
+        for place, checked in zip(places, _all_checked(pieces, fleet_now_ns), strict=True):
+            found[place] = checked
+    return found
+
+
+def _read(arrival: Arrival) -> Piece:
+    """Its values and instants are not looked at yet."""
+    batch, host, stream, check = arrival
     table = TABLES.get(batch.table)
     if table is None or not table.owner:
         raise WireError(f"{batch.table[:80]!r} is not a table agents write")
-    rows = decode_columns(table, batch.arrow)
+    rows = read_rows(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
         raise WireError(f"{table.name}: {rows.num_rows} rows where {batch.rows} were announced")
-    _check_owner(table, rows, host)
+    return Piece(table, host, stream, batch.seq, rows, 0, 0, check)
+
+
+def _all_checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> Sequence[Piece | WireError]:
+    try:
+        return _checked(pieces, fleet_now_ns)
+    except WireError as error:
+        if len(pieces) == 1:
+            return [error]
+        half = len(pieces) // 2
+        parts = pieces[:half], pieces[half:]
+        return [each for part in parts for each in _all_checked(part, fleet_now_ns)]
+
+
+def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
+    """Pieces of one table. Raises `WireError`: something is wrong with one of them."""
+    import pyarrow as pa
+
+    table = pieces[0].table
+    rows = pa.Table.from_batches([piece.rows for piece in pieces])
+    check_values(table, rows)
+    lengths = [piece.rows.num_rows for piece in pieces]
+    starts = np.cumsum([0, *lengths[:-1]])
+    _check_owners(table, rows, [piece.host for piece in pieces], lengths)
     instants = rows.column("ts_ns").to_numpy()
-    first_ns, last_ns = int(instants.min()), int(instants.max())
+    first_ns = np.minimum.reduceat(instants, starts).tolist()
+    last_ns = np.maximum.reduceat(instants, starts).tolist()
     _check_instants(table, first_ns, last_ns, fleet_now_ns)
-    return Piece(table, host, stream, batch.seq, rows, first_ns, last_ns, check)
+    rates: list[float] | list[None] = [None] * len(pieces)
+    if table is PROBE:
+        rates = _probe_rates(rows, starts, first_ns, last_ns)
+    return [
+        piece._replace(first_ns=first, last_ns=last, probes_per_s=rate)
+        for piece, first, last, rate in zip(pieces, first_ns, last_ns, rates, strict=True)
+    ]
 
 
 def joined(pieces: Sequence[Piece]) -> pa.Table:
@@ -68,7 +133,7 @@ def joined(pieces: Sequence[Piece]) -> pa.Table:
 
     lengths = [piece.rows.num_rows for piece in pieces]
     owner = np.repeat(np.arange(len(pieces)), lengths)
-    rows = pa.concat_tables([piece.rows for piece in pieces])
+    rows = pa.Table.from_batches([piece.rows for piece in pieces])
     origin = {
         "host": pa.array([piece.host for piece in pieces]),
         "stream": pa.array([piece.stream for piece in pieces]),
@@ -110,28 +175,39 @@ def unrecorded(piece: Piece, recorded: frozenset[Recorded]) -> Piece | None:
     return piece._replace(rows=piece.rows.filter(keep))
 
 
-def probe_rate(piece: Piece) -> float:
-    """Requests per second that a batch of `probe_1s` reports."""
+def _probe_rates(
+    rows: pa.Table, starts: NDArray[np.int64], first_ns: list[int], last_ns: list[int]
+) -> list[float]:
+    """Requests per second that each batch of `probe_1s` reports."""
     import pyarrow.compute as pc
 
-    rows = piece.rows
-    requests = rows.column("sent").filter(pc.equal(rows.column("prober"), rows.column("src")))
-    return float(pc.sum(requests).as_py() or 0) / ((piece.last_ns - piece.first_ns) // S + 1)
+    own = pc.equal(rows.column("prober"), rows.column("src")).to_numpy()
+    requests = np.where(own, rows.column("sent").to_numpy(), 0)
+    sums = np.add.reduceat(requests, starts, dtype=np.float64).tolist()
+    return [
+        each / ((last - first) // S + 1)
+        for each, first, last in zip(sums, first_ns, last_ns, strict=True)
+    ]
 
 
-def _check_owner(table: Table, rows: pa.Table, host: str) -> None:
-    """An agent speaks for its own NICs only, and of paths they are an end of."""
+def _check_owners(table: Table, rows: pa.Table, hosts: list[str], lengths: list[int]) -> None:
+    """An agent speaks for its own NICs only, and of paths they are an end of.
+
+    Args:
+        hosts: that sent the rows, one after the other …
+        lengths: … and how many are of each.
+    """
     owners = rows.column(table.owner)
-    own = _all_of_host(owners, host)
+    # A host has a handful of NICs: each distinct name is looked at once.
+    names = owners.combine_chunks().dictionary_encode()
+    numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+    of_name = [numbers.get(name.split("/", 1)[0], -1) for name in names.dictionary.to_pylist()]
+    owned = np.array(of_name)[names.indices.to_numpy()]
+    own = bool((owned == np.repeat([numbers[host] for host in hosts], lengths)).all())
     if table is PROBE:
         own = own and _either(owners, rows.column("src"), rows.column("dst"))
     if not own:
-        raise WireError(f"{table.name}: rows of other hosts than {host}")
-
-
-def _all_of_host(names: pa.ChunkedArray, host: str) -> bool:
-    # A host has a handful of NICs: each distinct name is looked at once.
-    return all(name.split("/", 1)[0] == host for name in names.unique().to_pylist())
+        raise WireError(f"{table.name}: rows of other hosts than {hosts[0]}")
 
 
 def _either(values: pa.ChunkedArray, one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
@@ -141,13 +217,16 @@ def _either(values: pa.ChunkedArray, one: pa.ChunkedArray, other: pa.ChunkedArra
     return bool(pc.all(found).as_py())
 
 
-def _check_instants(table: Table, first_ns: int, last_ns: int, fleet_now_ns: int | None) -> None:
-    if first_ns <= 0 or last_ns - first_ns > MAX_SPAN_NS:
-        raise WireError(f"{table.name}: instants from {first_ns} to {last_ns}")
+def _check_instants(
+    table: Table, first_ns: list[int], last_ns: list[int], fleet_now_ns: int | None
+) -> None:
+    for first, last in zip(first_ns, last_ns, strict=True):
+        if first <= 0 or last - first > MAX_SPAN_NS:
+            raise WireError(f"{table.name}: instants from {first} to {last}")
     if fleet_now_ns is None:
         return
     oldest_ns = fleet_now_ns - table.retention_days * DAY_NS
-    if last_ns > fleet_now_ns + MAX_AHEAD_NS or first_ns < oldest_ns:
+    if max(last_ns) > fleet_now_ns + MAX_AHEAD_NS or min(first_ns) < oldest_ns:
         raise WireError(
-            f"{table.name}: instants from {first_ns}, when fleet time is {fleet_now_ns}"
+            f"{table.name}: instants from {min(first_ns)}, when fleet time is {fleet_now_ns}"
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,7 +47,7 @@ class _Kept(NamedTuple):
 
     first: int
     last: int
-    rows: pa.Table
+    rows: pa.RecordBatch
 
 
 class RowBuffer:
@@ -66,16 +65,12 @@ class RowBuffer:
         with self._lock:
             for piece in pieces:
                 if piece.table.name in COLUMNS:
-                    rows = piece.rows.select(
-                        _places(tuple(piece.rows.schema.names), piece.table.name)
-                    )
-                    self._kept[piece.table.name].append(
-                        _Kept(piece.first_ns // S, piece.last_ns // S, rows)
-                    )
-                    self._rows[piece.table.name] += rows.num_rows
-            for name, kept in self._kept.items():
+                    kept = _Kept(piece.first_ns // S, piece.last_ns // S, piece.rows)
+                    self._kept[piece.table.name].append(kept)
+                    self._rows[piece.table.name] += piece.rows.num_rows
+            for name, waiting in self._kept.items():
                 while self._rows[name] > MAX_ROWS:
-                    gone = kept.popleft().rows.num_rows
+                    gone = waiting.popleft().rows.num_rows
                     self._rows[name] -= gone
                     self.shed += gone
 
@@ -86,7 +81,7 @@ class RowBuffer:
         with self._lock:
             kept, self._kept[name] = self._kept[name], deque()
             self._rows[name] = 0
-        by_second: dict[int, list[pa.Table]] = {each: [] for each in range(first, last + 1)}
+        by_second: dict[int, list[pa.RecordBatch]] = {each: [] for each in range(first, last + 1)}
         later = list[_Kept]()
         for each in chain.from_iterable(map(_by_second, kept)):
             if each.first > last:
@@ -96,7 +91,11 @@ class RowBuffer:
         with self._lock:
             self._kept[name].extendleft(reversed(later))
             self._rows[name] += sum(each.rows.num_rows for each in later)
-        return {second: pa.concat_tables(rows) for second, rows in by_second.items() if rows}
+        return {
+            second: pa.Table.from_batches(rows).select(COLUMNS[name])
+            for second, rows in by_second.items()
+            if rows
+        }
 
 
 def _by_second(kept: _Kept) -> Iterator[_Kept]:
@@ -231,12 +230,6 @@ class FlowSeconds:
         place = np.where(planned, self._pair_places[pair], -1)
         known = place >= 0
         return _summed(place[known], _numbers(rows, "received")[known], size)
-
-
-@cache
-def _places(names: tuple[str, ...], table: str) -> list[int]:
-    """Of a table's `COLUMNS` among these."""
-    return [names.index(name) for name in COLUMNS[table]]
 
 
 def _counted(

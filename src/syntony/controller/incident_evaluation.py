@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import IncidentService, Slas
+from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.queue_pairs import QueuePairService
@@ -42,6 +43,7 @@ class IncidentEvaluation:
         slas: SlaService,
         traffic: TrafficService,
         queue_pairs: QueuePairService,
+        jobs: JobDiagnosis,
         fleet_now: Callable[[], int | None],
     ) -> None:
         self._alerts = alerts
@@ -51,7 +53,7 @@ class IncidentEvaluation:
         self._locating = locating
         self._slas = slas
         self._traffic = traffic
-        self._queue_pairs = queue_pairs
+        self._queue_pairs, self._jobs = queue_pairs, jobs
         self._fleet_now = fleet_now
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
@@ -130,4 +132,5 @@ class IncidentEvaluation:
             self._slas.planes,
             self._queue_pairs.stalls,
             self._fleet.nic_names(),
+            self._jobs.known(time.monotonic_ns()),
         )

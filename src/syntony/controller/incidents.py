@@ -22,7 +22,14 @@ from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
-from syntony.controller import impact, observe, planes, silence, stalled_queue_pairs
+from syntony.controller import (
+    impact,
+    job_verdicts,
+    observe,
+    planes,
+    silence,
+    stalled_queue_pairs,
+)
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -50,6 +57,7 @@ from syntony.wire.incidents import (
     RulesReply,
     SilenceAction,
 )
+from syntony.wire.job_diagnosis import JudgedJob
 from syntony.wire.links import LinkStatus
 from syntony.wire.parts import PartStatus
 
@@ -81,6 +89,8 @@ class Slas(NamedTuple):
     """Jobs' queue pairs without progress; None: not looked yet."""
     nics: Mapping[str, str] = {}
     """Address to ``host/nic``."""
+    judged: tuple[JudgedJob, ...] | None = None
+    """What the rules of `syntony why` say of running jobs; None: not looked yet."""
 
 
 class _FleetId(msgspec.Struct):
@@ -195,6 +205,9 @@ class IncidentService:
         if slas.stalls is not None:
             seen += stalled_queue_pairs.observations(slas.stalls, slas.nics, silent)
             metrics |= stalled_queue_pairs.METRICS
+        if slas.judged is not None:
+            seen += job_verdicts.observations(slas.judged)
+            metrics |= job_verdicts.METRICS
         if slas.queues is not None:
             seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
             metrics |= observe.QUEUE_METRICS

@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from syntony.controller.batches import Piece, joined, open_batch, probe_rate, unrecorded, windows
+from syntony.controller.batches import Arrival, Piece, joined, open_batches, unrecorded, windows
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Recorded, Store
@@ -236,18 +236,16 @@ class Ingest:
             self._arrived.clear()
         return items
 
-    def _open(self, items: Iterable[_Item]) -> tuple[list[Outcome], list[Piece]]:
+    def _open(self, items: Collection[_Item]) -> tuple[list[Outcome], list[Piece]]:
         outcomes, pieces = [], []
-        now_ns = self._fleet_now()
-        for item in items:
-            try:
-                piece = _opened(item, now_ns)
-            except WireError as error:
+        opened = open_batches(map(_arrival, items), self._fleet_now())
+        for item, piece in zip(items, opened, strict=True):
+            if isinstance(piece, WireError):
                 _log.warning(
                     "batch refused host=%s seq=%d reason=%s",
                     item.source.host,
                     item.batch.seq,
-                    error,
+                    piece,
                 )
                 outcomes.append(_outcome(item, None))
             else:
@@ -297,9 +295,8 @@ class _Waiting:
         self.tried = False
 
 
-def _opened(item: _Item, now_ns: int | None) -> Piece:
-    batch, source, check = item
-    return open_batch(batch, source.host, source.stream, check=check, fleet_now_ns=now_ns)
+def _arrival(item: _Item) -> Arrival:
+    return Arrival(item.batch, item.source.host, item.source.stream, item.check)
 
 
 def _outcome(item: _Item, piece: Piece | None) -> Outcome:
@@ -310,7 +307,7 @@ def _outcome(item: _Item, piece: Piece | None) -> Outcome:
         batch.rows,
         batch.dropped,
         newest_ns=piece.last_ns if piece else 0,
-        probes_per_s=probe_rate(piece) if piece and piece.table is PROBE else None,
+        probes_per_s=piece.probes_per_s if piece else None,
         paths_from_ns=piece.first_ns if piece and piece.table is PATH else None,
     )
 

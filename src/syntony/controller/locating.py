@@ -16,6 +16,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.extra_probes import suspected
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
@@ -206,6 +207,7 @@ class LocateLoop:
                 since_ns=since.get(each.component, now_ns),
                 confidence=each.confidence,
                 alternatives=each.alternatives,
+                suspects=suspected(each),
                 pairs=tuple(
                     pair
                     for pair, crossed in sorted(crossing.items())

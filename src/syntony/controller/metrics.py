@@ -18,6 +18,7 @@ from syntony.controller.config import ControllerConfig, PlacementMode
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
+from syntony.controller.job_diagnosis import JOB_RESULTS, JobDiagnosis
 from syntony.controller.leadership import Leadership
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
@@ -66,6 +67,7 @@ class Exporter(NamedTuple):
         put_fabric(sheet, services.locating)
         put_queues(sheet, services.locating.queues, services.traffic)
         put_placement(sheet, services.placement.service)
+        put_jobs(sheet, services.jobs)
         put_audits(sheet, services.audits)
         put_identities(sheet, services.membership, services.leadership)
         await asyncio.to_thread(put_incidents, sheet, services.alerts)
@@ -218,6 +220,14 @@ def put_placement(sheet: Sheet, placing: PlacementService) -> None:
     sheet.put("placement_flows", len(placing.rows) - placed, state="unknown")
     for result in MOVE_RESULTS:
         sheet.put("placement_moves_total", placing.counts[result], result=result)
+
+
+def put_jobs(sheet: Sheet, jobs: JobDiagnosis) -> None:
+    """Running jobs, and what judging them costs."""
+    sheet.put("jobs_running", jobs.running)
+    for result in JOB_RESULTS:
+        sheet.put("jobs_judged_total", jobs.counts[result], result=result)
+    sheet.put("jobs_judged_seconds_total", jobs.spent_ns / S)
 
 
 def put_audits(sheet: Sheet, audits: AuditRuns) -> None:

@@ -353,11 +353,12 @@ def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observati
     if not is_congested(queue):
         reported = "delayed in nearly every second, and no job sends across it"
         return Observation("component_delay_ns", subject, queue.delay_ns, (reported,))
+    apart = (APART,) if len(queue.suspects) > 1 else ()
     return Observation(
         "queueing_ns",
-        queue.component,
+        OR.join(queue.suspects or (queue.component,)),
         queue.delay_ns,
-        (_sharers(queue), *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy)),
+        (*apart, _sharers(queue), *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy)),
         tuple(sorted({flow.job for flow in queue.flows})),
     )
 

@@ -32,7 +32,7 @@ class OwnRows:
         if not records:
             return None
         self._seq += 1
-        rows = pa.Table.from_pylist(list(records), schema=arrow_schema(self._table))
+        rows = pa.RecordBatch.from_pylist(list(records), schema=arrow_schema(self._table))
         instants = rows.column("ts_ns").to_numpy()
         first_ns, last_ns = int(instants.min()), int(instants.max())
         return Piece(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from syntony.fabric.names import (
     ANY,
+    BOTH_WAYS,
     CABLE,
     GROUP,
     OR,
@@ -67,8 +68,9 @@ def _mirrored(name: str) -> str:
 
 class Places:
     """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross, a NIC with its switch, a host with its only NIC and with the only
-    switch that it is at, everything with the fleet.
+    that its paths cross, a connection (``a<->b``) with what either direction does, a NIC with its
+    switch, a host with its only NIC and with the only switch that it is at, everything with the
+    fleet.
 
     Args:
         crossing: ``a->b`` → the components of its paths, links by direction.
@@ -91,11 +93,15 @@ class Places:
         """Whether `narrower` would fail with `wider`."""
         if wider == FLEET:
             return narrower != FLEET
+        one, both, other = narrower.partition(BOTH_WAYS)
+        if both:
+            return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
         if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
             return True
         if {wider} in self._around.get(narrower, ()):
             return True
-        return crosses(wider, self._crossing.get(narrower, ()))
+        components = self._crossing.get(narrower)
+        return components is not None and crosses(wider, components)
 
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""

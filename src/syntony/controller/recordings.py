@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from syntony.errors import UsageError
-from syntony.io.bundle_files import arrow_type
+from syntony.io.bundle_files import arrow_tables
 from syntony.store import Store
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
 from syntony.workload.recorded import Recorded, recorded
-from syntony.workload.schema import TABLES
 
 ROWS_AT_ONCE = 20_000
 """In one part of an answer: a page or less."""
@@ -42,10 +41,7 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
 def _parts(found: Recorded) -> Iterator[RecordedRows]:
     import pyarrow as pa
 
-    for name, columns in found.tables.items():
-        kinds = {column.name: arrow_type(column.kind) for column in TABLES[name]}
-        schema = pa.schema([(column, kinds[column]) for column in columns])
-        table = pa.Table.from_pydict(columns, schema=schema)
+    for name, table in arrow_tables(found.tables).items():
         for begin in range(0, table.num_rows, ROWS_AT_ONCE):
             sink = io.BytesIO()
             with pa.ipc.new_stream(sink, table.schema) as writer:

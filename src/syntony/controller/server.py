@@ -21,19 +21,22 @@ from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listen import open_server, raise_descriptor_limit
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import Loops
+from syntony.controller.loops import Loops, collect_seldom
 from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter, open_metrics
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.service import FleetService
+from syntony.controller.retention import expire
+from syntony.controller.segments import SegmentService
+from syntony.controller.service import FleetService, OfFlows
 from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
@@ -54,7 +57,8 @@ from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
-from syntony.wire.traffic import FlowsReport, Moves, Paces
+from syntony.wire.segments import SegmentsReport
+from syntony.wire.traffic import Moves, Paces
 
 _log = logging.getLogger(__name__)
 
@@ -115,6 +119,7 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
+        self._jobs = JobDiagnosis(store, self._fleet_now)
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -124,12 +129,14 @@ class Controller:
             slas=self._slas,
             traffic=self._traffic,
             queue_pairs=self._queue_pairs,
+            jobs=self._jobs,
             fleet_now=self._fleet_now,
         )
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
         )
         self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
+        self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
         self._audits = AuditRuns(self._state)
         self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
@@ -153,6 +160,7 @@ class Controller:
             traffic=self._traffic,
             placement=self._placement,
             queue_pairs=self._queue_pairs,
+            jobs=self._jobs,
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,
@@ -197,6 +205,7 @@ class Controller:
                 await asyncio.to_thread(scraping.close)
             await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in servers))
             self._dispatcher.close()
+            await self._jobs.close()
             await self._keep()
             self._state.close()
             _log.info("controller down")
@@ -211,28 +220,23 @@ class Controller:
         return Exporter(self._services, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
+            loops = (
+                (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
+                (KEYS_CHECK_NS, self._rotate_keys), (LOCATE_INTERVAL_NS, self._locate),
+                (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
+                (S, self._job_flows.store), (S, self._segments.store), (S, self._jobs.judge_jobs),
+                (READ_PATHS_NS, self._read_paths), (KEEP_INTERVAL_NS, self._keep),
+                (EXPIRE_INTERVAL_NS, self._expire), (TICK_NS, self._evaluation.listen),
+                (JUDGE_INTERVAL_NS, self._evaluation.judge), (TELL_INTERVAL_NS, self._tell),
+                (LOOK_INTERVAL_NS, self._look), (CHECK_NS, self._lease.check_lease),
+                (ENFORCE_INTERVAL_NS, self._membership.enforce),
+            )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),
-                group.create_task(self._loops.every(SOLVE_CHECK_NS, self._solve)),
-                group.create_task(self._loops.every(PLAN_CHECK_NS, self._plan)),
-                group.create_task(self._loops.every(KEYS_CHECK_NS, self._rotate_keys)),
-                group.create_task(self._loops.every(LOCATE_INTERVAL_NS, self._locate)),
-                group.create_task(self._loops.every(PLACE_INTERVAL_NS, self._place)),
-                group.create_task(self._loops.every(PAIR_INTERVAL_NS, self._queue_pairs.pair)),
-                group.create_task(self._loops.every(S, self._job_flows.store)),
-                group.create_task(self._loops.every(READ_PATHS_NS, self._read_paths)),
-                group.create_task(self._loops.every(KEEP_INTERVAL_NS, self._keep)),
-                group.create_task(self._loops.every(EXPIRE_INTERVAL_NS, self._expire)),
-                group.create_task(self._loops.every(TICK_NS, self._evaluation.listen)),
-                group.create_task(self._loops.every(JUDGE_INTERVAL_NS, self._evaluation.judge)),
-                group.create_task(self._loops.every(TELL_INTERVAL_NS, self._tell)),
-                group.create_task(self._loops.every(LOOK_INTERVAL_NS, self._look)),
-                group.create_task(self._loops.every(CHECK_NS, self._lease.check_lease)),
-                group.create_task(self._loops.every(ENFORCE_INTERVAL_NS, self._membership.enforce)),
+                *(group.create_task(self._loops.every(*each)) for each in loops),
             ]
             await self._stop.wait()
             for task in tasks:
@@ -313,16 +317,17 @@ class Controller:
         except StateError as error:
             _log.error("audit report lost host=%s reason=%s", session.host, error)
 
-    def flows(self, session: Session, report: FlowsReport) -> None:
-        """An agent's managed flows; a stream that has been replaced is no longer listened to."""
-        if self._sessions.get(session.host) is session:
+    def flows(self, session: Session, report: OfFlows) -> None:
+        """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
+        if self._sessions.get(session.host) is not session:
+            return
+        if isinstance(report, QueuePairsReport):
+            self._queue_pairs.take(session.host, report, self._fleet_now())
+        elif isinstance(report, SegmentsReport):
+            self._segments.take(session.host, report)
+        else:
             self._placement.take(session.host, report, time.monotonic_ns())
             self._job_flows.take(session.host, report)
-
-    def queue_pairs(self, session: Session, report: QueuePairsReport) -> None:
-        """What an agent's jobs tell of their queue pairs."""
-        if self._sessions.get(session.host) is session:
-            self._queue_pairs.take(session.host, report, self._fleet_now())
 
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
@@ -482,19 +487,13 @@ class Controller:
 
     async def _expire(self) -> None:
         fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is None:
-            return
-        try:
-            dropped = await asyncio.to_thread(self._store.expire, fleet_now_ns)
-        except StoreError as error:
-            _log.error("retention failed reason=%s", error)
-            return
-        if dropped:
-            _log.info("retention dropped partitions=%d", dropped)
+        if fleet_now_ns is not None:
+            await asyncio.to_thread(expire, self._store, fleet_now_ns)
 
 
 def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
     """The daemon's main loop; returns after SIGTERM or SIGINT."""
     os.umask(0o077)
     raise_descriptor_limit()
+    collect_seldom()
     asyncio.run(Controller(config, store, planner, solver).serve())

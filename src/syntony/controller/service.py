@@ -34,12 +34,15 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Failure, Query
 from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
 
+OfFlows = FlowsReport | QueuePairsReport | SegmentsReport
+"""What agents report of jobs' flows."""
 MAX_REFUSED = 4096
 """Refused addresses remembered, so that each is logged once."""
 
@@ -67,9 +70,7 @@ class Hub(Protocol):
 
     async def audited(self, session: Session, report: AuditReport) -> None: ...
 
-    def flows(self, session: Session, report: FlowsReport) -> None: ...
-
-    def queue_pairs(self, session: Session, report: QueuePairsReport) -> None: ...
+    def flows(self, session: Session, report: OfFlows) -> None: ...
 
     def detached(self, session: Session) -> None: ...
 
@@ -154,8 +155,8 @@ class FleetService:
             self._hub.paths(session, message)
         elif isinstance(message, AuditReport):
             await self._hub.audited(session, message)
-        elif isinstance(message, FlowsReport | QueuePairsReport):
-            self._take_flows(session, message)
+        elif isinstance(message, OfFlows):
+            self._hub.flows(session, message)
         elif isinstance(message, PartsReport):
             self._hub.parts(session, believable(message))
         elif isinstance(message, KeysHeld):
@@ -169,12 +170,6 @@ class FleetService:
                 )  # fmt: skip
         else:
             raise RefusedError("a second hello on one stream")
-
-    def _take_flows(self, session: Session, message: FlowsReport | QueuePairsReport) -> None:
-        if isinstance(message, FlowsReport):
-            self._hub.flows(session, message)
-        else:
-            self._hub.queue_pairs(session, message)
 
     async def _query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
         try:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from syntony.controller.batches import Piece
     from syntony.controller.fleet import Fleet
     from syntony.controller.incidents import IncidentService
+    from syntony.controller.job_diagnosis import JobDiagnosis
     from syntony.controller.leadership import Leadership
     from syntony.controller.locating import LocateLoop
     from syntony.controller.membership import Membership
@@ -38,6 +39,7 @@ class Services(NamedTuple):
     traffic: TrafficService
     placement: Placement
     queue_pairs: QueuePairService
+    jobs: JobDiagnosis
     audits: AuditRuns
     keys: ProbeKeyDistribution
     membership: Membership

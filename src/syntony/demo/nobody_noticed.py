@@ -9,7 +9,7 @@ from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.trial import Times
-from syntony.lab.jobs.torch_build import ddp_or_plain_sockets
+from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
 
     PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
     """
-    framework, kind, python = ddp_or_plain_sockets(stage.screen.say)
+    framework, kind, python = torch_or_plain_sockets(stage.screen.say)
     wish = nic_flap.Wish(
         framework=framework,
         kind=kind,

@@ -31,7 +31,7 @@ from syntony.fabric.names import (
     link_name,
     replies_name,
 )
-from syntony.fabric.tally import Crossings, Floats, PartlyLearnt, Times
+from syntony.fabric.tally import Crossings, Floats, Index, PartlyLearnt, Parts, Times
 from syntony.fabric.ways import WayGraph
 
 Ints = NDArray[np.int64]
@@ -62,6 +62,10 @@ _CLAIM = {
     ComponentKind.CLOCK: 8,
 }
 """Among candidates that cannot be distinguished the first kind here is named."""
+_SWITCHES = frozenset({
+    ComponentKind.LEAF, ComponentKind.AGG, ComponentKind.SPINE, ComponentKind.CORE,
+    ComponentKind.SWITCH,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,29 @@ class Candidates:
             for number, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True))
             if np.isfinite(self.loss_price[number])
         }
+
+    def parts(self, candidate: int, others: Index) -> Parts:
+        """Of other candidates the links and cables between switches at this one, as
+        `syntony.fabric.tally.PartsOf`. A switch with a twin among them has none: they are named
+        with it anyway."""
+        device = self.names[candidate]
+        is_switch = self.kinds[candidate] in _SWITCHES
+        if not is_switch or any(
+            device in _switches_at(self.names[n]) for n in self.same[candidate]
+        ):
+            return Parts(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64))
+        places: dict[str, int] = {}
+        found = [
+            (number, places.setdefault(cable_name(*_switches_at(self.names[number])), len(places)))
+            for number in others.tolist()
+            if device in _switches_at(self.names[number])
+        ]
+        numbers, place = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return Parts(numbers.astype(np.intp), place)
+
+    def place_of(self, part: int) -> str:
+        """What is looked at to repair a part of a switch."""
+        return cable_name(*_switches_at(self.names[part]))
 
 
 class Listing(NamedTuple):
@@ -343,6 +370,12 @@ class _Builder:
         penalty[replies] = np.maximum(penalty[replies] - REPLIES_REBATE, 0.0)
         penalty[~different] = np.inf
         return penalty
+
+
+def _switches_at(name: str) -> tuple[str, ...]:
+    """The two ends of a link or cable between switches; nothing for anything else."""
+    ends = link_ends(name)
+    return () if ends is None or any("/" in end for end in ends) else ends
 
 
 def _cable_of(_name: str, ends: tuple[str, str] | None) -> str | None:

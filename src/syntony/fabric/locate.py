@@ -16,13 +16,11 @@ from syntony.fabric import delay, loss
 from syntony.fabric.candidates import REPLIES_REBATE, Candidates
 from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
-from syntony.fabric.loss import LossFinding, LossSearch
+from syntony.fabric.loss import BLACKHOLE_LOSS, LossFinding, LossSearch
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.tally import Floats, Ints, Tally
 from syntony.model.findings import Finding
 
-BLACKHOLE_LOSS = 0.9
-"""Above this a component is called a black hole: stale paths keep it from being exactly 1."""
 MAX_ALTERNATIVES = 8
 MIN_REPLIES_LOSS = 0.01
 """A host that answers less often than this late is no news: every host does now and then."""
@@ -132,7 +130,7 @@ def _overlap(candidates: Candidates, one: int, other: int) -> bool:
 
 def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
-    return LossSearch(tally, candidates.loss_price, threshold=threshold)
+    return LossSearch(tally, candidates.loss_price, threshold=threshold, parts_of=candidates.parts)
 
 
 def _losses(
@@ -213,16 +211,26 @@ class _Suspects(NamedTuple):
 def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Suspects:
     """The found one's twins first, then its rivals with theirs; each at its share."""
     twins = candidates.same[found.candidate]
-    suspects = [(twin, found.confidence) for twin in twins]
+    suspects = [_suspect(candidates, twin, found.confidence) for twin in twins]
+    if isinstance(found, LossFinding):
+        each = found.parts_probability / max(1, len(found.parts))
+        suspects += [(candidates.place_of(part), each) for part in found.parts]
+    together = min(len(suspects), MAX_ALTERNATIVES)
     for other, probability in zip(found.alternatives, found.probabilities, strict=True):
-        suspects += [(each, probability) for each in (other, *candidates.same[other])]
-    suspects = suspects[:MAX_ALTERNATIVES]
+        same = (other, *candidates.same[other])
+        suspects += [_suspect(candidates, number, probability) for number in same]
+    names, probabilities = zip(*suspects[:MAX_ALTERNATIVES], strict=True) if suspects else ((), ())
     return _Suspects(
         confidence=found.confidence * float(candidates.shares[found.candidate]),
-        alternatives=tuple(_reported_as(candidates, number) for number, _ in suspects),
-        probabilities=tuple(p * float(candidates.shares[number]) for number, p in suspects),
-        twins=min(len(twins), MAX_ALTERNATIVES),
+        alternatives=names,
+        probabilities=probabilities,
+        twins=together,
     )
+
+
+def _suspect(candidates: Candidates, number: int, probability: float) -> tuple[str, float]:
+    """Its name, and its share of what it and its twins have."""
+    return _reported_as(candidates, number), probability * float(candidates.shares[number])
 
 
 def _reported_as(candidates: Candidates, number: int) -> str:

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.tally import Entries, Floats, Index, Tally
+from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
 
 MIN_LOSS = 2e-4
 """Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -42,6 +42,8 @@ nothing that crosses the component speaks against it."""
 MAX_FOUND = 32
 CLOSE_NATS = 3.0
 """Candidates within this of the best (20 to 1) are named as alternatives."""
+BLACKHOLE_LOSS = 0.9
+"""Above this a component is called a black hole: stale paths keep it from being exactly 1."""
 SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
 """Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
 _MAX_RATE = 18.0
@@ -75,6 +77,19 @@ class LossFinding(NamedTuple):
     """Other candidates that explain (nearly) the same, best first."""
     probabilities: tuple[float, ...]
     """Posterior probability of each of these."""
+    parts: tuple[int, ...] = ()
+    """Two parts of it that together explain (nearly) the same."""
+    parts_probability: float = 0.0
+    """Posterior probability of these two."""
+
+
+class _Pair(NamedTuple):
+    """Two parts that lose, instead of what they are parts of."""
+
+    parts: tuple[int, int]
+    rates: tuple[float, float]
+    nats: float
+    """Log-odds of the two against the one."""
 
 
 def find_losses(
@@ -93,7 +108,11 @@ def find_losses(
 
 
 class LossSearch:
-    """One search and what it found; arguments as `find_losses`."""
+    """One search and what it found; arguments as `find_losses`.
+
+    Args:
+        parts_of: which candidates are parts of one; None: not known.
+    """
 
     def __init__(
         self,
@@ -102,12 +121,13 @@ class LossSearch:
         *,
         threshold: float = STRICTNESS,
         max_found: int = MAX_FOUND,
+        parts_of: PartsOf | None = None,
     ) -> None:
         self._tally = tally
         self._search: _Search | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
-            self._search = _Search(tally, penalty + threshold, max_found)
+            self._search = _Search(tally, penalty + threshold, max_found, parts_of)
             self.findings = self._search.run()
 
     def gain_at(self, candidate: int, loss: float) -> float:
@@ -124,8 +144,13 @@ class LossSearch:
 class _Search:
     """The state of one search: what is selected, and every lossy path's rate under it."""
 
-    def __init__(self, tally: Tally, penalty: Floats, max_found: int) -> None:
+    def __init__(
+        self, tally: Tally, penalty: Floats, max_found: int, parts_of: PartsOf | None
+    ) -> None:
         self._price = penalty
+        self._parts_of = parts_of
+        self._paired = set[int]()
+        """Found as two parts of one that was found before."""
         self._max_found = max_found
         finite = penalty[np.isfinite(penalty)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
@@ -163,6 +188,7 @@ class _Search:
             self._take(int(candidates[best]), float(rate[best]), self._rates)
             self._refit()
             self._exchange()
+            self._part()
             if not self._prune(int(candidates[best])):
                 break
         findings = [self._finding(candidate) for candidate in self._found]
@@ -179,10 +205,16 @@ class _Search:
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
         """Take a candidate as found. `rates`: of every row without it."""
         self._found[candidate] = rate
+        self._held[candidate] = self._rows_of(candidate, rate, rates, self._floor(candidate))
+
+    def _rows_of(
+        self, candidate: int, rate: float, rates: Floats, floor: Floats
+    ) -> tuple[Index, Floats]:
+        """Rows that cross it, and those that probably do if it loses at this rate; how often."""
         rows, times = self._may.of(candidate)
         if len(rows):
             only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-            gains = self._may_gains(only, grid, rates, self._floor(candidate))[:, 0, 0]
+            gains = self._may_gains(only, grid, rates, floor)[:, 0, 0]
             place = int(np.argmax(gains))
             share = float(SHARES[place])
             with np.errstate(divide="ignore"):
@@ -191,10 +223,7 @@ class _Search:
             probably = (there > other) & (gains[place] > 0)
             rows, times = rows[probably], times[probably]
         sure_rows, sure_times = self._entries.of(candidate)
-        self._held[candidate] = (
-            np.concatenate((sure_rows, rows)),
-            np.concatenate((sure_times, times)),
-        )
+        return np.concatenate((sure_rows, rows)), np.concatenate((sure_times, times))
 
     def _drop(self, candidate: int) -> None:
         del self._found[candidate], self._held[candidate]
@@ -284,24 +313,27 @@ class _Search:
         """
         if not len(candidates):
             return np.zeros(0), np.zeros(0)
-        rates, floor = self._rates_without(without), self._floor(without)
-
-        def gains(grid: Floats) -> Floats:
-            """(candidates, rates tried) for a grid of shape (candidates, rates tried)."""
-            sure = self._sure_gain(candidates, grid, rates, floor)
-            may = self._may_gains(candidates, grid, rates, floor)
-            return np.asarray(sure + np.maximum(may.max(axis=0), 0.0))
-
-        grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
-        rate = grid[np.arange(len(candidates)), np.argmax(gains(grid), axis=1)]
-        for width in (_STEP, _STEP / 4, _STEP / 16):
-            fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
-            value = gains(fine)
-            place = np.argmax(value, axis=1)
-            rate = fine[np.arange(len(candidates)), place]
-        gain = value[np.arange(len(candidates)), place]
+        gain, rate = self._fitted(candidates, self._rates_without(without), self._floor(without))
         others = len(self._found) - (without is not None)
         return gain - self._price[candidates] + np.log1p(others), rate
+
+    def _fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
+        """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
+        grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
+        value = self._gains(candidates, grid, rates, floor)
+        rate = grid[np.arange(len(candidates)), np.argmax(value, axis=1)]
+        for width in (_STEP, _STEP / 4, _STEP / 16):
+            fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
+            value = self._gains(candidates, fine, rates, floor)
+            place = np.argmax(value, axis=1)
+            rate = fine[np.arange(len(candidates)), place]
+        return value[np.arange(len(candidates)), place], rate
+
+    def _gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
+        """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
+        sure = self._sure_gain(candidates, grid, rates, floor)
+        may = self._may_gains(candidates, grid, rates, floor)
+        return np.asarray(sure + np.maximum(may.max(axis=0), 0.0))
 
     def _sure_gain(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by paths that surely cross, (candidates, rates tried)."""
@@ -309,7 +341,9 @@ class _Search:
         low = floor[rows]
         base = np.maximum(self._likelihood(rates[rows], rows), low)
         there = self._likelihood(rates[rows][:, None] + grid[owner] * times[:, None], rows)
-        lossy = _per_owner(np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates))
+        lossy = sum_by_owner(
+            np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates)
+        )
         clean = self._clean_of(candidates)
         probes = clean.probes / np.maximum(clean.paths, 1)
         each = np.minimum(grid * probes[:, None], self._outlier)
@@ -332,7 +366,7 @@ class _Search:
                 mixed = np.maximum(np.log1p(-share) + plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
             lossy = np.maximum(mixed, low) - np.maximum(plain, low)
-            gains[place] = _per_owner(lossy, owner, len(candidates))
+            gains[place] = sum_by_owner(lossy, owner, len(candidates))
             gains[place] += clean_of.partly_paths[:, None] * clean
         return gains
 
@@ -371,11 +405,61 @@ class _Search:
         gain, rate = self._score(rivals, without=candidate)
         return rivals, gain, rate
 
+    def _part(self) -> None:
+        """Replace each found one by two of its parts where these are clearly likelier."""
+        for candidate in list(self._found):
+            pair = self._pair(candidate)
+            if pair is not None and pair.nats > CLOSE_NATS:
+                rest = self._rates_without(candidate)
+                self._drop(candidate)
+                for part, rate in zip(pair.parts, pair.rates, strict=True):
+                    self._take(part, rate + self._found.get(part, 0.0), rest)
+                self._paired |= {*pair.parts}
+                self._refit()
+
+    def _pair(self, candidate: int) -> _Pair | None:
+        """The two parts that explain best what a found one is found for; None where it has no two.
+
+        A switch that loses a share of all its packets is as rare as two of its links that do, so
+        nothing but the choice of the two speaks against them. One that loses everything is not.
+        """
+        if self._parts_of is None or -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS:
+            return None
+        rows = np.zeros(len(self._lost), dtype=np.bool_)
+        rows[self._held[candidate][0]] = True
+        parts, place = self._parts_of(candidate, self._entries.owners(rows))
+        if len(np.unique(place)) < 2:
+            return None
+        base, floor = self._rates_without(candidate), self._best - self._outlier
+        own, _ = self._fitted(np.array([candidate], dtype=np.intp), base, floor)
+        gain, rate = self._fitted(parts, base, floor)
+        one = int(np.argmax(gain))
+        best = None
+        # Each in turn is chosen anew beside the other, while that gains anything.
+        while True:
+            beside = base.copy()
+            held, times = self._rows_of(int(parts[one]), float(rate[one]), base, floor)
+            beside[held] += rate[one] * times
+            fixed = self._gains(parts[[one]], rate[[one], None], base, floor)[0, 0]
+            one_rate, others = float(rate[one]), np.flatnonzero(place != place[one])
+            gain, rest = self._fitted(parts[others], beside, floor)
+            two = int(np.argmax(gain))
+            total = float(fixed + gain[two])
+            if best is not None and total <= best.nats + 1e-6:
+                break
+            best = _Pair(
+                (int(parts[one]), int(parts[others[two]])), (one_rate, float(rest[two])), total
+            )
+            rate[others] = rest
+            one = int(others[two])
+        choices = len(parts) * (len(parts) - 1) / 2
+        return best._replace(nats=best.nats - float(own[0]) - float(np.log(choices)))
+
     def _prune(self, newest: int) -> bool:
         """Drop what no longer pays; False if that was the newest, or no progress was made."""
         for candidate in list(self._found):
             gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-            if gain[0] <= 0:
+            if gain[0] + (candidate in self._paired) * self._price[candidate] <= 0:
                 self._drop(candidate)
                 self._refit()
                 if candidate == newest:
@@ -388,7 +472,9 @@ class _Search:
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         weight = np.exp(np.minimum(gain - own, 50))
-        total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
+        pair = self._pair(candidate)
+        odds = float(np.exp(min(pair.nats, 50))) if pair is not None else 0.0
+        total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0)) + odds
         order = np.argsort(-gain, kind="stable")
         close = [i for i in order if gain[i] > own - CLOSE_NATS and rivals[i] != candidate]
         return LossFinding(
@@ -400,16 +486,9 @@ class _Search:
             paths=len(rows),
             alternatives=tuple(int(rivals[i]) for i in close),
             probabilities=tuple(float(weight[i]) / total for i in close),
+            parts=pair.parts if pair is not None and pair.nats > -CLOSE_NATS else (),
+            parts_probability=odds / total,
         )
-
-
-def _per_owner(values: Floats, owner: Index, owners: int) -> Floats:
-    """Sums over the rows of each owner, (owners, columns); rows come sorted by owner."""
-    found = np.zeros((owners, values.shape[1]))
-    if len(owner):
-        cuts = np.flatnonzero(np.diff(owner, prepend=-1))
-        found[owner[cuts]] = np.add.reduceat(values, cuts, axis=0)
-    return found
 
 
 def _entropy(lost: Floats, sent: Floats) -> Floats:

@@ -8,6 +8,7 @@ two known devices ``leaf0-1..leaf0-2``.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Collection
 
@@ -16,6 +17,8 @@ CABLE = "--"
 GROUP = ".."
 ANY = "*"
 REPLIES_OF = "replies of "
+BOTH_WAYS = "<->"
+"""Between the NICs of a connection of which it is not known which direction suffers."""
 OR = " or "
 """Between the names of what no path can tell apart."""
 
@@ -80,6 +83,7 @@ def replies_name(nic: str) -> str:
     return f"{REPLIES_OF}{nic}"
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def link_ends(name: str) -> tuple[str, str] | None:
     """The devices at the ends of a link or cable called as above; None for anything else."""
     for mark in (ARROW, CABLE):

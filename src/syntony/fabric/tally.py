@@ -7,7 +7,7 @@ path but searched through a few thousand rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -98,6 +98,27 @@ class Entries:
         """Per candidate the sum over its rows, (candidates,)."""
         total = np.concatenate(([0.0], np.cumsum(values[self._rows])))
         return np.asarray(total[self._ends] - total[self._starts])
+
+
+def sum_by_owner(values: Floats, owner: Index, owners: int) -> Floats:
+    """Sums over the rows of each owner, (owners, columns); rows come sorted by owner."""
+    found = np.zeros((owners, values.shape[1]))
+    if len(owner):
+        cuts = np.flatnonzero(np.diff(owner, prepend=-1))
+        found[owner[cuts]] = np.add.reduceat(values, cuts, axis=0)
+    return found
+
+
+class Parts(NamedTuple):
+    """Of some candidates those that are parts of another, one by one; (n,) each."""
+
+    candidates: Index
+    place: Ints
+    """A number for each: what has the same one is repaired together, as a cable's directions."""
+
+
+PartsOf = Callable[[int, Index], Parts]
+"""A candidate, and others → those of them that are its parts; none of a candidate that has none."""
 
 
 class Clean(NamedTuple):

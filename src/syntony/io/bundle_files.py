@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from syntony.workload.schema import TABLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from syntony.wire.jobs import RecordedRows
     from syntony.workload.schema import Column, Kind
 
 MANIFEST = "manifest.json"
@@ -79,6 +80,29 @@ def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, An
     except msgspec.ValidationError as error:
         raise InputError("broken-manifest", str(error)) from error
     return _bundle(checked, tables, ())
+
+
+def arrow_tables(tables: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, pa.Table]:
+    """Columns of values, None for null, as Arrow tables of the schema's types."""
+    import pyarrow as pa
+
+    found = {}
+    for name, columns in tables.items():
+        kinds = {column.name: arrow_type(column.kind) for column in TABLES[name]}
+        schema = pa.schema([(column, kinds[column]) for column in columns])
+        found[name] = pa.Table.from_pydict(dict(columns), schema=schema)
+    return found
+
+
+def joined(rows: Iterable[RecordedRows]) -> dict[str, pa.Table]:
+    """The tables of an answer to `RecordingQuery`, whole."""
+    import pyarrow as pa
+
+    parts: dict[str, list[pa.Table]] = {}
+    for each in rows:
+        with pa.ipc.open_stream(each.arrow) as reader:
+            parts.setdefault(each.table, []).append(reader.read_all())
+    return {name: pa.concat_tables(some) for name, some in parts.items()}
 
 
 def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:

@@ -39,6 +39,10 @@ class ClockSource(Protocol):
         """Sleep until the clock is set, at most so long. Whether it was. One thread only."""
         ...
 
+    def map_array(self, real_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Its readings at instants of CLOCK_REALTIME, as the kernel stamps packets."""
+        ...
+
 
 class KernelClock:
     """The host's CLOCK_REALTIME: what kernel software stamps are in."""
@@ -63,6 +67,10 @@ class KernelClock:
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""
         return time.clock_gettime_ns(time.CLOCK_REALTIME)
+
+    def map_array(self, real_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """It is that clock."""
+        return real_ns
 
 
 class SyntheticClock:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600) -> None:
     """Replace a file as a whole, on the disk when this returns; never readable by more than `mode`
     allows. Raises `OSError`: the file is as it was."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

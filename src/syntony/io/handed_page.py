@@ -37,6 +37,11 @@ class HandedPage:
             self._receive()
         return self._fd >= 0
 
+    @property
+    def number(self) -> int:
+        """Tells it from all other pages of this machine's boot, once it is there."""
+        return os.fstat(self._fd).st_ino
+
     def read(self, size: int, offset: int = 0) -> bytes:
         """Bytes of the page, once it is there."""
         return os.pread(self._fd, size, offset)

@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from syntony.io.files import write_atomically
 from syntony.io.handed_page import HandedPage
-from syntony.workload.nccl_operations import PAGE_BYTES, VERSION, NcclOperation, NcclPageReader
+from syntony.workload.nccl_operations import (
+    PAGE_BYTES,
+    VERSION,
+    NcclOperation,
+    NcclPageReader,
+    Progress,
+)
 
 if TYPE_CHECKING:
     import socket
+
+
+Known = Mapping[str, Progress]
+"""``pid/number`` of a page to how far it was read."""
+
+
+def load_progress(path: Path) -> Known:
+    """What an agent before this one had read; nothing where the file is not there, or broken."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Progress])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def save_progress(path: Path, known: Known) -> None:
+    """For the agent after this one. Raises `OSError`."""
+    write_atomically(path, msgspec.json.encode(known))
 
 
 class NcclPage:
@@ -17,10 +45,14 @@ class NcclPage:
 
     Args:
         connection: of the process, non-blocking.
+        pid: of the process.
+        known: how far pages were read by an agent before this one.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, pid: int, known: Known) -> None:
         self._page = HandedPage(connection, VERSION, PAGE_BYTES)
+        self._pid, self._known = pid, known
+        self._name = ""
         self._reader = NcclPageReader()
 
     def read(self, *, last: bool = False) -> list[NcclOperation]:
@@ -32,9 +64,17 @@ class NcclPage:
         """
         if not self._page.is_there():
             return []
+        if not self._name:
+            self._name = f"{self._pid}/{self._page.number}"
+            self._reader = NcclPageReader(self._known.get(self._name))
         before = self._page.read(PAGE_BYTES)
         after = self._page.read(PAGE_BYTES)
         return self._reader.read(before, after, time.monotonic_ns(), last=last)
+
+    @property
+    def progress(self) -> tuple[str, Progress] | None:
+        """Its name, and how far it was read; None: not yet."""
+        return (self._name, self._reader.progress) if self._name else None
 
     def losses(self) -> dict[str, int]:
         """`lost`: operations that were overwritten unread; `malformed`: those that cannot be used,

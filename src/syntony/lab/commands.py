@@ -17,6 +17,11 @@ HASH_FIELDS = 55
 HASH_POLICY = 3
 """Custom fields. Policy 1 would take a TCP packet's socket hash, which veth carries along, and make
 paths random per connection."""
+_FLOW_HANDLES = 0x100
+"""Handles of faults' queueing disciplines, by the faults' numbers."""
+_TCP = 6
+_UNSHAPED = "10gbit"
+"""The other flows' class: the shaper above is what limits them."""
 
 _EVERYWHERE = {
     "net/ipv4/conf/all/rp_filter": "0",
@@ -127,6 +132,31 @@ def shaper_line(verb: str, plan: Plan, port: Port, rate_bps: int) -> str:
         f"qdisc {verb} dev {port.name} root handle 1: tbf rate {rate_bps}bit "
         f"burst {spec.burst_bytes}b latency {spec.latency_ns // 1000}us"
     )
+
+
+def flow_shaper_lines(port: Port, number: int, flow: tuple[int, int], rate_bps: int) -> list[str]:
+    """A class of its own for one TCP flow, by its ports, below the shaper of `port`."""
+    handle, (sport, dport) = _FLOW_HANDLES + number, flow
+    of_port, at = f"dev {port.name}", f"{handle:x}:"
+    shaped = f"htb rate {rate_bps}bit burst 2k quantum 60000"
+    lines = [
+        f"qdisc add {of_port} parent 1:1 handle {at} htb default 1",
+        f"class add {of_port} parent {at} classid {at}1 htb rate {_UNSHAPED} quantum 60000",
+        f"class add {of_port} parent {at} classid {at}2 {shaped}",
+    ]
+    fields = (f"protocol {_TCP} 0xff", f"sport {sport} 0xffff", f"dport {dport} 0xffff")
+    for protocol, header in (("ip", "ip"), ("ipv6", "ip6")):
+        match = " ".join(f"match {header} {field}" for field in fields)
+        lines.append(
+            f"filter add {of_port} parent {at} protocol {protocol} prio {len(lines)} "
+            f"u32 {match} flowid {at}2"
+        )
+    return lines
+
+
+def flow_shaper_end(port: Port, number: int) -> str:
+    """Takes it away, and the shaper's own queue with it."""
+    return f"qdisc del dev {port.name} parent 1:1 handle {_FLOW_HANDLES + number:x}:"
 
 
 def restore_lines(link: Link) -> list[str]:

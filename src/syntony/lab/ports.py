@@ -67,8 +67,18 @@ class Ports:
         if self._rates.get(link.name, {}).pop(holder, None) is not None:
             self._shape(link)
 
+    def limit_flow(self, holder: Holder, port: Port, flow: tuple[int, int], rate_bps: int) -> None:
+        """Shapes what TCP sends from one port to another, within the shaper of `port`; of one flow
+        of a port at a time. Raises `MissingError`: it cannot, or another flow is shaped there."""
+        netns.batch(port.node, ["tc"], commands.flow_shaper_lines(port, holder, flow, rate_bps))
+
+    def unlimit_flow(self, holder: Holder, port: Port) -> None:
+        """Takes that away; the shaper gets its own queue back."""
+        netns.batch_forced(port.node, ["tc"], [commands.flow_shaper_end(port, holder)])
+        self._shape(self._links[str(port)])
+
     def _shape(self, link: Link) -> None:
-        rate_bps = min([self._plan.spec.rate_bps, *self._rates[link.name].values()])
+        rate_bps = min([self._plan.spec.rate_bps, *self._rates.get(link.name, {}).values()])
         for port in (link.a, link.b):
             line = commands.shaper_line("change", self._plan, port, rate_bps)
             netns.batch(port.node, ["tc"], [line])

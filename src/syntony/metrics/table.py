@@ -99,6 +99,14 @@ _QUEUE_PAIRS = (
            "records of queue pairs that were read and not used, or what came is no page"),
 )  # fmt: skip
 
+_SEGMENTS = (
+    _agent("segment_flows", "gauge", "", "TCP flows of jobs whose segments are sampled"),
+    _agent("segment_flows_left_out", "gauge", "", "flows beyond 256 of the host"),
+    _agent("segments_sampled_total", "counter", "", "segments that were sampled"),
+    _agent("segments_lost_total", "counter", "",
+           "samples that the kernel had no room for; their second is not reported"),
+)  # fmt: skip
+
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
            "1 for the state that served time is in, 0 for the others"),
@@ -309,6 +317,14 @@ _PLACEMENT = (
                 "out)"),
 )  # fmt: skip
 
+_RUNNING_JOBS = (
+    _controller("jobs_running", "gauge", "", "jobs that run"),
+    _controller("jobs_judged_total", "counter", "result",
+                "times that a running job was held against the rules of `syntony why`: judged, "
+                "failed, too-large, too-slow"),
+    _controller("jobs_judged_seconds_total", "counter", "", "time that this took"),
+)  # fmt: skip
+
 _AUDITS = (
     _controller("audits_ordered_total", "counter", "", "audits that agents were ordered to run"),
     _controller("audit_reports_total", "counter", "", "hosts' reports that came in"),
@@ -323,6 +339,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("The reactor", _REACTOR),
     ("Processes of jobs at the agent's socket", _JOBS),
     ("Queue pairs of jobs, at the agent's second socket", _QUEUE_PAIRS),
+    ("Segments of jobs' TCP flows", _SEGMENTS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),
     ("Paths of jobs", _PATHS),
@@ -334,6 +351,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Incidents and findings", _INCIDENTS),
     ("The fabric as learnt", _FABRIC),
     ("Contention and placement", _PLACEMENT),
+    ("Running jobs", _RUNNING_JOBS),
     ("Audits", _AUDITS),
 )
 EVERY: dict[str, Metric] = {metric.name: metric for _, group in GROUPS for metric in group}

@@ -35,8 +35,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     probabilities: tuple[float, ...] = ()
     """Posterior probability of each alternative."""
     twins: int = 0
-    """The first so many alternatives are crossed by exactly the same paths: no number of probes on
-    these paths can tell them from the component."""
+    """The first so many alternatives are named with the component: exactly the same paths cross
+    them, or, of a switch, two of its cables together explain the same."""
     overflow: str = ""
     """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`."""
 
@@ -67,6 +67,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """Fleet time at which it was first seen."""
     confidence: float
     alternatives: tuple[str, ...]
+    suspects: tuple[str, ...] = ()
+    """Where it may be, by name, where the probes cannot tell; else nothing or `component` alone."""
     pairs: tuple[str, ...]
     """Pairs of NICs whose probes wait there: their learnt paths cross it."""
     flows: tuple[QueueFlow, ...] = ()

@@ -31,6 +31,8 @@ BOUNDS = {
 TABLE_BOUNDS = {
     # Small inserts leave parts to be cleaned up; beyond this many (100), by up to 128 threads.
     "concurrent_part_removal_threshold": 1_000_000,
+    # Every insert leaves a part: by default (5) they are merged too often, each time a few.
+    "merge_selector_base": 10,
 }
 """Settings of all tables."""
 _BLOCK_SETTINGS = (

@@ -14,6 +14,7 @@ from syntony.wire.jobs import JobView
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -59,38 +60,40 @@ class JobRows:
             for row in rows
         )
 
-    def recording(self, job: str, first_ns: int, last_ns: int) -> dict[str, Columns]:
+    def recording(
+        self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
+    ) -> dict[str, Columns]:
         """All that was recorded of a job in the window, by table, and of the NICs and hosts that it
         used.
 
         Raises:
-            UsageError: more than `MAX_ROWS` rows of one table.
+            UsageError: more than `most` rows of one table.
         """
         of_job = f"job = {quote(job)}"
         found = {
-            table.name: self._select(table, first_ns, last_ns, of_job)
-            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW)
+            table.name: self._select(table, first_ns, last_ns, of_job, most)
+            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
         }
         flows = found[JOB_FLOW.name]
         nics = {*flows["src"], *flows["dst"]}
         hosts = {*found[JOB_PROCESS.name]["host"], *(nic.partition("/")[0] for nic in nics)}
         ends = f"{_among('src', nics)} AND {_among('dst', nics)}"
         found |= {
-            PROBE.name: self._select(PROBE, first_ns, last_ns, ends),
-            LINK_PORT.name: self._select(LINK_PORT, first_ns, last_ns, _among("nic", nics)),
-            LINK_EVENT.name: self._select(LINK_EVENT, first_ns, last_ns, _among("nic", nics)),
-            CLOCK.name: self._select(CLOCK, first_ns, last_ns, _among("node", hosts)),
+            PROBE.name: self._select(PROBE, first_ns, last_ns, ends, most),
+            LINK_PORT.name: self._select(LINK_PORT, first_ns, last_ns, _among("nic", nics), most),
+            LINK_EVENT.name: self._select(LINK_EVENT, first_ns, last_ns, _among("nic", nics), most),
+            CLOCK.name: self._select(CLOCK, first_ns, last_ns, _among("node", hosts), most),
         }
         return found
 
-    def _select(self, table: Table, first_ns: int, last_ns: int, which: str) -> Columns:
+    def _select(self, table: Table, first_ns: int, last_ns: int, which: str, most: int) -> Columns:
         names = [column.name for column in table.columns]
         rows = self._engine.select(
             f"SELECT {', '.join(names)} FROM {table.name} "
-            f"WHERE {window(first_ns, last_ns)} AND {which} LIMIT {MAX_ROWS + 1}"
+            f"WHERE {window(first_ns, last_ns)} AND {which} LIMIT {most + 1}"
         )
-        if len(rows) > MAX_ROWS:
-            raise UsageError(f"more than {MAX_ROWS} rows in {table.name}; ask for a shorter window")
+        if len(rows) > most:
+            raise UsageError(f"more than {most} rows in {table.name}; ask for a shorter window")
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return {name: list(values) for name, values in zip(names, columns, strict=True)}
 

@@ -36,6 +36,8 @@ MIGRATIONS = (
     Migration(3),
     # Processes, collectives, steps and flows of jobs: tables are added.
     Migration(4),
+    # One-way delays of jobs' TCP segments: a table is added.
+    Migration(5),
 )
 
 

@@ -39,6 +39,7 @@ from syntony.traffic.policy import Policy
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
+from syntony.traffic.witnesses import with_witnesses
 
 WATCH_EVERY_NS = 50 * MS
 """Between two looks at which paths are in use: a job makes its connections all at once."""
@@ -323,19 +324,23 @@ class Failover:
             self._watch_due_ns = max(now_ns, self._watched_ns + WATCH_EVERY_NS)
 
     def _rewatch(self, now_ns: int) -> list[Instruction]:
-        """Every pair that a managed connection uses or would use, if that is news."""
+        """Every pair that a managed connection uses or would use, and witnesses; if it is news."""
         self._watch_due_ns, self._watched_ns = None, now_ns
         used = self.plain.pairs() | self.table.pairs() | self.notices.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
-        if pairs == self._watched:
+        watched = with_witnesses(pairs, self.health.plan, self._has_carrier)
+        if watched == self._watched:
             return []
-        self._watched = frozenset(pairs)
+        self._watched = watched
         return self._requested()
 
     def _requested(self) -> list[Instruction]:
         """What is to be probed fast from now on."""
         suspect, partial = self._extra_ports.suspect, self._extra_ports.partial
         return [Watch(paths=self._watched, suspect=suspect, partial=partial)]
+
+    def _has_carrier(self, nic: str) -> bool:
+        return self.health.dead(nic, "") is None
 
     def _is_partial(self, pair: Pair) -> bool:
         return self.health.is_partial(*pair)

@@ -6,11 +6,12 @@ offline tools, uses pyarrow, whose reader validates offsets and lengths.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 1 << 18
 """Rows of one batch: far above an agent's second, far below what would stall an insert."""
+
+MAX_SCHEMA_BYTES = 64 << 10
+"""Of a stream's first message, which is remembered: far above any table's."""
+_ENCAPSULATED = 0xFFFFFFFF
+"""In front of each message of a stream and its length."""
 
 _UNKNOWN: Mapping[str, str | float] = {"string": "", "float32": math.nan, "float64": math.nan}
 """What a column has, by its type, where the sender does not know it."""
@@ -76,67 +82,138 @@ def decode_columns(table: Table, data: bytes) -> pa.Table:
     """
     import pyarrow as pa
 
+    rows = pa.Table.from_batches([read_rows(table, data)])
+    check_values(table, rows)
+    return rows
+
+
+def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
+    """The same, unchecked inside: before any value is touched, `check_values` must have passed.
+
+    Raises:
+        WireError: not Arrow, not this table, compressed, or too many rows.
+    """
+    import pyarrow as pa
+
     if len(data) > MAX_MESSAGE_BYTES:
         raise WireError(f"{table.name}: {len(data)} bytes of Arrow, over {MAX_MESSAGE_BYTES}")
-    try:
-        with pa.ipc.open_stream(data) as reader:
-            _check_schema(table, reader.schema)
-            _check_size(table, data)
-            rows = reader.read_all()
+    with _arrow_errors(table):
+        messages = iter(pa.ipc.MessageReader.open_stream(data))
+        first = next(messages, None)
+        if first is None or first.type != "schema":
+            raise WireError(f"{table.name}: no schema")
+        found = _schema(table, bytes(first.metadata))
+        batches = [
+            pa.ipc.read_record_batch(message, found) for message in _record_batches(table, messages)
+        ]
+        if len(batches) == 1 and found is arrow_schema(table):
+            return batches[0]
+        return _fitted(table, pa.Table.from_batches(batches, found))
+
+
+def check_values(table: Table, rows: pa.Table) -> None:
+    """Offsets, lengths and text of rows that have been read, of one stream or of many.
+
+    Raises:
+        WireError: a row is not what it says, or has a null.
+    """
+    with _arrow_errors(table):
         rows.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
-    schema = arrow_schema(table)
-    fitted = rows
-    if not rows.schema.equals(schema):
-        fitted = pa.table([_column(column, rows) for column in table.columns], schema=schema)
-    for column, values in zip(table.columns, fitted.itercolumns(), strict=True):
+    for column, values in zip(table.columns, rows.itercolumns(), strict=True):
         if values.null_count:
             raise WireError(f"{table.name}: nulls in column {column.name}")
-    return fitted
+
+
+@contextlib.contextmanager
+def _arrow_errors(table: Table) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, EOFError, struct.error) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
+
+
+def _fitted(table: Table, rows: pa.Table) -> pa.RecordBatch:
+    """With the table's columns, in one part."""
+    import pyarrow as pa
+
+    columns = [_column(column, rows) for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(table))
 
 
 def _column(column: Column, rows: pa.Table) -> Any:
     import pyarrow as pa
 
     if column.name in rows.column_names:
-        return rows.column(column.name)
+        return rows.column(column.name).combine_chunks()
     return pa.repeat(pa.scalar(_UNKNOWN[column.type], _arrow_type(column)), rows.num_rows)
 
 
-def _check_size(table: Table, data: bytes) -> None:
-    """Before anything is unpacked: half a megabyte of compressed columns can declare gigabytes.
+@functools.lru_cache(maxsize=64)
+def _schema(table: Table, metadata: bytes) -> pa.Schema:
+    """Of a stream's first message: the table's own where it is equal. Senders of one version all
+    send the same few."""
+    import pyarrow as pa
+
+    if len(metadata) > MAX_SCHEMA_BYTES:
+        raise WireError(f"{table.name}: a schema of {len(metadata)} bytes")
+    if _Header(metadata).big_endian:
+        raise WireError(f"{table.name}: big-endian columns are not taken")
+    found = pa.ipc.read_schema(
+        pa.py_buffer(struct.pack("<Ii", _ENCAPSULATED, len(metadata)) + metadata)
+    )
+    _check_schema(table, found)
+    wanted = arrow_schema(table)
+    return wanted if found.equals(wanted) else found
+
+
+def _record_batches(table: Table, messages: Iterator[pa.ipc.Message]) -> Iterator[pa.ipc.Message]:
+    """Each is looked at before it is unpacked: half a megabyte of compressed columns can declare
+    gigabytes.
 
     Agents compress nothing, so bodies are no larger than the message that holds them.
     """
-    import pyarrow as pa
-
     rows = 0
-    for message in pa.ipc.MessageReader.open_stream(data):
-        if message.type == "record batch":
-            batch = _RecordBatch(bytes(message.metadata))
-            rows += batch.rows
-            if batch.compressed:
-                raise WireError(f"{table.name}: compressed columns are not taken")
-        elif message.type != "schema":
+    for message in messages:
+        if message.type != "record batch":
             raise WireError(f"{table.name}: a {message.type} message is not taken")
+        batch = _Header(bytes(message.metadata))
+        rows += batch.rows
+        if batch.compressed:
+            raise WireError(f"{table.name}: compressed columns are not taken")
         if not 0 <= rows <= MAX_ROWS:
             raise WireError(f"{table.name}: {rows} rows in one batch, over {MAX_ROWS}")
+        yield message
 
 
-class _RecordBatch:
-    """What the header of a record batch says, read from its FlatBuffer (Arrow's ``Message.fbs``):
+class _Header:
+    """What the header of a message says, read from its FlatBuffer (Arrow's ``Message.fbs``):
     pyarrow does not tell without unpacking."""
 
     def __init__(self, metadata: bytes) -> None:
         self._data = metadata
         message = self._number("<I", 0)
         field = self._field(message, 2)
-        header = field + self._number("<I", field)
-        length = self._field(header, 0)
-        self.rows: int = self._number("<q", length) if length else 0
-        self.compressed = bool(self._field(header, 3))
+        self._header = field + self._number("<I", field)
+
+    @property
+    def big_endian(self) -> bool:
+        """Of a schema."""
+        field = self._field(self._header, 0)
+        return bool(field and self._number("<h", field))
+
+    @property
+    def rows(self) -> int:
+        """Of a record batch."""
+        length = self._field(self._header, 0)
+        return self._number("<q", length) if length else 0
+
+    @property
+    def compressed(self) -> bool:
+        """Of a record batch."""
+        return bool(self._field(self._header, 3))
 
     def _field(self, table: int, number: int) -> int:
         """Where a table's field stands; 0 if it is absent."""

@@ -44,6 +44,7 @@ from syntony.wire.probes import (
 )
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import (
     FlowsReport,
     Moves,
@@ -125,6 +126,7 @@ AgentMessage = (
     | PathsReport
     | FlowsReport
     | QueuePairsReport
+    | SegmentsReport
     | AuditReport
     | PartsReport
     | KeysHeld

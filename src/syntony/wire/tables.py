@@ -369,6 +369,31 @@ JOB_FLOW = Table(
     retention_days=7,
 )
 
+JOB_DELAY = Table(
+    "job_delay_1s",
+    (
+        Column("ts_ns", "int64", "start of the second in which segments arrived, fleet time"),
+        Column("job", "string", "SYNTONY_JOB of the sending process"),
+        Column("src", "string", "sending NIC, host/nic"),
+        Column("dst", "string", "receiving NIC, host/nic; its address where nobody has it"),
+        Column("sport", "uint16", "TCP port that sends"),
+        Column("dport", "uint16", "TCP port that receives"),
+        Column(
+            "count", "uint32", "bytes whose segments were measured; 0 makes the owd columns void"
+        ),
+        Column("owd_min_ns", "int64", "one-way delay from NIC to NIC, smallest"),
+        Column("owd_p50_ns", "int64", "… median"),
+        Column("owd_max_ns", "int64", "… largest"),
+        Column("bound_ns", "int64", "how far each may be off for both clocks"),
+        Column("clk_err_ns", "float32", "1-sigma of the clock error in the delays"),
+        Column("discarded", "uint32", "bytes seen at both ends, sent more than once or perhaps"),
+        Column("unmatched", "uint32", "bytes that arrived and that the sender did not see leave"),
+        Column("why", "string", "why none was measured"),
+    ),
+    order=("job", "src", "dst", "sport", "ts_ns"),
+    retention_days=7,
+)
+
 _ALL = (
     PROBE,
     HEARD,
@@ -389,5 +414,6 @@ _ALL = (
     COLLECTIVE,
     STEP,
     JOB_FLOW,
+    JOB_DELAY,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

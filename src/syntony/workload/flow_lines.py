@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle, Floats
 
 
+NOT_SAMPLED = "not sampled at its sender, or too little was sent"
+
+
 class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
     """One flow over the whole recording; None: not recorded."""
 
@@ -30,18 +33,32 @@ class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
     out_of_band_ns: float | None
     """Median delay of probes between the same NICs at the same time. Half of the way there and back
     where the flow's is half of its round trip."""
+    one_way_ns: float | None
+    """Median one-way delay of its own segments from NIC to NIC, in its direction alone."""
+    worst_one_way_ns: float | None
+    """… of its worst window."""
+    one_way_bound_ns: float | None
+    """How far these may be off for both clocks."""
+    one_way_why: str
+    """Why there is none."""
+    probed_one_way_ns: float | None
+    """Median one-way delay of probes in its direction at the same time."""
     retransmits: float | None
     hops: tuple[str, ...]
 
 
 def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
-    """Of every flow that was recorded, those with the longest delay first."""
+    """Of every flow that was recorded, those with the longest delay first, of either kind."""
     table = bundle.tables.get("flows")
     if table is None:
         return ()
     flows = Flows(table)
     probes = Pairs(bundle.tables["probes"]) if "probes" in bundle.tables else None
-    delay = flows.raw_delay
+    delay, one_way = flows.raw_delay, flows.column("one_way_p50_ns")
+    bound, why = flows.column("one_way_bound_ns", "max"), table.codes("one_way_why")
+    reasons = {
+        int(place): str(why.at(row)) for row, place in enumerate(flows.of_row) if why.at(row)
+    }
     both = {"tcp"} & {str(each) for each in table.codes("proto").values}
     lines = []
     for place, name in enumerate(flows.names):
@@ -56,13 +73,24 @@ def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
                 in_band_ns=_known(median(delay[place])),
                 worst_in_band_ns=_worst(delay[place]),
                 out_of_band_ns=_probed(probes, ways, flows),
+                one_way_ns=_known(median(one_way[place])),
+                worst_one_way_ns=_worst(one_way[place]),
+                one_way_bound_ns=_worst(bound[place]),
+                one_way_why=""
+                if np.isfinite(one_way[place]).any()
+                else reasons.get(place, NOT_SAMPLED),
+                probed_one_way_ns=_probed(probes, [(src, dst)], flows),
                 retransmits=_known(np.nansum(flows.retransmits[place]))
                 if np.isfinite(flows.retransmits[place]).any()
                 else None,
                 hops=tuple(flows.hops[place]),
             )
         )
-    return tuple(sorted(lines, key=lambda each: (-(each.in_band_ns or 0.0), each.flow)))
+    return tuple(sorted(lines, key=lambda each: (-_longest(each), each.flow)))
+
+
+def _longest(line: FlowLine) -> float:
+    return max(line.in_band_ns or 0.0, line.one_way_ns or 0.0)
 
 
 def _probed(probes: Pairs | None, ways: list[tuple[str, str]], flows: Flows) -> float | None:

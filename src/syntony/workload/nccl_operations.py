@@ -115,12 +115,28 @@ class NcclOperation(NamedTuple):
     """Operations that were lost since the row before."""
 
 
-class NcclPageReader:
-    """Reads one page again and again; reports each operation once, or twice if it hangs."""
+class Progress(NamedTuple):
+    """How far a page was read, for a reader after this one."""
 
-    def __init__(self) -> None:
-        self._next = 0
+    begin: int
+    """Operations before this one were reported or lost."""
+    read_ns: int
+    """When it was read last, CLOCK_MONOTONIC: what had ended then was reported."""
+
+
+class NcclPageReader:
+    """Reads one page again and again; reports each operation once, or twice if it hangs.
+
+    Args:
+        before: how far another reader had read it.
+    """
+
+    def __init__(self, before: Progress | None = None) -> None:
+        self._next = 0 if before is None else before.begin
         """Operations before this one were reported or lost."""
+        self._reported_until_ns = 0 if before is None else before.read_ns - QUIET_NS
+        """Those that had ended by then were reported by another reader."""
+        self._read_ns = 0
         self._reported: set[int] = set()
         """Of those after: their end was reported."""
         self._hanging: set[int] = set()
@@ -162,6 +178,8 @@ class NcclPageReader:
         settled_ns = (now_ns, now_ns) if last else (now_ns - QUIET_NS, now_ns - HANGING_NS)
         for place, ended in _candidates(first, second, self._next, end, settled_ns):
             number = int(second[place]["number"])
+            if ended and _ended_ns(second[place]) <= self._reported_until_ns:
+                self._reported.add(number)
             if number in self._reported or (not ended and number in self._hanging):
                 continue
             found += self._report(number, second[place], now_ns, ended=ended)
@@ -169,7 +187,13 @@ class NcclPageReader:
             self._reported.remove(self._next)
             self._hanging.discard(self._next)
             self._next += 1
+        self._read_ns = now_ns
         return found
+
+    @property
+    def progress(self) -> Progress:
+        """How far it has read."""
+        return Progress(self._next, self._read_ns)
 
     def _forget(self, begin: int) -> None:
         """Operations before `begin` are not in the page any more."""
@@ -210,12 +234,16 @@ def _candidates(
     words = OPERATION.itemsize // 8
     same = (first.view("<u8") == second.view("<u8")).reshape(-1, words).all(axis=1)
     over = second["gate"] & np.uint64(_LIVE) == 0
-    ended_ns = np.maximum(second["done_ns"], second["enqueue_ns"])
-    ended = over & same & (ended_ns <= settled_ns[0])
+    ended = over & same & (_ended_ns(second) <= settled_ns[0])
     hangs = ~over & (second["changed_ns"] <= settled_ns[1])
     places = np.flatnonzero(fits & (ended | hangs))
     places = places[np.argsort(numbers[places], kind="stable")]
     return list(zip(places.tolist(), ended[places].tolist(), strict=True))
+
+
+def _ended_ns(operations: Any) -> Any:
+    """When operations ended; of those whose end is not known, when they began."""
+    return np.maximum(operations["done_ns"], operations["enqueue_ns"])
 
 
 def _text(raw: bytes, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats, Ints, Table
@@ -21,6 +21,9 @@ MIN_STEPS = 3
 """… on so many steps (taxonomy), of each of which one operation counts."""
 PART_OF_STEP = 0.5
 """Of a step between operations that count as of different steps: they vary in length."""
+LASTS_NS = 1_000_000_000
+"""… and for so long: a process that other programs keep off its cores is late for some tenths of a
+second."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Operations of one communicator, and times its ranks: the newest; older ones are left out."""
@@ -151,6 +154,8 @@ class Ranks:
             begun = comm.enqueue[row, part][behind[row, part]]
             if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
+            if comm.enqueue[row, stretch.last] - comm.enqueue[row, stretch.first] < LASTS_NS:
+                continue
             found.append(
                 Slow(
                     int(comm.ranks[row]), int(comm.enqueue[row, stretch.first]),
@@ -219,10 +224,3 @@ def step_length(steps: Table, collectives: Table) -> float:
     rank = collectives.ints("rank")
     mine = np.sort(collectives.ints("enqueue_ns")[rank == rank[0]])
     return float(np.median(np.diff(mine))) if len(mine) > 1 else 0.0
-
-
-def stretch_ns(comm: Comm, stretch: Episode) -> tuple[int, int]:
-    """Begin and end of an episode of operations."""
-    row = comm.enqueue[:, [stretch.first, stretch.last]]
-    known = np.where(row == NULL, np.iinfo(np.int64).max, row)
-    return int(known[:, 0].min()), int(known[:, 1].min())

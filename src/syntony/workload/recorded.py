@@ -9,13 +9,14 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syntony.model import S
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
     LINK_EVENT,
@@ -27,6 +28,11 @@ from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 SETTLE_NS = 4 * S
 """What happened so shortly before now may not have arrived from all hosts."""
+AWAITED_NS = 20 * S
+"""Rows of a host that is late with all that it reports are waited for so long: without them its
+ranks would look as if they hung."""
+STORED_NS = 1 * S
+"""Its rows of one instant are in the store so long after each other at most."""
 IDLE_SHARE = 0.01
 """Of the busiest flow's mean rate: what sends less is the job's control, not its data."""
 PORT_NS = 1 * S
@@ -56,8 +62,8 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         now_ns: fleet time now.
     """
     notes: list[str] = []
-    end_ns = min(last_ns, now_ns - SETTLE_NS)
     processes = list(_each(rows, JOB_PROCESS.name))
+    end_ns = min(last_ns, now_ns - SETTLE_NS, _reported_ns(processes, now_ns))
     ended_ns = _ended(processes)
     if ended_ns is not None:
         end_ns = min(end_ns, ended_ns)
@@ -106,16 +112,31 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
     }
 
 
-def _ended(processes: list[Row]) -> int | None:
-    """When the last process of the job had ended; None: one runs, or none was seen."""
+def _reported_ns(processes: list[Row], now_ns: int) -> int:
+    """Until when every host has reported, of those on which processes of the job run."""
+    newest: defaultdict[str, int] = defaultdict(int)
+    for each in _newest(processes):
+        if not each["ended"]:
+            newest[each["host"]] = max(newest[each["host"]], each["ts_ns"] + each["window_ns"])
+    return max(min(newest.values(), default=now_ns) - STORED_NS, now_ns - AWAITED_NS)
+
+
+def _newest(processes: list[Row]) -> Collection[Row]:
+    """The newest row of each process."""
     newest: dict[tuple[str, int], Row] = {}
     for each in processes:
         key = each["host"], each["pid"]
         if key not in newest or each["ts_ns"] >= newest[key]["ts_ns"]:
             newest[key] = each
-    if not newest or not all(each["ended"] for each in newest.values()):
+    return newest.values()
+
+
+def _ended(processes: list[Row]) -> int | None:
+    """When the last process of the job had ended; None: one runs, or none was seen."""
+    newest = _newest(processes)
+    if not newest or not all(each["ended"] for each in newest):
         return None
-    return max(int(each["ts_ns"]) for each in newest.values())
+    return max(int(each["ts_ns"]) for each in newest)
 
 
 def _ranks(processes: list[Row]) -> dict[str, int]:
@@ -196,6 +217,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         notes.append(f"{len(foreign)} flows go to addresses of no NIC of the fleet: left out")
     means = {key: statistics.fmean(row["tx_bps"] for row in some) for key, some in by_flow.items()}
     busiest = max(means.values(), default=0.0)
+    delays = {
+        (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
+        for each in _each(rows, JOB_DELAY.name)
+    }
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
             continue
@@ -204,6 +229,8 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         near, far = (nic.partition("/")[0] for nic in (src, dst))
         for each in some:
             sends = each["tx_bps"] > IDLE_SHARE * busiest
+            passed = delays.get((*key, each["ts_ns"]), {"count": 0, "why": ""})
+            measured = bool(passed["count"])
             yield {
                 "flow": f"{src}:{sport}>{dst}:{dport}",
                 "at_ns": each["ts_ns"],
@@ -213,6 +240,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "bytes": each["tx_bps"] / 8,
                 "rate_bps": each["tx_bps"] if sends else None,
                 "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
+                "one_way_p50_ns": passed["owd_p50_ns"] if measured else None,
+                "one_way_count": passed["count"] if measured else None,
+                "one_way_bound_ns": passed["bound_ns"] if measured else None,
+                "one_way_why": passed["why"] or None,
                 "hops": hops,
                 "rank": ranks.get(near),
                 "peer_rank": ranks.get(far),

@@ -69,7 +69,7 @@ def test_without_it_jobs_are_plain_sockets_and_nothing_is_fetched(
 ) -> None:
     monkeypatch.setenv(torch_build.VARIABLE, fake(tmp_path, "lacks", 1))
     said: list[str] = []
-    assert torch_build.ddp_or_plain_sockets(said.append) == (
+    assert torch_build.torch_or_plain_sockets(said.append) == (
         "builtin", "all-reduce", sys.executable)  # fmt: skip
     assert len(said) == 1
     assert said[0].startswith("going on with plain sockets: PyTorch with gloo is not in")
@@ -82,5 +82,5 @@ def test_an_installed_one_is_used_and_not_fetched_again(
     monkeypatch.setenv(torch_build.VARIABLE, has)
     said: list[str] = []
     torch_build.fetch_torch(said.append)
-    assert torch_build.ddp_or_plain_sockets(said.append) == ("gloo", "ddp", has)
+    assert torch_build.torch_or_plain_sockets(said.append) == ("gloo", "ddp", has)
     assert not said

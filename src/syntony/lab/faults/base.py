@@ -182,5 +182,7 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "procs": _between(1, 64),
     "by": _step,
     "bytes": _between(1280, 1499),
+    "sport": _between(1, 65535),
+    "dport": _between(1, 65535),
 }
 """How each option is read; the same word means the same thing in every kind."""

@@ -22,7 +22,7 @@ from syntony.lab.faults.processes import (
     TelemetryKill,
     TelemetryStop,
 )
-from syntony.lab.faults.shaping import Delay, Rate
+from syntony.lab.faults.shaping import Delay, FlowRate, Rate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from syntony.lab.plan import Plan
 
 _ALL: tuple[type[Fault], ...] = (
-    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, Mtu, RailSwap, AgentKill, AgentStop,
-    ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep, CertRevoke,
-    CertRotate, ControllerKill, ControllerPause, KeyRotate,
+    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
+    AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
+    CertRevoke, CertRotate, ControllerKill, ControllerPause, KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 

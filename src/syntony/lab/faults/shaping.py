@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from syntony.lab.faults.base import Fault, TargetKind
+from syntony.errors import UsageError
+from syntony.lab.faults.base import Fault, Order, TargetKind
 from syntony.lab.plan import LinkKind
 from syntony.lab.relay import RelaySpot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from syntony.lab.plan import Plan
 
 
 class Delay(Fault):
@@ -52,3 +55,24 @@ class Rate(Fault):
 
     def undo(self) -> None:
         self.site.ports.unlimit(self.number, self.link)
+
+
+class FlowRate(Fault):
+    """One TCP connection of a host sends slowly; all others of its NIC go on as before."""
+
+    name = "flow-rate"
+    target = TargetKind.LINK
+    meaning = "one TCP connection of the NIC's host sends no faster than --to"
+    options: ClassVar[Mapping[str, str]] = {"to": "", "sport": "", "dport": ""}
+
+    @classmethod
+    def check(cls, plan: Plan, order: Order) -> None:
+        if plan.link(order.target).kind is not LinkKind.RAIL:
+            raise UsageError(f"fault {cls.name} is of a NIC: {order.target} is none of a rail")
+
+    def apply(self) -> None:
+        flow = self.order.integer("sport"), self.order.integer("dport")
+        self.site.ports.limit_flow(self.number, self.link.a, flow, self.order.integer("to"))
+
+    def undo(self) -> None:
+        self.site.ports.unlimit_flow(self.number, self.link.a)

@@ -21,6 +21,7 @@ import numpy as np
 from syntony.errors import SyntonyError
 from syntony.lab.jobs import collectives, content, records
 from syntony.lab.jobs.mesh import Mesh, meet
+from syntony.model import S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,8 +83,8 @@ class Rank:
         return np.array([ends], dtype=np.uint32)
 
 
-def run(rank: Rank, collective: str, number: int, spoil_at: int | None) -> int:
-    """Steps until the end; the exit code."""
+def run(rank: Rank, collective: str, number: int, spoil_at: int | None, pause_ns: int = 0) -> int:
+    """Steps until the end, `pause_ns` before each; the exit code."""
     turn = {
         "all-reduce": rank.all_reduce,
         "all-to-all": rank.all_to_all,
@@ -91,6 +92,7 @@ def run(rank: Rank, collective: str, number: int, spoil_at: int | None) -> int:
     }[collective]
     step = 0
     while True:
+        time.sleep(pause_ns / S)
         start_ns = time.monotonic_ns()
         try:
             wrong, last = turn(step, step == spoil_at)
@@ -147,6 +149,7 @@ def main() -> int:
     parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
     parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
+    parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     requested = parser.parse_args()
     protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
     wish = threading.Event()
@@ -160,7 +163,8 @@ def main() -> int:
         return 3
     with mesh:
         _say(records.Ready(rank=requested.rank, at_ns=time.monotonic_ns()))
-        return run(Rank(mesh, data, wish), requested.collective, requested.rank, requested.spoil)
+        turns = Rank(mesh, data, wish)
+        return run(turns, requested.collective, requested.rank, requested.spoil, requested.pause_ns)
 
 
 if __name__ == "__main__":

@@ -144,9 +144,10 @@ def listen(wish: threading.Event) -> None:
     os._exit(4)
 
 
-def run(rank: int, collective: Collective) -> None:
+def run(rank: int, collective: Collective, pause_s: float) -> None:
     step = 0
     while True:
+        time.sleep(pause_s)
         start_ns = time.monotonic_ns()
         try:
             last = collective.turn(step)
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("ranks", type=int)
     parser.add_argument("elements", type=int)
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
+    parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     requested = parser.parse_args()
     wish = threading.Event()
     threading.Thread(target=listen, args=(wish,), daemon=True).start()
@@ -188,7 +190,7 @@ def main() -> None:
     except RuntimeError as error:
         fail(requested.rank, -1, error)
     say("ready", requested.rank, at_ns=time.monotonic_ns())
-    run(requested.rank, collective)
+    run(requested.rank, collective, requested.pause_ns / 1e9)
     sys.stdout.flush()
     os._exit(0)  # a clean end of gloo waits for peers that may be gone already
 

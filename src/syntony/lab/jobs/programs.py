@@ -40,6 +40,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The built-in job asks for multi-path sockets itself."""
     port: int = PORT
     """Of its listeners, if it is built in: jobs that share a host need one each."""
+    pause_ns: int = 0
+    """Of every rank before each step, as if it computed."""
     net: str = ""
     """The built-in job sends by this NCCL transport (`nccl_mesh.Transport`) instead of sockets."""
     spoil: int | None = None
@@ -74,18 +76,19 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
     if spec.framework == "gloo":
         script = str(Path(__file__).with_name("gloo.py"))
         numbers = (rank, len(spec.hosts), spec.elements)
-        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_spoil(spec, rank))
+        return (spec.python, "-u", script, spec.kind, *map(str, numbers), *_more(spec, rank))
     words = [sys.executable, "-m", "syntony.lab.jobs.builtin", spec.kind]
     words += [str(rank), str(spec.port), str(spec.elements), *spec.addresses]
     if spec.mptcp:
         words.append("--mptcp")
     if spec.net:
         words += ["--net", spec.net]
-    return (*words, *_spoil(spec, rank))
+    return (*words, *_more(spec, rank))
 
 
-def _spoil(spec: JobSpec, rank: int) -> tuple[str, ...]:
-    return ("--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else ()
+def _more(spec: JobSpec, rank: int) -> tuple[str, ...]:
+    words = ("--pause-ns", str(spec.pause_ns)) if spec.pause_ns else ()
+    return (*words, "--spoil", str(spec.spoil)) if spec.spoil is not None and rank == 1 else words
 
 
 def environment(spec: JobSpec, rank: int) -> dict[str, str]:

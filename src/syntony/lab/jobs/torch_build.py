@@ -60,14 +60,16 @@ def install_argv(*, named: bool = False) -> list[str]:
     return [*pip, "install", *quiet, "--extra-index-url", CPU_INDEX, REQUIREMENT]
 
 
-def ddp_or_plain_sockets(say: Callable[[str], None]) -> tuple[str, str, str]:
-    """Framework, kind and interpreter of the job to run where none was asked for: PyTorch DDP if it
-    is installed, otherwise an all-reduce over plain sockets. Nothing is fetched."""
+def torch_or_plain_sockets(
+    say: Callable[[str], None], with_torch: str = "ddp", without: str = "builtin"
+) -> tuple[str, str, str]:
+    """Framework, kind and interpreter of the job to run where none was asked for: one of PyTorch's
+    if it is installed, otherwise one over plain sockets. Nothing is fetched."""
     try:
-        return *by_name("ddp"), find_torch()
+        return *by_name(with_torch), find_torch()
     except MissingError as error:
         say(f"going on with plain sockets: {error}")
-        return *by_name("builtin"), sys.executable
+        return *by_name(without), sys.executable
 
 
 def fetch_torch(say: Callable[[str], None]) -> None:

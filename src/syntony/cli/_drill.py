@@ -1,0 +1,54 @@
+"""What the commands of `syntony lab drill` have in common."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from syntony.cli.output import messages
+from syntony.errors import UsageError
+from syntony.lab.jobs import programs
+from syntony.model import S, parse_duration_ns
+
+OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
+LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
+
+
+def positive(option: str, text: str) -> int:
+    """An option's time in ns. Raises `UsageError`: it is none, 0, or over an hour."""
+    value_ns = parse_duration_ns(text)
+    if not 0 < value_ns <= 3600 * S:
+        raise UsageError(f"{option} {text}: give a time up to an hour")
+    return value_ns
+
+
+def chosen_job(
+    name: str | None, with_torch: str = "ddp", without: str = "builtin"
+) -> tuple[str, str, str]:
+    """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
+    from syntony.lab.jobs.torch_build import torch_or_plain_sockets
+
+    if name is None:
+        return torch_or_plain_sockets(lambda text: click.echo(text, err=True), with_torch, without)
+    framework, kind = programs.by_name(name)
+    return framework, kind, python_of(framework)
+
+
+def python_of(framework: str) -> str:
+    """The interpreter for a job's programs. Raises `MissingError`: none has PyTorch."""
+    if framework == "builtin":
+        return sys.executable
+    from syntony.lab.jobs.torch_build import find_torch
+
+    return find_torch()
+
+
+def say(text: str) -> None:
+    """What a drill does now, on stderr."""
+    messages.print(f"[dim]▸[/] {text}")
+
+
+def milliseconds(value: float | None) -> str:
+    """As a table shows it."""
+    return "–" if value is None else f"{value:.2f} ms"

@@ -1,0 +1,101 @@
+"""`syntony lab drill slow-job`: one flow of a job made slow, found and named while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, milliseconds, positive, say
+from syntony.cli.output import console, messages
+from syntony.lab.client import open_lab
+
+if TYPE_CHECKING:
+    from syntony.lab.drill.slow_job_report import Report as SlowReport
+
+
+@click.command(name="slow-job")
+@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@click.option(
+    "--job",
+    type=click.Choice(["all-to-all", "builtin-all-to-all"]),
+    help="By default all-to-all (PyTorch), or builtin-all-to-all where there is no PyTorch.",
+)
+@click.option("--to", default="2mbit", show_default=True, help="What the slow flow can send.")
+@click.option("--quiet", default="20s", show_default=True, help="How long nothing is wrong.")
+@click.option("--limit", default="60s", show_default=True, help="The flow is named by then.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(  # noqa: PLR0917 - click calls it by name
+    context: click.Context,
+    name: str | None,
+    job: str | None,
+    to: str,
+    quiet: str,
+    limit: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """One flow of a job is made slow among eleven others: found and named while the job runs.
+
+    Four ranks send to each other in every step; every result is checked. First nothing is wrong,
+    and nothing may be named. Then one connection can send no faster than --to. Twice a second what
+    the fleet has recorded is judged as `syntony why` does.
+
+    Exit status: 0 nothing was named while quiet, then the slow flow and nothing else; 1 otherwise.
+
+    Example: syntony lab drill slow-job --out /tmp/drill
+    """
+    from syntony.lab.drill import slow_job as drill
+    from syntony.lab.drill.report import check_out
+    from syntony.lab.drill.slow_job_report import make_report, save
+
+    drill.check_rate(to)
+    times = drill.Times(quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit))
+    framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
+    wish = drill.Wish(framework=framework, kind=kind, python=python, to=to, times=times)
+    if out is not None:
+        check_out(out)
+    trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
+    report = make_report(trial)
+    if out is not None:
+        report = save(report, trial, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        _show_slow(report)
+    context.exit(0 if report.held else 1)
+
+
+def _show_slow(report: SlowReport) -> None:
+    console.print(
+        f"[bold]{report.job}[/], {report.ranks} ranks, {report.flows} flows; "
+        f"{report.slow_flow} made slow"
+    )
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    quiet = ", ".join(report.quiet_verdicts) or "nothing"
+    slow, others = milliseconds(report.slow_ms), milliseconds(report.siblings_ms)
+    before, during = milliseconds(report.step_before_ms), milliseconds(report.step_slow_ms)
+    rows = (
+        ("named while quiet", f"{quiet}, in {report.quiet_looks} looks, {report.quiet_s:.0f} s"),
+        ("stands out after", _after(report.detected_s)),
+        ("named after", _after(report.named_s)),
+        ("named as", report.verdict or "–"),
+        ("named besides", ", ".join(report.others) or "nothing"),
+        ("in-band delay", f"{slow}; of all others {others}"),
+        ("step", f"{before} before, {during} while slow"),
+        ("results", f"{report.wrong} wrong; {report.lost} connections lost"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for file in report.files:
+        messages.print(file)
+
+
+def _after(value: float | None) -> str:
+    return "never" if value is None else f"{value:.1f} s"

@@ -1,0 +1,93 @@
+"""A process that judges jobs for the controller: rows on standard input, verdicts on standard
+output, one after the other.
+
+    python -m syntony.controller.diagnosis_worker
+
+It has a low priority and ends with its input. What rules do to a large job is not done on the
+controller's interpreter, and can be ended by killing it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO
+
+import msgspec
+
+from syntony.errors import SyntonyError
+from syntony.io.bundle_files import arrow_tables, bundle_from_tables
+from syntony.wire.job_diagnosis import JobFlow, JobRows, JobVerdict, JudgedJob
+from syntony.workload import diagnose
+from syntony.workload.flows import Flows
+from syntony.workload.recorded import recorded
+from syntony.workload.verdict import FaultClass
+
+LENGTH_BYTES = 4
+"""Before each message, most significant first."""
+NICE = 10
+MAX_FLOWS = 2_000
+"""Of one job in an answer."""
+
+
+def judged(given: JobRows) -> JudgedJob:
+    """What the rules of `syntony why` say of a job. Never raises: what cannot be judged says so."""
+    try:
+        return _judged(given)
+    except SyntonyError as error:
+        return JudgedJob(job=given.job, verdicts=(), flows=(), error=str(error))
+    except Exception as error:  # noqa: BLE001 - one job's rows must not end what judges the others
+        return JudgedJob(
+            job=given.job, verdicts=(), flows=(), error=f"{type(error).__name__}: {error}"
+        )
+
+
+def _judged(given: JobRows) -> JudgedJob:
+    found = recorded(given.job, given.rows, given.first_ns, given.last_ns, given.now_ns)
+    if not found.tables:
+        return JudgedJob(job=given.job, verdicts=(), flows=())
+    bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
+    verdicts = tuple(
+        JobVerdict(
+            fault=each.fault,
+            subjects=each.subjects,
+            hosts=each.blast_radius.hosts,
+            confidence=each.confidence,
+            onset_ns=each.onset_ns,
+            text=each.evidence[0].text,
+            action=each.action,
+        )
+        for each in diagnose(bundle).verdicts
+        if each.end_ns is None and each.fault is not FaultClass.UNDETERMINED
+    )
+    flows: tuple[JobFlow, ...] = ()
+    if any(each.fault == FaultClass.SLOW_FLOW for each in verdicts):
+        flows = _flows(Flows(bundle.table("flows")), {s for v in verdicts for s in v.subjects})
+    return JudgedJob(job=given.job, verdicts=verdicts, flows=flows)
+
+
+def _flows(flows: Flows, first: set[str]) -> tuple[JobFlow, ...]:
+    """Those that are named first, then others as far as there is room."""
+    order = sorted(range(len(flows)), key=lambda place: flows.names[place] not in first)
+    return tuple(
+        JobFlow(
+            flow=flows.names[place], src=flows.src[place], dst=flows.dst[place],
+            hops=tuple(flows.hops[place]),
+        )
+        for place in order[:MAX_FLOWS]
+    )  # fmt: skip
+
+
+def serve(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Judge until the input ends."""
+    decode = msgspec.msgpack.Decoder(JobRows).decode
+    while len(head := source.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        data = source.read(int.from_bytes(head, "big"))
+        answer = msgspec.msgpack.encode(judged(decode(data)))
+        sink.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    os.nice(NICE)
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,206 @@
+"""Running jobs held against the rules of `syntony why`, one after the other, at a bounded cost."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from syntony.controller.diagnosis_worker import LENGTH_BYTES
+from syntony.errors import StoreError, UsageError
+from syntony.model import S
+from syntony.store import Store
+from syntony.wire.job_diagnosis import JobRows, JudgedJob
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+WINDOW_NS, LEAST_NS = 60 * S, 15 * S
+"""How far back a job is looked at; less, down to the second, where it has too many rows."""
+MAX_ROWS = 100_000
+"""Of one table of one job."""
+RUNS_NS = 15 * S
+"""A job of which a process was seen so lately runs."""
+LIMIT_NS = 60 * S
+"""One job may take so long; the process that judges it is killed then."""
+SHARE = 0.2
+"""Of the time, so much may go into reading and judging jobs, on one core."""
+REFUSED_NS = 600 * S
+"""A job that had too many rows, or took too long, is left alone for so long."""
+STALE_NS = 120 * S
+"""A verdict as old as that says nothing of now."""
+JOB_RESULTS = ("judged", "failed", "too-large", "too-slow")
+
+
+class Seen(NamedTuple):
+    """What the rules last said of one running job."""
+
+    at_ns: int
+    """Monotonic."""
+    judged: JudgedJob
+
+
+class JobDiagnosis:
+    """One per controller; used on its event loop.
+
+    Args:
+        store: what is recorded of jobs.
+        fleet_now: fleet time; None while unknown.
+    """
+
+    def __init__(self, store: Store, fleet_now: Callable[[], int | None]) -> None:
+        self._store, self._fleet_now = store, fleet_now
+        self._threads = concurrent.futures.ThreadPoolExecutor(1, "jobs")
+        self._worker: asyncio.subprocess.Process | None = None
+        self._seen: dict[str, Seen] = {}
+        self._tried: dict[str, int] = {}
+        """Running job to when it was judged last, or refused; monotonic."""
+        self._refused: dict[str, int] = {}
+        """Job to until when it is left alone; monotonic."""
+        self._windows: dict[str, int] = {}
+        self._due_ns = 0
+        self._looked = False
+        self.counts: Counter[str] = Counter()
+        """By `JOB_RESULTS`."""
+        self.spent_ns = 0
+
+    def known(self, now_ns: int) -> tuple[JudgedJob, ...] | None:
+        """What holds of the running jobs; of one whose verdicts are old, that it is not known.
+        None before the first look."""
+        if not self._looked:
+            return None
+        return tuple(
+            each.judged
+            if now_ns - each.at_ns < STALE_NS
+            else msgspec.structs.replace(each.judged, error="not judged lately")
+            for each in self._seen.values()
+        )
+
+    @property
+    def running(self) -> int:
+        """Jobs that were running at the last look."""
+        return len(self._tried)
+
+    async def judge_jobs(self) -> None:
+        """Judge the running job that waits longest, if the budget has room."""
+        now_ns, fleet_ns = time.monotonic_ns(), self._fleet_now()
+        if now_ns < self._due_ns or fleet_ns is None:
+            return
+        try:
+            await self._next(now_ns, fleet_ns)
+        except StoreError as error:
+            _log.error("jobs not judged reason=%s", error)
+        spent_ns = time.monotonic_ns() - now_ns
+        self.spent_ns += spent_ns
+        self._due_ns = time.monotonic_ns() + round(spent_ns * (1 / SHARE - 1))
+
+    async def close(self) -> None:
+        """End the process that judges."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self._kill()
+
+    async def _next(self, now_ns: int, fleet_ns: int) -> None:
+        running = await self._off(self._running, fleet_ns)
+        self._looked = True
+        self._tried = {job: self._tried.get(job, 0) for job in running}
+        for kept in (self._seen, self._windows, self._refused):
+            for job in kept.keys() - self._tried.keys():
+                del kept[job]
+        due = [job for job in self._tried if now_ns >= self._refused.get(job, 0)]
+        if not due:
+            return
+        job = min(due, key=lambda each: (self._tried[each], each))
+        self._tried[job] = now_ns
+        window_ns = self._windows.get(job, WINDOW_NS)
+        try:
+            data = await self._off(self._read, job, fleet_ns, window_ns)
+        except UsageError:
+            self._windows[job] = window_ns // 2
+            if window_ns // 2 < LEAST_NS:
+                self._refuse(job, now_ns, "too-large")
+            return
+        found = await self._judged(data)
+        if found is None:
+            self._refuse(job, now_ns, "too-slow")
+            return
+        if found.error:
+            _log.warning("job not judged job=%s reason=%s", job, found.error)
+        self.counts["failed" if found.error else "judged"] += 1
+        self._keep(job, found)
+
+    def _keep(self, job: str, found: JudgedJob) -> None:
+        """What could not be judged keeps its last verdicts, as not known."""
+        before = self._seen.get(job)
+        if found.error and before is not None:
+            found = msgspec.structs.replace(before.judged, error=found.error)
+        self._seen[job] = Seen(time.monotonic_ns(), found)
+
+    def _refuse(self, job: str, now_ns: int, why: str) -> None:
+        _log.warning("job left alone for 10 min job=%s reason=%s", job, why)
+        self.counts[why] += 1
+        self._windows.pop(job, None)
+        self._refused[job] = now_ns + REFUSED_NS
+        self._keep(job, JudgedJob(job=job, verdicts=(), flows=(), error=why))
+
+    async def _off(self, work: Callable[..., _T], *args: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    def _running(self, fleet_ns: int) -> tuple[str, ...]:
+        found = self._store.jobs.jobs(fleet_ns - WINDOW_NS, fleet_ns + S)
+        return tuple(
+            each.job for each in found if each.running > 0 and each.seen_ns > fleet_ns - RUNS_NS
+        )
+
+    def _read(self, job: str, fleet_ns: int, window_ns: int) -> bytes:
+        first_ns = fleet_ns - window_ns
+        rows = self._store.jobs.recording(job, first_ns, fleet_ns, MAX_ROWS)
+        given = JobRows(
+            job=job, first_ns=first_ns, last_ns=fleet_ns, now_ns=fleet_ns,
+            rows={table: dict(columns) for table, columns in rows.items()},
+        )  # fmt: skip
+        return msgspec.msgpack.encode(given)
+
+    async def _judged(self, data: bytes) -> JudgedJob | None:
+        """The answer of the process that judges, started if it is not there; None: too late, or it
+        ended."""
+        try:
+            async with asyncio.timeout(LIMIT_NS / S):
+                source, sink = await self._pipes()
+                sink.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+                await sink.drain()
+                length = int.from_bytes(await source.readexactly(LENGTH_BYTES), "big")
+                answer = await source.readexactly(length)
+        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            _log.warning("the process that judges jobs is ended reason=%r", error)
+            await self._kill()
+            return None
+        except asyncio.CancelledError:
+            await self._kill()
+            raise
+        return msgspec.msgpack.decode(answer, type=JudgedJob)
+
+    async def _pipes(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._worker is None or self._worker.returncode is not None:
+            self._worker = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "syntony.controller.diagnosis_worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        source, sink = self._worker.stdout, self._worker.stdin
+        if source is None or sink is None:
+            raise OSError("no pipe to the process that judges jobs")
+        return source, sink
+
+    async def _kill(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
+            await worker.wait()

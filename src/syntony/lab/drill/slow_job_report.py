@@ -1,0 +1,175 @@
+"""The outcome of a slow-job drill: claims, figures, the raw trial beside them, one chart."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.lab.drill.report import write_report
+from syntony.lab.drill.slow_job import is_named
+from syntony.lab.jobs.records import Failed, Step
+from syntony.model import MS, S
+from syntony.view import slow_job_chart
+from syntony.view.slow_job_chart import Curve, Picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from syntony.lab.drill.slow_job import FlowSeries, Look, SlowTrial
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drill prints as JSON. Seconds since the flow was made slow."""
+
+    drill: str = "slow-job"
+    job: str
+    ranks: int
+    flows: int
+    slow_flow: str
+    quiet_s: float
+    quiet_looks: int
+    quiet_verdicts: tuple[str, ...]
+    """Named before anything was wrong: each is false."""
+    detected_s: float | None
+    """Its delay stands out in `job flows`; None: never."""
+    named_s: float | None
+    """`why` names it, and no other flow; None: never."""
+    verdict: str
+    """What was said of it then."""
+    others: tuple[str, ...]
+    """What was named besides while it was slow."""
+    slow_ms: float | None
+    """Its in-band delay, of the direction that is later, median while it was slow…"""
+    siblings_ms: float | None
+    """… and that of all others at the same time."""
+    step_before_ms: float | None
+    """Of the slowest rank, median."""
+    step_slow_ms: float | None
+    wrong: int
+    lost: int
+    ended: bool
+    """The job ended when it was asked to."""
+    files: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether it did what it is to show."""
+        return (
+            not self.quiet_verdicts and self.named_s is not None and not self.others
+            and self.ended and not self.wrong and not self.lost
+        )  # fmt: skip
+
+
+def make_report(trial: SlowTrial) -> Report:
+    """Figures of a trial."""
+    began_ns = trial.outage.began_ns
+    quiet = [look for look in trial.looks if look.at_ns <= trial.outage.requested_ns]
+    slow = [look for look in trial.looks if look.at_ns > began_ns]
+    named = next((look for look in slow if is_named(look, trial.names)), None)
+    detected = next((look for look in slow if look.worst in trial.names), None)
+    during = (began_ns + S, trial.ended_ns)
+    mine = [each for each in trial.flows if each.flow in trial.names]
+    siblings = [each for each in trial.flows if each.flow not in trial.names]
+    return Report(
+        job=trial.job,
+        ranks=trial.ranks,
+        flows=len(trial.flows),
+        slow_flow=trial.names[0],
+        quiet_s=(trial.outage.requested_ns - trial.began_ns) / S,
+        quiet_looks=len(quiet),
+        quiet_verdicts=_said(quiet, ()),
+        detected_s=_after(detected, began_ns),
+        named_s=_after(named, began_ns),
+        verdict=_verdict(named, trial.names),
+        others=_said(slow, trial.names),
+        slow_ms=max(filter(None, (_delay_ms([each], during) for each in mine)), default=None),
+        siblings_ms=_delay_ms(siblings, during),
+        step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
+        step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
+        wrong=sum(isinstance(each, Step) and each.wrong > 0 for each in trial.records),
+        lost=sum(isinstance(each, Failed) and each.connection_lost for each in trial.records),
+        ended=trial.finished,
+    )
+
+
+def save(report: Report, trial: SlowTrial, directory: Path) -> Report:
+    """Report, trial and chart as files of `directory`; the report with their names.
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    drawn = picture(trial, report)
+    charts = {kind: slow_job_chart.render(drawn, kind) for kind in slow_job_chart.FORMATS}
+    raw = ("trial.json", msgspec.json.encode(trial))
+    return write_report(report, report.drill, charts, raw, directory)
+
+
+def picture(trial: SlowTrial, report: Report) -> Picture:
+    """The chart of a trial."""
+    zero_ns = trial.outage.began_ns
+    marks = ((0.0, "made slow"),)
+    found = ((report.detected_s, "stands out"), (report.named_s, "named"))
+    return Picture(
+        title=f"{trial.job}: one flow among {report.flows} made slow",
+        subtitle=report.verdict or "not named",
+        curves=tuple(
+            Curve(
+                label=each.flow,
+                slow=each.flow in trial.names,
+                at_s=tuple((at_ns - zero_ns) / S for at_ns in each.at_ns),
+                delay_ms=tuple(
+                    float("nan") if delay is None else delay / MS for delay in each.delay_ns
+                ),
+            )
+            for each in trial.flows
+        ),
+        marks=(*marks, *((at_s, text) for at_s, text in found if at_s is not None)),
+    )
+
+
+def _after(look: Look | None, began_ns: int) -> float | None:
+    return None if look is None else (look.at_ns - began_ns) / S
+
+
+def _verdict(look: Look | None, names: Iterable[str]) -> str:
+    of = () if look is None else look.verdicts
+    return next(
+        (
+            f"{each.fault} {' or '.join(each.subjects)}: {each.text}"
+            for each in of
+            if set(each.subjects) & set(names)
+        ),
+        "",
+    )
+
+
+def _said(looks: Iterable[Look], names: tuple[str, ...]) -> tuple[str, ...]:
+    """What was named other than these flows, each once."""
+    found = {
+        f"{each.fault} {', '.join(each.subjects)}"
+        for look in looks
+        for each in look.verdicts
+        if not set(each.subjects) <= set(names)
+    }
+    return tuple(sorted(found))
+
+
+def _delay_ms(flows: Iterable[FlowSeries], during: tuple[int, int]) -> float | None:
+    known = [
+        delay
+        for each in flows
+        for at_ns, delay in zip(each.at_ns, each.delay_ns, strict=True)
+        if delay is not None and during[0] <= at_ns < during[1]
+    ]
+    return median(known) / MS if known else None
+
+
+def _step_ms(trial: SlowTrial, during: tuple[int, int]) -> float | None:
+    longest: dict[int, int] = {}
+    for each in trial.records:
+        if isinstance(each, Step) and during[0] <= each.start_ns < during[1]:
+            longest[each.step] = max(longest.get(each.step, 0), each.end_ns - each.start_ns)
+    return median(longest.values()) / MS if longest else None

@@ -1,0 +1,53 @@
+"""Which pairs of NICs to watch beside those in use, so that a silence can be judged. Pure.
+
+A peer whose agent is late answers nowhere, a path that is dead is silent alone. Who watches one
+pair of a peer only cannot tell these from each other: jobs' own paths need not be of the probe
+plan, which need not have the pairs that jobs use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+
+from syntony.traffic.pairs import Pair
+from syntony.traffic.planned import Planned
+
+WITNESSES = 2
+"""NICs here and NICs of the peer that take part in what is watched of it, at least: less, and a
+silence of all of it may be that of one NIC."""
+
+
+def with_witnesses(
+    used: Collection[Pair], plan: Planned, fit: Callable[[str], bool]
+) -> frozenset[Pair]:
+    """The pairs in use, and of each peer that they reach as few more of the plan's as it takes.
+
+    Args:
+        used: by jobs: local NIC and probed remote address.
+        plan: in force.
+        fit: whether a local NIC can be a witness now: it has a carrier.
+    """
+    by_host: dict[str, set[Pair]] = defaultdict(set)
+    for flow in plan.flows.values():
+        by_host[flow.host].add((flow.nic, flow.remote))
+    found = set(used)
+    for planned in by_host.values():
+        watched = planned & found
+        spare = {pair for pair in planned - found if fit(pair[0])} if watched else set()
+        while spare:
+            best = max(sorted(spare), key=lambda pair: _news(pair, watched))
+            if not _news(best, watched):
+                break
+            watched.add(best)
+            spare.remove(best)
+        found |= watched
+    return frozenset(found)
+
+
+def _news(pair: Pair, watched: Collection[Pair]) -> int:
+    """How many of its two NICs are wanted and do not take part yet."""
+    return sum(
+        len(known) < WITNESSES and nic not in known
+        for nic, known in zip(pair, map(set, zip(*watched, strict=True)), strict=True)
+    )

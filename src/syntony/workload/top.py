@@ -1,0 +1,109 @@
+"""One line for each job: how it does, its slowest rank, its worst flow, what is wrong. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from syntony.workload.facts import Facts
+from syntony.workload.grid import median
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.workload.bundle import Bundle
+    from syntony.workload.diagnose import Diagnosis
+    from syntony.workload.flows import Flows
+    from syntony.workload.ranks import Ranks
+
+
+class JobLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One job over its recording; None, or an empty name: not recorded."""
+
+    job: str
+    ranks: int | None
+    """That took part in collectives."""
+    step_ns: float | None
+    """Median of its steps; without steps, of the time between operations."""
+    slowest_rank: int | None
+    late_ns: float | None
+    """What that rank takes by itself before an operation, beyond the median rank; median."""
+    worst_flow: str
+    worst_ns: float | None
+    """Its in-band delay, median…"""
+    usual_ns: float | None
+    """… and that of the median flow."""
+    verdict: str
+    """Class of the surest; empty: none."""
+    subject: str
+    confidence: float
+    others: int
+    """Verdicts beside it."""
+    error: str = ""
+    """Why nothing is known of it."""
+
+
+def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
+    """A job's line."""
+    facts = Facts(bundle)
+    rank, late_ns = (None, None) if facts.ranks is None else _slowest(facts.ranks)
+    flow, worst_ns, usual_ns = ("", None, None) if facts.flows is None else _worst(facts.flows)
+    first = result.verdicts[0] if result.verdicts else None
+    return JobLine(
+        job=job,
+        ranks=None if facts.ranks is None else len(facts.ranks.host),
+        step_ns=facts.step_ns or None,
+        slowest_rank=rank,
+        late_ns=late_ns,
+        worst_flow=flow,
+        worst_ns=worst_ns,
+        usual_ns=usual_ns,
+        verdict="" if first is None else first.fault.value,
+        subject="" if first is None else " or ".join(first.subjects),
+        confidence=0.0 if first is None else first.confidence,
+        others=max(0, len(result.verdicts) - 1),
+    )
+
+
+def unknown(job: str, error: str) -> JobLine:
+    """The line of a job whose recording there is not."""
+    return JobLine(
+        job=job, ranks=None, step_ns=None, slowest_rank=None, late_ns=None, worst_flow="",
+        worst_ns=None, usual_ns=None, verdict="", subject="", confidence=0.0, others=0, error=error,
+    )  # fmt: skip
+
+
+def worst_first(lines: Iterable[JobLine]) -> list[JobLine]:
+    """Jobs with verdicts first, the surest before others; then those whose slowest rank takes the
+    largest part of a step; those of which nothing is known last."""
+
+    def weight(line: JobLine) -> tuple[bool, float, float, str]:
+        part = (line.late_ns or 0.0) / line.step_ns if line.step_ns else 0.0
+        return bool(line.error), -line.confidence, -part, line.job
+
+    return sorted(lines, key=weight)
+
+
+def _slowest(ranks: Ranks) -> tuple[int | None, float | None]:
+    found: dict[int, list[float]] = {}
+    for comm in ranks.comms:
+        own = ranks.own_time(comm)
+        excess = own - median(own, axis=0)
+        for rank, value in zip(comm.ranks.tolist(), median(excess, axis=1).tolist(), strict=True):
+            if np.isfinite(value):
+                found.setdefault(rank, []).append(value)
+    late = {rank: max(values) for rank, values in found.items()}
+    if not late:
+        return None, None
+    rank = max(late, key=lambda each: late[each])
+    return rank, late[rank]
+
+
+def _worst(flows: Flows) -> tuple[str, float | None, float | None]:
+    delays = median(flows.raw_delay, axis=1)
+    if not np.isfinite(delays).any():
+        return "", None, None
+    worst = int(np.nanargmax(delays))
+    return flows.names[worst], float(delays[worst]), float(median(delays))

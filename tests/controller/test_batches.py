@@ -1,0 +1,194 @@
+"""Batches opened together are what each is by itself: a generator of good and bad ones."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.link import T0
+
+from syntony.controller.batches import Arrival, Piece, joined, open_batches
+from syntony.errors import WireError
+from syntony.model import S
+from syntony.store.schema import HOUR_NS
+from syntony.wire.arrow import arrow_schema
+from syntony.wire.messages import Batch
+from syntony.wire.tables import HEARD, PROBE, Table
+
+HOSTS = ("h1", "h2", "h3", "h4", "h5")
+Columns = dict[str, Any]
+Spoil = Callable[[random.Random, str, Columns], None]
+
+
+def columns_of(draw: random.Random, table: Table, host: str) -> Columns:
+    """Rows that a host may send; some tables of several NICs, of several seconds."""
+    rows = draw.randint(1, 12)
+    found: Columns = {}
+    for column in table.columns:
+        if column.type == "string":
+            found[column.name] = [f"p{draw.randint(0, 9)}/rail0" for _ in range(rows)]
+        else:
+            found[column.name] = np.array([draw.randint(0, 9) for _ in range(rows)], column.type)
+    own = [f"{host}/rail{draw.randint(0, 1)}" for _ in range(rows)]
+    found[table.owner] = own
+    if table is PROBE:
+        ends = [draw.choice(("src", "dst")) for _ in range(rows)]
+        for end in ("src", "dst"):
+            found[end] = [
+                name if which == end else other
+                for name, which, other in zip(own, ends, found[end], strict=True)
+            ]
+    found["ts_ns"] = T0 + S * np.array([draw.randint(0, 2) for _ in range(rows)])
+    return found
+
+
+def another_owner(draw: random.Random, host: str, columns: Columns) -> None:
+    owner = "prober" if "prober" in columns else "dst"
+    columns[owner][draw.randrange(len(columns[owner]))] = f"{host}x/rail0"
+
+
+def a_neighbour(draw: random.Random, host: str, columns: Columns) -> None:
+    """One that delivers batches as well."""
+    owner = "prober" if "prober" in columns else "dst"
+    other = draw.choice([each for each in HOSTS if each != host])
+    place = draw.randrange(len(columns[owner]))
+    columns[owner][place] = columns["src"][place] = f"{other}/rail0"
+
+
+def neither_end(draw: random.Random, host: str, columns: Columns) -> None:
+    place = draw.randrange(len(columns["src"]))
+    if "prober" in columns:
+        columns["src"][place] = columns["dst"][place] = "p/rail0"
+    else:
+        columns["dst"][place] = "p/rail0"
+
+
+def instant(at_ns: int) -> Spoil:
+    def spoil(draw: random.Random, host: str, columns: Columns) -> None:
+        columns["ts_ns"][draw.randrange(len(columns["ts_ns"]))] = at_ns
+
+    return spoil
+
+
+def a_null(draw: random.Random, host: str, columns: Columns) -> None:
+    columns["src"][draw.randrange(len(columns["src"]))] = None
+
+
+def not_text(draw: random.Random, host: str, columns: Columns) -> None:
+    columns["src"][draw.randrange(len(columns["src"]))] = "~marked~"
+
+
+SPOILS: tuple[Spoil, ...] = (
+    another_owner,
+    a_neighbour,
+    neither_end,
+    instant(-1),
+    instant(T0 + 2 * HOUR_NS),
+    instant(T0 - 9_000_000 * S),
+    a_null,
+    not_text,
+)
+
+
+def stream(table: Table, columns: Columns, parts: int = 1) -> bytes:
+    """An Arrow stream in `parts` record batches; `~marked~` becomes text that is no UTF-8."""
+    rows = pa.table(columns, schema=arrow_schema(table))
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        for batch in rows.to_batches(max_chunksize=-(-rows.num_rows // parts)):
+            writer.write_batch(batch)
+    return sink.getvalue().replace(b"~marked~", b"~mark\xff\xfe~")
+
+
+def arrivals(draw: random.Random, *, bad: float) -> tuple[list[Arrival], list[Columns], list[bool]]:
+    made, rows, good = [], [], []
+    for seq in range(1, draw.randint(2, 40)):
+        table, host = draw.choice((PROBE, HEARD)), draw.choice(HOSTS)
+        columns = columns_of(draw, table, host)
+        spoilt = draw.random() < bad
+        count = len(columns["ts_ns"])
+        if spoilt:
+            draw.choice(SPOILS)(draw, host, columns)
+        data = stream(table, columns, draw.choice((1, 1, 2)))
+        if not spoilt and draw.random() < bad:
+            spoilt, data = True, data[: draw.randrange(len(data) - 8)]
+        batch = Batch(seq=seq, table=table.name, rows=count, dropped=0, arrow=data)
+        made.append(Arrival(batch, host, f"s-{host}", draw.random() < 0.5))
+        rows.append(columns)
+        good.append(not spoilt)
+    return made, rows, good
+
+
+@pytest.mark.parametrize("bad", [0.0, 0.1, 0.5])
+def test_opened_together_each_is_what_it_is_by_itself(bad: float) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    for _ in range(20):
+        made, rows, good = arrivals(draw, bad=bad)
+        found = open_batches(made, T0)
+        assert [isinstance(each, Piece) for each in found] == good
+        for arrival, columns, piece in zip(made, rows, found, strict=True):
+            alone = open_batches([arrival], T0)[0]
+            if isinstance(piece, WireError):
+                assert str(piece) == str(alone)
+                continue
+            assert isinstance(alone, Piece)
+            assert piece == alone
+            table, host, stream_of, seq, kept, first_ns, last_ns, check, rate = piece
+            assert (host, stream_of, seq, check) == (
+                arrival.host, arrival.stream, arrival.batch.seq, arrival.check,
+            )  # fmt: skip
+            instants = [int(each) for each in columns["ts_ns"]]
+            assert (first_ns, last_ns) == (min(instants), max(instants))
+            assert kept.to_pydict() == {name: list(each) for name, each in columns.items()}
+            requests = [
+                int(sent)
+                for sent, src, prober in zip(
+                    columns.get("sent", ()), columns["src"], columns.get("prober", ()), strict=False
+                )
+                if src == prober
+            ]
+            seconds = max(instants) // S - min(instants) // S + 1
+            assert rate == (sum(requests) / seconds if table is PROBE else None)
+
+
+def test_joined_rows_say_which_batch_they_came_in() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    made, rows, _ = arrivals(random.Random(seed), bad=0.0)
+    opened = [each for each in open_batches(made, T0) if isinstance(each, Piece)]
+    for table in (PROBE, HEARD):
+        pieces = [each for each in opened if each.table is table]
+        if not pieces:
+            continue
+        whole = joined(pieces)
+        expected = [
+            (arrival.host, arrival.stream, arrival.batch.seq, int(ts_ns))
+            for arrival, columns in zip(made, rows, strict=True)
+            if arrival.batch.table == table.name
+            for ts_ns in columns["ts_ns"]
+        ]
+        names = ("host", "stream", "seq", "ts_ns")
+        found = zip(*(whole.column(name).to_pylist() for name in names), strict=True)
+        assert list(found) == expected
+
+
+def test_only_tables_of_agents_are_opened() -> None:
+    batch = Batch(seq=1, table="clock_1s", rows=1, dropped=0, arrow=b"")
+    (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
+    assert isinstance(found, WireError)
+    assert "'clock_1s' is not a table agents write" in str(found)
+
+
+@pytest.mark.parametrize(("ts_ns", "good"), [(-1, False), (0, False), (1, True)])
+def test_instants_are_after_the_epoch_though_nobody_knows_the_time(ts_ns: int, good: bool) -> None:
+    columns: Columns = {"ts_ns": [ts_ns], "src": ["p/x"], "dst": ["h1/x"], "received": [1]}
+    batch = Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=stream(HEARD, columns))
+    (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
+    assert isinstance(found, Piece) is good

@@ -1,0 +1,95 @@
+"""Whether a switch loses or two of its links do: named where the counts tell, both where not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+
+from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.extra_probes import suspected
+from syntony.fabric.locate import WindowCounts, locate
+from syntony.model.findings import Finding
+
+SEED = random.SystemRandom().randrange(1_000_000)
+PORTS, HOSTS = 4, 3
+
+
+def located(
+    loss: Mapping[str, float],
+    rng: np.random.Generator,
+    *,
+    spines: int,
+    inside: bool = True,
+    probes: int = 60,
+) -> tuple[Finding, ...]:
+    """What one window shows of three leaves with three hosts each, every flow by every spine.
+
+    Args:
+        loss: share of packets that switches and directions of links lose.
+        inside: whether hosts at one leaf probe each other.
+        probes: of each path.
+    """
+    homes = {f"h{k}/rail0": f"leaf{k % 3}" for k in range(3 * HOSTS)}
+    paths = []
+    for a, b in permutations(homes, 2):
+        if homes[a] != homes[b]:
+            paths += [[a, homes[a], f"spine{k}", homes[b], b] for k in range(spines)]
+        elif inside:
+            paths += [[a, homes[a], b]] * PORTS
+    kept = np.ones(len(paths))
+    for number, path in enumerate(paths):
+        for name in [*path, *(f"{x}->{y}" for x, y in pairwise(path))]:
+            kept[number] *= 1 - loss.get(name, 0.0)
+    sent = np.full(len(paths), probes)
+    window = WindowCounts("10s", sent, sent - rng.binomial(sent, kept))
+    return locate(make_candidates(Listing.of(paths)), [window])
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    print(f"seed {SEED}")
+    return np.random.default_rng(SEED)
+
+
+def test_two_links_of_a_switch_are_named_instead_of_it(rng: np.random.Generator) -> None:
+    for at, loss in [
+        ("leaf1", {"leaf1->spine0": 0.05, "leaf1->spine1": 0.09}),
+        ("leaf1", {"spine0->leaf1": 0.06, "spine1->leaf1": 0.06}),
+        ("spine0", {"leaf0->spine0": 0.06, "spine0->leaf1": 0.06}),
+    ]:
+        found = located(loss, rng, spines=2)
+        assert {each.component for each in found} == {*loss}, at
+        assert all(suspected(each) == (each.component,) for each in found), at
+
+
+@pytest.mark.parametrize("share", [0.06, 1.0])
+@pytest.mark.parametrize("switch", ["leaf1", "spine0"])
+def test_a_switch_that_loses_is_named_alone(
+    rng: np.random.Generator, switch: str, share: float
+) -> None:
+    (found,) = located({switch: share}, rng, spines=2)
+    assert suspected(found) == (switch,)
+    assert found.confidence > 0.9
+
+
+def test_what_the_counts_cannot_tell_is_named_together(rng: np.random.Generator) -> None:
+    cables = ("leaf1--spine0", "leaf1--spine1")
+    both = {f"{a}->{b}": 0.06 for cable in cables for a, b in permutations(cable.split("--"))}
+    for loss in (both, {"leaf1": 0.06}):
+        (found,) = located(loss, rng, spines=2, inside=False)
+        assert suspected(found) == ("leaf1", *cables)
+        assert found.confidence + sum(found.probabilities) <= 1.0
+    (found,) = located({"leaf1": 1.0}, rng, spines=2, inside=False)
+    assert suspected(found) == ("leaf1",), "one dead switch is likelier than two dead cables"
+
+
+def test_few_probes_do_not_single_out_the_switch(rng: np.random.Generator) -> None:
+    """Compared with single links only, the leaf is named in most of these."""
+    loss = {"leaf1->spine0": 0.3, "leaf1->spine1": 0.3}
+    for _ in range(10):
+        for found in located(loss, rng, spines=2, probes=2):
+            assert suspected(found) != ("leaf1",)
