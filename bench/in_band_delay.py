@@ -183,9 +183,7 @@ def main() -> int:
             if not found:
                 raise RuntimeError(f"{unsure} seconds were recorded, none could be compared")
             sizes = np.abs(found)
-            messages = (
-                f"p50 {np.quantile(sizes, 0.5):.0f} ns, p95 {np.quantile(sizes, 0.95):.0f} ns"
-            )
+            shown = f"p50 {np.quantile(sizes, 0.5):.0f} ns, p95 {np.quantile(sizes, 0.95):.0f} ns"
             print(f"{len(found)} seconds: error {shown}", file=sys.stderr, flush=True)
             done = syntony(
                 "lab", "fault", "delay", "h0/rail0", "--add", arguments.add, "--direction", "to",

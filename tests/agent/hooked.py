@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import syntony_job_hook
+import syntony_job_hook  # type: ignore[import-not-found]
 import torch.distributed as dist
 from torch.nn.parallel.distributed import DistributedDataParallel
 from torch.optim.optimizer import Optimizer

@@ -9,7 +9,7 @@ import pytest
 from tests.traffic.segment_world import T0
 from tests.traffic.test_segment_delays import B, flow, report, stamps
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import Piece, joined
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.segments import AWAY_NS, SegmentService
 from syntony.model import MS, S
@@ -54,6 +54,14 @@ def test_both_reports_become_the_row_of_a_second() -> None:
     assert (row["bound_ns"], row["discarded"], row["unmatched"], row["why"]) == (200, 0, 0, "")
     assert row["clk_err_ns"] == pytest.approx(3 * 2**0.5)
     assert service.rows() == []
+
+
+def test_rows_can_be_joined_with_others_for_the_store() -> None:
+    service = Service()
+    service.service.take("h0", sent())
+    piece = service.service.step(T0 + 20 * S)
+    assert piece is not None
+    assert joined([piece, piece]).num_rows == 2
 
 
 def test_what_is_not_measured_has_a_row_that_says_why() -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
 
 from syntony.controller.batches import Piece
 from syntony.controller.flow_table import FlowTable
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.traffic.segment_delays import Delays, SegmentDelays
-from syntony.wire.arrow import arrow_schema
 from syntony.wire.segments import (
     MAX_FLOWS,
     MAX_SHIFT,
@@ -24,7 +23,6 @@ from syntony.wire.tables import JOB_DELAY
 
 _log = logging.getLogger(__name__)
 
-ORIGIN_HOST = "controller"
 AWAY_NS = 10 * S
 """A report further from now is not used."""
 MAX_BOUND_NS = 1 * S
@@ -47,7 +45,7 @@ class SegmentService:
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._delays = SegmentDelays()
-        self._stream, self._seq = secrets.token_hex(8), 0
+        self._own_rows = OwnRows(JOB_DELAY)
 
     def take(self, host: str, report: SegmentsReport) -> None:
         """An agent's newest report. One that cannot be is not used."""
@@ -74,19 +72,7 @@ class SegmentService:
 
     def step(self, now_ns: int) -> Piece | None:
         """Rows of seconds that are over; `now_ns` is fleet time."""
-        import pyarrow as pa
-
-        found = self._delays.step(now_ns)
-        if not found:
-            return None
-        self._seq += 1
-        schema = arrow_schema(JOB_DELAY)
-        rows = pa.Table.from_pylist([self._row(each) for each in found], schema=schema)
-        instants = [each.second_ns for each in found]
-        return Piece(
-            JOB_DELAY, ORIGIN_HOST, self._stream, self._seq, rows, min(instants), max(instants),
-            check=False,
-        )  # fmt: skip
+        return self._own_rows.piece([self._row(each) for each in self._delays.step(now_ns)])
 
     def _row(self, found: Delays) -> dict[str, object]:
         ordered = sorted(found.delays_ns) or [0]
