@@ -75,7 +75,6 @@ NCCL_SYNTONY = Mode(
     name="nccl-syntony",
     title="Syntony's net plug-in",
     wrap=(*_VERBS, *_RUN[:-1], "--nccl", "--no-nccl-profiler", "--"),
-    agents=True,
 )
 MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTONY_TCP)}
 

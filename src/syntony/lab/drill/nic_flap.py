@@ -72,9 +72,9 @@ def drill_over_verbs(
     is nothing to compare with: what the job does today is left out.
 
     Raises:
-        UsageError: there is no such fault, or the lab given has no RDMA or no agents.
+        UsageError: there is no such fault, or the lab given has no RDMA.
         MissingError: this machine or installation lacks something.
-        RemoteError: the agents or the job did not start.
+        RemoteError: the job did not start.
     """
     wish = msgspec.structs.replace(wish, verbs=True, spec=verbs.SPEC)
     scenarios.meaning(wish.fault)
