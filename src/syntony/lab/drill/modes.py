@@ -67,8 +67,6 @@ _VERBS = (
     "NCCL_IB_RETRY_CNT=6",
     "NCCL_IB_RESILIENCY_PORT_FAILOVER=1",
     "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1",
-    # 1 s: an emulated machine answers late.
-    "SYNTONY_NCCL_TIMEOUT=18",
 )
 NCCL = Mode(name="nccl-ib", title="NCCL's own IB transport", wrap=_VERBS)
 NCCL_SYNTONY = Mode(
