@@ -7,7 +7,7 @@ from tests.store.rows import T0, probed, rows_of
 
 from syntony.errors import UsageError
 from syntony.model import S
-from syntony.store import Store, jobs
+from syntony.store import Store
 from syntony.wire.tables import CLOCK, COLLECTIVE, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE
 
 END = T0 + 60 * S
@@ -61,8 +61,9 @@ def test_a_recording_has_what_the_job_used_and_nothing_else(store: Store) -> Non
     assert len(store.jobs.recording("day's", T0, END)[COLLECTIVE.name]["seq"]) == 3
 
 
-def test_too_much_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused(store: Store) -> None:
     fill(store)
-    monkeypatch.setattr(jobs, "MAX_ROWS", 2)
+    most = max(len(each["ts_ns"]) for each in store.jobs.recording("night", T0, END).values())
+    store.jobs.recording("night", T0, END, most)
     with pytest.raises(UsageError, match="shorter window"):
-        store.jobs.recording("night", T0, END)
+        store.jobs.recording("night", T0, END, most - 1)
