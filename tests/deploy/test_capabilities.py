@@ -24,6 +24,8 @@ UNITS = Path(__file__).parents[2] / "deploy/systemd"
 AGENT, REACTOR = UNITS / "syntony-agent.service", UNITS / "syntony-reactor.service"
 OF_REACTOR = {"failover", "join-port", "probing", "job-socket", "reactor-socket"}
 FAILOVER = UNITS / "syntony-reactor.service.d/failover.conf"
+RAW = ("path-tracing", "segment-sampling")
+"""Parts that need CAP_NET_RAW."""
 
 
 def granted(*files: Path) -> set[str]:
@@ -84,14 +86,14 @@ def the_units_with_failover_run_every_part() -> None:
     run_with(granted(REACTOR, FAILOVER), granted(AGENT), Mode.ACT)
 
 
-def without_raw_sockets_paths_are_not_traced() -> None:
+def without_raw_sockets_paths_are_not_traced_and_segments_not_sampled() -> None:
     _two_nics()
-    run_with(granted(REACTOR), granted(AGENT) - {"CAP_NET_RAW"}, Mode.OBSERVE, "path-tracing")
+    run_with(granted(REACTOR), granted(AGENT) - {"CAP_NET_RAW"}, Mode.OBSERVE, *RAW)
 
 
 def without_any_the_agent_still_measures() -> None:
     _two_nics()
-    run_with(set(), set(), Mode.OFF, "path-tracing")
+    run_with(set(), set(), Mode.OFF, *RAW)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def without_any_the_agent_still_measures() -> None:
     [
         the_units_run_every_part,
         the_units_with_failover_run_every_part,
-        without_raw_sockets_paths_are_not_traced,
+        without_raw_sockets_paths_are_not_traced_and_segments_not_sampled,
         without_any_the_agent_still_measures,
     ],
 )
