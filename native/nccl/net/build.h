@@ -1,6 +1,6 @@
 /* New queue pairs of a rail that returns, made and connected in a thread of their own. To make one
- * ready to receive, the kernel asks for its neighbour's address, and waits for a second where the
- * first question is lost, as after a port's return: NCCL's thread goes on over the other rails. */
+ * ready to receive, the kernel asks for its neighbour's address, and may wait for it for a second,
+ * as after a port's return: NCCL's thread goes on over the other rails. */
 #ifndef NET_BUILD_H
 #define NET_BUILD_H
 
