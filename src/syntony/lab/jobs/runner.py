@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from syntony.lab.client import Lab
 
+START_TIMEOUT_S = 90.0
+"""Importing torch four times on two busy cores takes 10 s."""
 _LOOK_S = 0.02
 _TAIL_LINES = 50
 _LAST_WORDS_S = 5.0
@@ -126,7 +128,7 @@ class Job:
         """Ranks whose process still runs."""
         return tuple(i for i, rank in enumerate(self._ranks) if rank.process.poll() is None)
 
-    def wait_steps(self, steps: int, timeout_s: float) -> None:
+    def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every rank has done so many.
 
         Raises:
