@@ -30,7 +30,6 @@ from syntony.lab.plan import FabricSpec, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from syntony.traffic.classes import JobClass
 
@@ -196,12 +195,7 @@ class World:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lifeline.close()
         if not self._let_go:
             self._wait()

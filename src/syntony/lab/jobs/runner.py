@@ -17,7 +17,6 @@ from syntony.lab.jobs.records import Done, Failed, Record, Step, on_arrival_cloc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from syntony.lab.client import Lab
 
@@ -104,12 +103,7 @@ class Job:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def records(self) -> list[Record]:
