@@ -216,10 +216,12 @@ static void left_while_it_connects(void)
         for (int i = 0; i < 50; i++)
             exchange();
         faults_port(port ^ 2, 1);
-        for (int i = 0; i < 50; i++)
+        for (int64_t begun = now_ms(); now_ms() - begun < 200;) /* it is asked for once more */
             exchange();
         faults_hold_neighbour(port, 0);
         until_pairs(8);
+        for (int64_t begun = now_ms(); now_ms() - begun < 2500;) /* and drains, where it fails */
+            exchange();
     }
 }
 
