@@ -139,7 +139,7 @@ def find(name: str | None) -> Path:
     if not names:
         raise UsageError("no lab is running; start one: syntony lab up --detach")
     if len(names) > 1:
-        raise UsageError(f"several labs are running; say which: --name {' | '.join(names)}")
+        raise UsageError(f"several labs are running; say which: --lab {' | '.join(names)}")
     return labs_root() / names[0]
 
 
