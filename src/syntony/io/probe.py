@@ -249,8 +249,20 @@ class ProbeEngine:
                 slack_ns=slack_ns,
                 suspect=bool(suspect),
                 hushed=bool(hushed),
+                steady_ns=steady_ns,
+                gap_ns=gap_ns,
             )
-            for flow_id, life, heard_ns, rtt_ns, slack_ns, suspect, hushed in rows.tolist()
+            for (
+                flow_id,
+                life,
+                heard_ns,
+                rtt_ns,
+                slack_ns,
+                suspect,
+                hushed,
+                steady_ns,
+                gap_ns,
+            ) in rows.tolist()
         ]
 
     def check(self, name: str) -> None:
