@@ -50,11 +50,6 @@ _MESSAGE_BYTES = 256
 _STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
 _IFNAME_BYTES = 15
 _SCHEDULING = ("plain", "short slice", "realtime")
-
-IDLE_WATCH_NS = 5 * MS
-"""Interval for a path that a job may need: dead is told 32 ms after its last answer."""
-LOADED_WATCH_NS = 2 * MS
-"""For a path that carries a job's traffic now: 20 ms."""
 _EVENTS_AT_ONCE = 256
 
 
