@@ -221,7 +221,7 @@ def watches_leave_the_plan_alone() -> None:
     """Same socket, same ids: every record is complete, and none is of a watch."""
     here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
     plan = [path(1, "127.0.0.2", 20 * MS), path(2, "127.0.0.2", 20 * MS)]
-    here.watch([path(1, "127.0.0.2", LOADED_WATCH_NS), path(2, "127.0.0.2", LOADED_WATCH_NS)])
+    here.watch([path(1, "127.0.0.2", 2 * MS), path(2, "127.0.0.2", 2 * MS)])
     here.set_flows(plan)
     time.sleep(1.0)
     before = here.counters()
