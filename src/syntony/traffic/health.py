@@ -202,17 +202,15 @@ class Health:
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
         """Of each pair with flows that live, by their own account."""
         found: dict[Pair, list[Reply]] = defaultdict(list)
-        hosts: dict[Pair, str] = {}
         for flow_id, reply in replies.items():
             flow = self.plan.flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 found[flow.nic, flow.remote].append(reply)
-                hosts[flow.nic, flow.remote] = flow.host
         return {
             key: Answers(
                 newest_ns=max(reply.heard_ns for reply in heard),
                 flows=len(heard),
-                host=hosts[key],
+                host=self._host(key),
                 dying=self._dying(key),
                 rtt_ns=max(heard).rtt_ns,
                 silent=heard[0].silent,
