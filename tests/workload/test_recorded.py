@@ -141,6 +141,20 @@ def test_what_may_not_have_arrived_yet_is_left_out() -> None:
     assert max(found.tables["collectives"]["enqueue_ns"]) < now_ns - SETTLE_NS
 
 
+def test_seconds_of_flows_are_whole_when_they_are_stored() -> None:
+    rows: Rows = {
+        COLLECTIVE.name: steps_of(2, 100, {}, random.Random(1)),
+        JOB_FLOW.name: [flow("h0/rail0", "h1/rail0", second) for second in range(60)],
+    }
+    now_ns = T0 + 8 * S
+    found = recorded("night", columns(rows), T0, now_ns, now_ns)
+    assert max(found.tables["flows"]["at_ns"]) == now_ns - S
+    assert max(found.tables["collectives"]["enqueue_ns"]) < now_ns - SETTLE_NS
+    rows[JOB_PROCESS.name] = [process(f"h{rank}", rank, 6, ended=1) for rank in range(2)]
+    found = recorded("night", columns(rows), T0, now_ns, now_ns)
+    assert max(found.tables["flows"]["at_ns"]) == T0 + 5 * S
+
+
 def test_a_job_that_has_ended_does_not_hang() -> None:
     """Its last operation never ended: it was killed."""
     rows: Rows = {COLLECTIVE.name: steps_of(4, 100, {}, random.Random(1))}

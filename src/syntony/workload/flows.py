@@ -82,7 +82,7 @@ class Flows:
             [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
             dtype=bool,
         )
-        for name in ("delay", "reference", "waiting", "late", "excess", "noise"):
+        for name in ("delay", "reference", "relative_excess", "waiting", "late", "excess", "noise"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -148,20 +148,27 @@ class Flows:
         return result
 
     @cached_property
-    def waiting(self) -> Flags:
-        """Where packets wait: delays beyond what scatter and clocks explain, (flows, windows)."""
+    def relative_excess(self) -> Floats:
+        """`excess` over what scatter and clocks explain, (flows, windows)."""
         over = np.maximum(
             (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
         )
         over = np.fmax(over, NOISE_SIGMAS * self.noise)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative: Floats = self.excess / over[:, None]
+        return relative
+
+    @cached_property
+    def waiting(self) -> Flags:
+        """Where packets wait: delays beyond what scatter and clocks explain, (flows, windows)."""
         with np.errstate(invalid="ignore"):
-            waiting: Flags = self.excess > over[:, None]
+            waiting: Flags = self.relative_excess > 1
         return waiting
 
     @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
-        return no_accidents(self.waiting, np.isfinite(self.delay))
+        return no_accidents(self.waiting, np.isfinite(self.delay), self.relative_excess)
 
     @cached_property
     def retransmits(self) -> Floats:

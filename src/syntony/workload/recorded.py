@@ -65,8 +65,10 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     processes = list(_each(rows, JOB_PROCESS.name))
     end_ns = min(last_ns, now_ns - SETTLE_NS, _reported_ns(processes, now_ns))
     ended_ns = _ended(processes)
+    # Flows of a second are stored together, once all hosts have reported them: none is awaited.
+    flows_end_ns = last_ns
     if ended_ns is not None:
-        end_ns = min(end_ns, ended_ns)
+        end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
     made = {
@@ -81,7 +83,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     tables = {
         name: columns
         for name, found in made.items()
-        if (columns := _columns(name, [each for each in found if _instant(each) < end_ns]))
+        if (columns := _columns(name, _before(found, flows_end_ns if name == "flows" else end_ns)))
     }
     manifest = {
         "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
@@ -99,6 +101,10 @@ def _each(rows: Rows, table: str) -> Iterator[Row]:
 def _instant(row: Row) -> int:
     found = (row[name] for name in ("at_ns", "enqueue_ns", "begin_ns") if name in row)
     return int(next(found))
+
+
+def _before(found: list[Row], end_ns: int) -> list[Row]:
+    return [each for each in found if _instant(each) < end_ns]
 
 
 def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
