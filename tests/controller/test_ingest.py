@@ -134,7 +134,12 @@ def test_rows_of_the_controllers_own_are_not_gathered_for_long(
 
     async def work() -> None:
         bench, stored = Bench(FlakyStore()), asyncio.Event()
-        bench.ingest._on_stored = lambda found: (bench.reported.extend(found), stored.set())
+
+        def on_stored(found: list[Outcome]) -> None:
+            bench.reported.extend(found)
+            stored.set()
+
+        bench.ingest._on_stored = on_stored
         bench.greet("h1", "s")
         running = asyncio.create_task(bench.ingest.run())
         await bench.put("h1", "s", batch(1, T0))
