@@ -112,17 +112,19 @@ def test_a_second_is_stored_once_every_host_has_reported_the_next() -> None:
 
 
 def test_nothing_that_comes_in_time_is_lost_and_nothing_waits_for_the_silent() -> None:
-    """Hosts report every 0.4 s, each with its own delay; one falls silent."""
+    """Hosts report every 0.4 s, each with its own delay; one falls silent, one comes later."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     draw, recorder = random.Random(seed), Recorder()
-    delays = {f"h{host}": draw.randrange(10, 1500) * MS for host in range(5)}
-    silent, until_ns = draw.choice(sorted(delays)), T0 + 10 * S
+    delays = {f"h{host}": draw.randrange(10, 200) * MS for host in range(5)}
+    silent, newcomer = draw.sample(sorted(delays), 2)
+    gone_ns, come_ns = T0 + 6 * S, T0 + 12 * S
+    delays[newcomer] = draw.randrange(1600, 1900) * MS  # the latest of all
     arrivals = sorted(
         (at_ns + delay_ns, at_ns, host)
         for host, delay_ns in delays.items()
-        for at_ns in range(T0 + draw.randrange(400) * MS, T0 + 20 * S, 400 * MS)
-        if host != silent or at_ns < until_ns
+        for at_ns in range(T0 + draw.randrange(400) * MS, T0 + 24 * S, 400 * MS)
+        if (host != silent or at_ns < gone_ns) and (host != newcomer or at_ns > come_ns)
     )
     looks: dict[tuple[str, int], int] = {}
     stored: dict[tuple[str, int], int] = {}
@@ -132,7 +134,8 @@ def test_nothing_that_comes_in_time_is_lost_and_nothing_waits_for_the_silent() -
         while arrivals and arrivals[0][0] <= now_ns:
             _, at_ns, host = arrivals.pop(0)
             recorder.report(at_ns, view(), host=host)
-            if at_ns // S > T0 // S:  # before, not every host is known yet
+            known_ns = come_ns + LATE_NS if host == newcomer else T0 + LATE_NS
+            if at_ns >= known_ns:
                 looks[host, at_ns // S * S] = at_ns
         for row in recorder.rows(now_ns):
             host, second_ns = str(row["src"]).partition("/")[0], int(str(row["ts_ns"]))
@@ -141,6 +144,9 @@ def test_nothing_that_comes_in_time_is_lost_and_nothing_waits_for_the_silent() -
     assert {key for key in looks if key[1] <= last_ns} <= stored.keys()
     assert max(stored.values()) <= LATE_NS + 100 * MS
     for (_, second_ns), after_ns in stored.items():
-        if not until_ns - S <= second_ns < until_ns + LATE_NS and second_ns > T0:
-            expected = set(delays) - ({silent} if second_ns >= until_ns else set())
+        changes = any(at - S <= second_ns < at + LATE_NS for at in (T0, gone_ns, come_ns))
+        expected = {host for host in delays
+                    if host != (silent if second_ns > gone_ns else newcomer)
+                    and (host != newcomer or second_ns > come_ns)}  # fmt: skip
+        if not changes:
             assert after_ns <= S + 400 * MS + max(delays[host] for host in expected) + 100 * MS

@@ -58,10 +58,12 @@ class JobFlowRecorder:
         """An agent's newest report. A host short of CPU repeats what it measured before: that is
         no second measurement."""
         now_ns, second = self._fleet_now(), report.at_ns // S
-        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S or second <= self._stored:
+        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S:
             return
         if report.flows:
             self._reported[host] = max(report.at_ns, self._reported.get(host, 0))
+        if second <= self._stored:
+            return
         for view in report.flows:
             flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
             if flow not in self._measured and len(self._measured) >= MAX_LOOKS:
