@@ -228,7 +228,7 @@ class Controller:
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
                 (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
                 (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
-                (SECOND_CHECK_NS, self._job_flows.store), (S, self._segments.store),
+                (SECOND_CHECK_NS, self._job_flows.store), (PLACE_INTERVAL_NS, self._segments.store),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),

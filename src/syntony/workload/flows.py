@@ -82,7 +82,16 @@ class Flows:
             [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
             dtype=bool,
         )
-        for name in ("delay", "reference", "relative_excess", "waiting", "late", "excess", "noise"):
+        for name in (
+            "delay",
+            "reference",
+            "relative_excess",
+            "between_nics",
+            "waiting",
+            "late",
+            "excess",
+            "noise",
+        ):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -222,6 +231,28 @@ class Flows:
             peers = self.like == self.like[flow]
         peers[flow] = False
         return median(matrix[peers], axis=0) if peers.any() else np.full(matrix.shape[1], np.nan)
+
+    @cached_property
+    def one_way(self) -> Floats:
+        """Of TCP flows, one-way delay of segments from NIC to NIC in ns, where measured."""
+        return self.column("one_way_p50_ns")
+
+    @cached_property
+    def between_nics(self) -> Floats:
+        """Delay in ns as probes have it: without what hosts add, where that is known."""
+        measured = np.isfinite(self.one_way) & ~self.untrusted[:, None]
+        return np.where(measured, self.one_way, self.delay)
+
+    def delay_name(self, flow: int, stretch: Episode | None) -> str:
+        """What a flow's delays over an episode, or at all, are, for people."""
+        part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
+        known = np.isfinite(self.delay[flow, part])
+        measured = np.isfinite(self.one_way[flow, part]) & known
+        if measured.any() and measured.sum() >= 0.5 * known.sum():
+            return "one-way delay of its segments"
+        if self.table.codes("proto").at(self.last_row[flow]) == "tcp":
+            return "half of its round trip"
+        return "in-band delay"
 
     def touching(self, nic_or_host: str) -> Flags:
         """Flows from or to a NIC (`HOST/NIC`) or a host, (flows,)."""

@@ -7,6 +7,7 @@ steps and flows, and those of its NICs' probes and ports and its hosts' clocks.
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -207,9 +208,8 @@ def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]
 
 
 def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[Row]:
-    """One for each direction that carries data. Delays are half of the kernel's round trips: which
-    direction is slow they do not tell. What was sent again counts where probes were lost as well:
-    TCP by itself loses packets in every queue that it fills."""
+    """One for each direction that carries data. What was sent again counts where probes were lost
+    as well: TCP by itself loses packets in every queue that it fills."""
     lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
@@ -235,8 +235,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         near, far = (nic.partition("/")[0] for nic in (src, dst))
         for each in some:
             sends = each["tx_bps"] > IDLE_SHARE * busiest
-            passed = delays.get((*key, each["ts_ns"]), {"count": 0, "why": ""})
-            measured = bool(passed["count"])
+            passed = delays.get((*key, each["ts_ns"]), _UNMEASURED)
+            back = delays.get((dst, dport, src, sport, each["ts_ns"]), _UNMEASURED)
+            there_ns, back_ns = _measured(passed), _measured(back)
+            one_way = _one_way_ns(each["rtt_ns"], there_ns, back_ns)
             yield {
                 "flow": f"{src}:{sport}>{dst}:{dport}",
                 "at_ns": each["ts_ns"],
@@ -245,10 +247,11 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "dst": dst,
                 "bytes": each["tx_bps"] / 8,
                 "rate_bps": each["tx_bps"] if sends else None,
-                "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
-                "one_way_p50_ns": passed["owd_p50_ns"] if measured else None,
-                "one_way_count": passed["count"] if measured else None,
-                "one_way_bound_ns": passed["bound_ns"] if measured else None,
+                "owd_p50_ns": one_way if sends and each["rtt_ns"] else None,
+                "rtt_p50_ns": each["rtt_ns"] if sends and each["rtt_ns"] else None,
+                "one_way_p50_ns": there_ns,
+                "one_way_count": None if there_ns is None else passed["count"],
+                "one_way_bound_ns": None if there_ns is None else passed["bound_ns"],
                 "one_way_why": passed["why"] or None,
                 "hops": hops,
                 "rank": ranks.get(near),
@@ -256,8 +259,27 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
-                "clk_err_ns": 0.0,  # both stamps of a round trip are of one clock
+                # Both stamps of a round trip are of one clock, those of a segment of two.
+                "clk_err_ns": max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0)
+                / math.sqrt(2),
             }
+
+
+_UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
+
+
+def _measured(passed: Row) -> int | None:
+    return passed["owd_p50_ns"] if passed["count"] else None
+
+
+def _one_way_ns(rtt_ns: int, there_ns: int | None, back_ns: int | None) -> float:
+    """A direction's part of the kernel's round trip, in ns: what segments need there and back from
+    NIC to NIC, as far as that was measured, and half of the rest, which nobody can tell apart:
+    waiting in hosts. Both directions together are the round trip."""
+    half = rtt_ns / 2
+    if there_ns is None:
+        return half if back_ns is None else min(half, max(0.0, rtt_ns - back_ns))
+    return max(there_ns, half if back_ns is None else half + (there_ns - back_ns) / 2)
 
 
 def _probe(each: Row) -> Row:
