@@ -19,7 +19,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS
-from syntony.wire.job_diagnosis import JobRows, JudgedJob
+from syntony.wire.job_diagnosis import JobRows, JobVerdict, JudgedJob
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
 NOW = T0 + 30 * S
@@ -158,6 +158,30 @@ def test_jobs_that_run_no_longer_are_forgotten() -> None:
             await made.close()
 
     asyncio.run(work())
+
+
+def test_what_lasts_keeps_when_it_began() -> None:
+    """Each look goes back a minute; what is over and comes back begins again."""
+    made = made_of(Jobs({"night": {}}))
+    one, other = (
+        JobVerdict(fault="data-stall", subjects=(name,), hosts=(), confidence=0.9, onset_ns=9 * S,
+                   text="", action="")
+        for name in ("a", "b")
+    )  # fmt: skip
+
+    def begun(*verdicts: JobVerdict, error: str = "") -> dict[str, int]:
+        made._keep("night", JudgedJob(job="night", verdicts=verdicts, flows=(), error=error))
+        (known,) = made.known(time.monotonic_ns()) or ()
+        return {each.subjects[0]: each.onset_ns for each in known.verdicts}
+
+    later, earlier = (msgspec.structs.replace(one, onset_ns=at_ns * S) for at_ns in (70, 3))
+    assert begun(one) == {"a": 9 * S}
+    assert begun(later, msgspec.structs.replace(other, onset_ns=80 * S)) == {
+        "a": 9 * S, "b": 80 * S}  # fmt: skip
+    assert begun(error="store") == {"a": 9 * S, "b": 80 * S}
+    assert begun(earlier) == {"a": 3 * S}
+    assert begun() == {}
+    assert begun(later) == {"a": 70 * S}
 
 
 @pytest.mark.usefixtures("eager")

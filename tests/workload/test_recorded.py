@@ -437,7 +437,7 @@ def _world(draw: random.Random, late_ns: int, share: float, kind: str) -> tuple[
             if draw.random() < share:
                 owd_ns = int(passed[there, back])
                 rows[JOB_DELAY.name].append(delay(there, back, second, owd_p50_ns=owd_ns, **ports))
-    return rows, *(f"{one}:40000>{other}:40000" for one, other in (slow, slow[::-1]))
+    return rows, f"{slow[0]}:40000>{slow[1]}:40000", f"{slow[1]}:40000>{slow[0]}:40000"
 
 
 @pytest.mark.parametrize("late_ns", [300_000, 5 * MS])

@@ -80,7 +80,8 @@ class JobDiagnosis:
     def known(self, now_ns: int) -> tuple[JudgedJob, ...] | None:
         """What holds of the running jobs; of one whose verdicts are old, that it is not known.
         None: not all jobs may be known yet."""
-        if self._since_ns is None or (not self._seen and now_ns - self._since_ns < RUNS_NS):
+        since_ns = self._since_ns
+        if not self._seen and (since_ns is None or now_ns - since_ns < RUNS_NS):
             return None
         return tuple(
             each.judged
@@ -154,10 +155,13 @@ class JobDiagnosis:
         self._keep(job, found)
 
     def _keep(self, job: str, found: JudgedJob) -> None:
-        """What could not be judged keeps its last verdicts, as not known."""
+        """What could not be judged keeps its last verdicts, as not known; what lasts keeps when it
+        began: no look goes back so far."""
         before = self._seen.get(job)
-        if found.error and before is not None:
+        if before is not None and found.error:
             found = msgspec.structs.replace(before.judged, error=found.error)
+        elif before is not None:
+            found = _since_it_began(found, before.judged)
         self._seen[job] = Seen(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
@@ -220,3 +224,14 @@ class JobDiagnosis:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
             await worker.wait()
+
+
+def _since_it_began(found: JudgedJob, before: JudgedJob) -> JudgedJob:
+    begun = {(each.fault, each.subjects): each.onset_ns for each in before.verdicts}
+    verdicts = (
+        msgspec.structs.replace(
+            each, onset_ns=min(each.onset_ns, begun.get((each.fault, each.subjects), each.onset_ns))
+        )
+        for each in found.verdicts
+    )
+    return msgspec.structs.replace(found, verdicts=tuple(verdicts))
