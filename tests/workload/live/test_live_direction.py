@@ -83,12 +83,11 @@ def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
         quiet, last_ns = levels(tmp_path, ways, 0)
         lab.inject("delay", nics[0], {"add": f"{ADDED_NS // MS}ms", "direction": "to"})
         slow, _ = levels(tmp_path, ways, last_ns + 4 * S)
-        shown = json.loads(syntony("job", "flows", JOB, "--lab", NAME, "--json").stdout)
+        lines = syntony("job", "flows", JOB, "--lab", NAME, "--window", "8s", "--json").stdout
     for way in ways:
         truth_ns = ADDED_NS if way[1] == nics[0] else 0
         for kind in (0, 1):  # as measured, and as rules see it
             grown_ns = slow[way][kind] - quiet[way][kind]
             print(way, kind, quiet[way][kind], slow[way][kind], flush=True)
             assert abs(grown_ns - truth_ns) < SLACK_NS, (way, kind, grown_ns)
-    assert shown[0]["dst"] == nics[0]
-    assert shown[0]["worst_one_way_ns"] > ADDED_NS
+    assert json.loads(lines)[0]["dst"] == nics[0]  # worst first
