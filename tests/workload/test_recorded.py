@@ -447,7 +447,7 @@ def _world(draw: random.Random, late_ns: int, share: float, kind: str) -> tuple[
         ("path", 1.0, False, "one-way delay of its segments"),
         ("path", 0.8, False, "one-way delay of its segments"),
         ("path", 0.0, True, "half of its round trip"),
-        ("host", 1.0, True, "one-way delay of its segments"),
+        ("host", 1.0, True, "half of its round trip"),
     ],
 )
 def test_the_direction_that_is_slow_is_named_where_it_was_measured(

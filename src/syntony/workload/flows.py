@@ -247,7 +247,8 @@ class Flows:
         """What a flow's delays over an episode, or at all, are, for people."""
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
         known = np.isfinite(self.delay[flow, part])
-        measured = np.isfinite(self.one_way[flow, part]) & known
+        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts, of either end
+            measured = known & (self.one_way[flow, part] >= 0.5 * self.delay[flow, part])
         if measured.any() and measured.sum() >= 0.5 * known.sum():
             return "one-way delay of its segments"
         if self.table.codes("proto").at(self.last_row[flow]) == "tcp":

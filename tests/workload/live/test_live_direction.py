@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.fleet import fleet_ahead_ns, wait_ready
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
 from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
@@ -50,9 +50,8 @@ def measured(tmp_path: Path, from_ns: int) -> dict[tuple[str, str], list[dict[st
 
 def levels(
     tmp_path: Path, ways: set[tuple[str, str]], from_ns: int
-) -> tuple[dict[tuple[str, str], tuple[float, float]], int]:
-    """Median of what was measured one way, and of the delay that rules use, of each direction; and
-    the last second in it."""
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Median of what was measured one way, and of the delay that rules use, of each direction."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def enough() -> bool:
@@ -60,14 +59,13 @@ def levels(
         return found.keys() >= ways and min(map(len, found.values())) >= SECONDS
 
     eventually(enough, "one-way delays of every direction", within_s=WAIT_S)
-    last_ns = max(row["at_ns"] for rows in found.values() for row in rows)
     return {
         way: (
             statistics.median(row["one_way_p50_ns"] for row in rows),
             statistics.median(row["owd_p50_ns"] for row in rows),
         )
         for way, rows in found.items()
-    }, last_ns
+    }
 
 
 def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
@@ -80,9 +78,11 @@ def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
     ways = {(src, dst) for src in nics for dst in nics if src != dst}
     with Job(lab, spec, wrap=_PLAIN) as job:
         job.wait_steps(5, START_S)
-        quiet, last_ns = levels(tmp_path, ways, 0)
-        lab.inject("delay", nics[0], {"add": f"{ADDED_NS // MS}ms", "direction": "to"})
-        slow, _ = levels(tmp_path, ways, last_ns + 4 * S)
+        quiet = levels(tmp_path, ways, 0)
+        fault = lab.inject("delay", nics[0], {"add": f"{ADDED_NS // MS}ms", "direction": "to"})
+        ahead_ns = fleet_ahead_ns(lab)
+        assert ahead_ns is not None
+        slow = levels(tmp_path, ways, fault.since_ns + ahead_ns + 2 * S)
         lines = syntony("job", "flows", JOB, "--lab", NAME, "--window", "8s", "--json").stdout
     for way in ways:
         truth_ns = ADDED_NS if way[1] == nics[0] else 0
