@@ -18,7 +18,6 @@ from typing import Any
 from syntony.controller.job_diagnosis import MAX_ROWS, JobDiagnosis
 from syntony.errors import UsageError
 from syntony.model import MS, S
-from syntony.wire.jobs import JobView
 from syntony.wire.tables import COLLECTIVE
 
 NOW = 1_700_000_000 * S
@@ -31,15 +30,6 @@ class Jobs:
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
-
-    def jobs(self, _first_ns: int, _last_ns: int) -> tuple[JobView, ...]:
-        ranks = self._ranks
-        return (
-            JobView(
-                job="night", began_ns=NOW - 600 * S, seen_ns=NOW, hosts=("h0",), processes=ranks,
-                running=ranks, ranks=ranks, programs=("python",),
-            ),
-        )  # fmt: skip
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
@@ -72,6 +62,7 @@ class Timed(JobDiagnosis):
 
     def __init__(self, ranks: int) -> None:
         super().__init__(Store(ranks), lambda: NOW)  # type: ignore[arg-type]
+        self._processes["night", "h0", 7] = NOW
         self.judged_ns: list[int] = []
         self.kept: tuple[tuple[Any, ...], bytes] | None = None
 

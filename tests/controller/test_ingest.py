@@ -13,6 +13,7 @@ from tests.link import T0
 
 from syntony.controller import ingest as ingest_module
 from syntony.controller.ingest import Ingest, Outcome, Source
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError
 from syntony.model import S
 from syntony.store import Recorded, Store
@@ -82,6 +83,7 @@ def batch(seq: int, *ts_ns: int) -> Batch:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_module, "GATHER_NS", 0)
+    monkeypatch.setattr(ingest_module, "LOCAL_GATHER_NS", 0)
     monkeypatch.setattr(ingest_module, "RETRY_NS", 0)
 
 
@@ -120,6 +122,40 @@ def test_batches_of_many_agents_make_one_insert() -> None:
         await bench.ingest.flush()
         assert bench.store.inserts == 1
         assert bench.acknowledged == list(range(1, 11))
+
+    drive(work)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_rows_of_the_controllers_own_are_not_gathered_for_long(
+    local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest_module, "GATHER_NS", 3600 * S)
+
+    async def work() -> None:
+        bench, stored = Bench(FlakyStore()), asyncio.Event()
+
+        def on_stored(found: list[Outcome]) -> None:
+            bench.reported.extend(found)
+            stored.set()
+
+        bench.ingest._on_stored = on_stored
+        bench.greet("h1", "s")
+        running = asyncio.create_task(bench.ingest.run())
+        await bench.put("h1", "s", batch(1, T0))
+        await asyncio.sleep(0.01)
+        assert bench.store.inserts == 0
+        if local:
+            piece = OwnRows(HEARD).piece(
+                [{"ts_ns": T0, "src": "h9/rail0", "dst": "h1/rail0", "received": 1}]
+            )
+            assert piece is not None
+            bench.ingest.put_local(piece)
+            await asyncio.wait_for(stored.wait(), 20)
+            await bench.put("h1", "s", batch(2, T0))
+        await asyncio.sleep(0.01)
+        assert bench.acknowledged == ([1] if local else [])
+        running.cancel()
 
     drive(work)
 

@@ -13,12 +13,13 @@ import pytest
 from tests.workload.test_recorded import T0, columns, process, steps_of
 
 from syntony.controller import diagnosis_worker, job_diagnosis
+from syntony.controller.batches import Piece
 from syntony.controller.job_diagnosis import JobDiagnosis
+from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS
-from syntony.wire.job_diagnosis import JobRows, JudgedJob
-from syntony.wire.jobs import JobView
+from syntony.wire.job_diagnosis import JobRows, JobVerdict, JudgedJob
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
 NOW = T0 + 30 * S
@@ -37,28 +38,17 @@ class Jobs:
 
     def __init__(self, rows: dict[str, dict[str, dict[str, list[Any]]]]) -> None:
         self.rows = rows
-        self.seen_ns, self.running = NOW, 4
         self.most_ns = 10**12
         self.windows: list[tuple[str, int]] = []
         self.fails = False
-
-    def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
-        assert first_ns < last_ns
-        if self.fails:
-            raise StoreError("down")
-        return tuple(
-            JobView(
-                job=name, began_ns=T0, seen_ns=self.seen_ns, hosts=("h0",), processes=4,
-                running=self.running, ranks=4, programs=("python",),
-            )
-            for name in self.rows
-        )  # fmt: skip
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
     ) -> dict[str, dict[str, list[Any]]]:
         self.windows.append((job, last_ns - first_ns))
         assert most <= job_diagnosis.MAX_ROWS
+        if self.fails:
+            raise StoreError("down")
         if last_ns - first_ns > self.most_ns:
             raise UsageError("more than that many rows")
         return self.rows[job]
@@ -67,6 +57,32 @@ class Jobs:
 class Store:
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
+
+
+_rows = OwnRows(JOB_PROCESS)
+
+
+def reported(*jobs: str, at_ns: int = NOW, hosts: int = 2, ended: int = 0) -> list[Piece]:
+    """What hosts' agents report of the processes of jobs."""
+    rows = [
+        {
+            "ts_ns": at_ns - 2 * S, "window_ns": 2 * S, "host": f"h{host}", "job": job, "pid": 7,
+            "uid": 0, "program": "python", "rank": host, "ranks": hosts, "began_ns": T0,
+            "threads": 1, "cpu_ns": 0, "runq_ns": 0, "ended": ended,
+        }
+        for job in jobs
+        for host in range(hosts)
+    ]  # fmt: skip
+    piece = _rows.piece(rows)
+    assert piece is not None
+    return [piece]
+
+
+def made_of(jobs: Jobs) -> JobDiagnosis:
+    """All of them run."""
+    made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+    made.put(reported(*jobs.rows))
+    return made
 
 
 @pytest.fixture
@@ -78,7 +94,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def looked(jobs: Jobs, times: int) -> JobDiagnosis:
     async def work() -> JobDiagnosis:
-        made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+        made = made_of(jobs)
         try:
             for _ in range(times):
                 await made.judge_jobs()
@@ -124,7 +140,7 @@ def test_jobs_that_run_no_longer_are_forgotten() -> None:
     jobs = Jobs({"slow": rows_with({2: 30 * MS})})
 
     async def work() -> None:
-        made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+        made = made_of(jobs)
         assert made.known(time.monotonic_ns()) is None
         try:
             await made.judge_jobs()
@@ -133,13 +149,65 @@ def test_jobs_that_run_no_longer_are_forgotten() -> None:
             (stale,) = made.known(later_ns) or ()
             assert stale.error
             assert stale.verdicts
-            jobs.seen_ns = NOW - job_diagnosis.RUNS_NS
+            asked = len(jobs.windows)
+            made.put(reported("slow", ended=1))
             await made.judge_jobs()
-            assert made.known(time.monotonic_ns()) == ()
+            assert (len(jobs.windows), made.running) == (asked, 0)
+            assert made.known(later_ns) == ()
         finally:
             await made.close()
 
     asyncio.run(work())
+
+
+def test_what_lasts_keeps_when_it_began() -> None:
+    """Each look goes back a minute; what is over and comes back begins again."""
+    made = made_of(Jobs({"night": {}}))
+    one, other = (
+        JobVerdict(fault="data-stall", subjects=(name,), hosts=(), confidence=0.9, onset_ns=9 * S,
+                   text="", action="")
+        for name in ("a", "b")
+    )  # fmt: skip
+
+    def begun(*verdicts: JobVerdict, error: str = "") -> dict[str, int]:
+        made._keep("night", JudgedJob(job="night", verdicts=verdicts, flows=(), error=error))
+        (known,) = made.known(time.monotonic_ns()) or ()
+        return {each.subjects[0]: each.onset_ns for each in known.verdicts}
+
+    later, earlier = (msgspec.structs.replace(one, onset_ns=at_ns * S) for at_ns in (70, 3))
+    assert begun(one) == {"a": 9 * S}
+    assert begun(later, msgspec.structs.replace(other, onset_ns=80 * S)) == {
+        "a": 9 * S, "b": 80 * S}  # fmt: skip
+    assert begun(error="store") == {"a": 9 * S, "b": 80 * S}
+    assert begun(earlier) == {"a": 3 * S}
+    assert begun() == {}
+    assert begun(later) == {"a": 70 * S}
+
+
+@pytest.mark.usefixtures("eager")
+def test_only_jobs_that_run_are_asked_for() -> None:
+    """Each host reports by itself; the store is not asked where none runs."""
+    jobs = Jobs({name: rows_with({}) for name in ("runs", "ended", "silent", "half")})
+
+    async def work() -> None:
+        made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+        try:
+            for _ in range(3):
+                await made.judge_jobs()
+            assert jobs.windows == []
+            now_ns = time.monotonic_ns()
+            assert made.known(now_ns) is None
+            assert made.known(now_ns + job_diagnosis.RUNS_NS) == ()
+            made.put(reported("silent", at_ns=NOW - job_diagnosis.RUNS_NS))
+            made.put(reported("runs", "ended", "half"))
+            made.put([*reported("ended", ended=1), *reported("half", hosts=1, ended=1)])
+            for _ in range(4):
+                await made.judge_jobs()
+        finally:
+            await made.close()
+
+    asyncio.run(work())
+    assert {job for job, _ in jobs.windows} == {"runs", "half"}
 
 
 def test_what_it_costs_is_bounded() -> None:
@@ -172,7 +240,7 @@ def test_a_job_that_takes_too_long_is_ended_and_the_next_one_judged(
     jobs = Jobs({"a": rows_with({2: 30 * MS}), "b": rows_with({2: 30 * MS})})
 
     async def work() -> None:
-        made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+        made = made_of(jobs)
         try:
             monkeypatch.setattr(job_diagnosis, "LIMIT_NS", 1 * MS)
             await made.judge_jobs()

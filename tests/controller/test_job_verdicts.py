@@ -10,8 +10,17 @@ from tests.controller.judged import CROSSING, JOBS, Control, finding
 
 from syntony.alerts.observations import Observation
 from syntony.controller.incidents import Slas
-from syntony.controller.job_verdicts import HANG, METRIC_OF, NETWORK, RANK, observations
+from syntony.controller.job_verdicts import (
+    DATA,
+    HANG,
+    METRIC_OF,
+    NETWORK,
+    RANK,
+    TOGETHER_NS,
+    observations,
+)
 from syntony.controller.places import Places
+from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.job_diagnosis import JobFlow, JobVerdict, JudgedJob
 from syntony.workload.verdict import FaultClass
@@ -20,11 +29,11 @@ SEED = random.SystemRandom().randrange(1 << 32)
 
 
 def verdict(
-    fault: str, *subjects: str, hosts: tuple[str, ...] = (), sure: float = 0.9
+    fault: str, *subjects: str, hosts: tuple[str, ...] = (), sure: float = 0.9, onset_ns: int = 0
 ) -> JobVerdict:
     return JobVerdict(
-        fault=fault, subjects=subjects, hosts=hosts, confidence=sure, onset_ns=0, text="94 µs",
-        action="move it",
+        fault=fault, subjects=subjects, hosts=hosts, confidence=sure, onset_ns=onset_ns,
+        text="94 µs", action="move it",
     )  # fmt: skip
 
 
@@ -169,6 +178,53 @@ def test_ten_jobs_on_one_bad_link_are_one_page_that_names_them(control: Control)
     (incident,) = control.live_incidents()
     assert incident["jobs"] == names
     assert any("to do: move it" in line for line in incident["evidence"])
+
+
+def test_jobs_that_began_to_wait_for_data_together_wait_for_the_same() -> None:
+    """Stores become slow minutes apart; each has its jobs, which notice within seconds."""
+    print(f"seed {SEED}")
+    draw = random.Random(SEED)
+    for _ in range(100):
+        wanted: dict[str, tuple[str, ...]] = {}
+        jobs, at_ns = [], 0
+        for store in range(draw.randint(1, 4)):
+            at_ns += draw.randint(TOGETHER_NS + S, 600 * S)
+            begun = sorted(draw.randrange(TOGETHER_NS) for _ in range(draw.randint(1, 10)))
+            names = [f"s{store}-{place}" for place in range(len(begun))]
+            wanted[f"job {names[0]}"] = tuple(sorted(names))
+            jobs += [
+                job(name, verdict("data-stall", name, onset_ns=at_ns + after_ns))
+                for name, after_ns in zip(names, begun, strict=True)
+            ]
+            at_ns += begun[-1]
+        draw.shuffle(jobs)
+        found = observations([*jobs, job("well")])
+        assert {each.metric for each in found} == {DATA}
+        assert named(found) == wanted
+        for each in found:
+            several = f"{len(each.jobs)} jobs began to wait for data within"
+            assert each.evidence[0].startswith(several) == (len(each.jobs) > 1)
+
+
+def test_ten_jobs_that_wait_for_one_slow_store_are_one_page_that_names_them(
+    control: Control,
+) -> None:
+    names = [f"job{number}" for number in range(10)]
+    draw = random.Random(SEED)
+    begun = dict(zip(names, sorted(draw.sample(range(10), 10)), strict=True))
+    for known in range(1, 11):  # the first is found first
+        judge(control, *(
+            job(each, verdict("data-stall", each, onset_ns=begun[each] * S))
+            for each in names[:known]
+        ))  # fmt: skip
+        control.tick(1)
+    control.tick(30)
+    assert control.pages() == ["job-slow-data job job0"]
+    (incident,) = control.live_incidents()
+    assert incident["jobs"] == names
+    judge(control, *(job(each) for each in names))
+    control.tick(40)
+    assert control.live() == {}
 
 
 @pytest.mark.parametrize("late", [False, True])

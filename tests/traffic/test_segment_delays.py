@@ -261,6 +261,28 @@ def test_nothing_is_matched_before_the_sender_has_reported_all_until_then() -> N
     assert delays(service.step(T0 + 20 * S)) == []
 
 
+@pytest.mark.parametrize(
+    ("sent_ns", "came_ns", "whole"),
+    [
+        (3 * S + 200, 3 * S, True),
+        (3 * S + 199, 3 * S, False),  # what came last may not be matched: clocks
+        (3 * S + 200, 3 * S - 1, False),  # more may have come
+        (4 * S, 4 * S, True),
+    ],
+)
+def test_a_second_is_over_once_both_ends_have_reported_what_passed_in_it(
+    sent_ns: int, came_ns: int, whole: bool
+) -> None:
+    service = SegmentDelays()
+    service.take("h0", report(0, sent_ns, flow(sends=True, made=stamps(*MANY))), T0 + sent_ns)
+    assert service.step(T0 + 3 * S) == []
+    came = stamps(*((at_ns + 4, number) for at_ns, number in MANY))
+    service.take("h1", report(0, came_ns, flow(sends=False, made=came)), T0 + 3 * S)
+    found = service.step(T0 + 3 * S)
+    assert delays(found) == ([4] * EXPECTED if whole else [])
+    assert delays(service.step(T0 + 2 * S + LATE_NS)) == ([] if whole else [4] * EXPECTED)
+
+
 def whys(*reports: tuple[str, SegmentsReport], now_ns: int = 20 * S) -> set[str]:
     service = SegmentDelays()
     for host, each in reports:

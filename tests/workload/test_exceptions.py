@@ -79,6 +79,23 @@ def test_a_flow_with_less_to_send_follows_from_what_holds_up_its_ring(
         assert bool(follows) == (not kept)
 
 
+@pytest.mark.parametrize(
+    ("delay", "begin", "kept"), [(2e4, 100, False), (4e4, 100, True), (2e4, 201, True)]
+)
+def test_echoes_of_a_symptom_follow_from_its_cause(delay: float, begin: int, kept: bool) -> None:
+    """A slot makes one flow wait; flows elsewhere wait a fifth as long for the bursts of that."""
+    slot = finding(F.PCIE, "h0/n0", flows=(1,))
+    worst = finding(F.SLOW_FLOW, "qp1", flows=(1,), delay=1e5, rate=0.5)
+    other = finding(
+        F.SLOW_FLOW, "qp2", flows=(2,), delay=delay, rate=0.5, begin=begin, end=begin + 100
+    )
+    for order in ([slot, worst, other], [slot, other, worst]):
+        causes, follows = _causes(order)
+        assert causes == ([slot, other] if kept else [slot])
+        assert len(follows[id(slot)]) == (1 if kept else 2)
+    assert _causes([worst, other])[0] == ([worst, other] if kept else [worst])
+
+
 def test_two_flows_with_less_to_send_do_not_explain_each_other() -> None:
     both = [finding(F.SLOW_FLOW, f"qp{each}", flows=(each,)) for each in (1, 2)]
     assert _causes(both)[0] == both

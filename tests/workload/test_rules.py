@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
@@ -16,6 +18,7 @@ from syntony.workload.classes import (
     straggler,
 )
 from syntony.workload.facts import Facts
+from syntony.workload.grid import episodes, no_accidents
 
 US = 1_000.0
 AFTER = 15
@@ -229,3 +232,39 @@ def test_a_link_crossed_by_many_slightly_late_flows_hides_none_crossed_by_few_ve
     found = {link: each.flows for each in Facts(bundle(made)).late_hops for link in each.links}
     assert found["severe"] == severe
     assert found["slight"] >= slight - severe
+
+
+@pytest.mark.parametrize(("times", "named"), [(40.0, True), (3.5, False)])
+def test_three_long_delays_are_no_accident_among_many_short_ones(times: float, named: bool) -> None:
+    """A twentieth of all windows of all flows is 3 to 8 times as long as usual, by chance."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    draw, made = np.random.default_rng(seed), mesh()
+    delays = made["flows"]["owd_p50_ns"]
+    usual = delays.copy()
+    while True:  # where no flow has three of five of them
+        delays[:] = usual * np.where(
+            draw.random(len(delays)) < 0.05, draw.uniform(3, 8, len(delays)), 1.0)  # fmt: skip
+        of_flow(delays, 7, WINDOWS - 8)[:] = of_flow(usual, 7, WINDOWS - 8)
+        facts = Facts(bundle(made))
+        assert facts.flows is not None
+        if not episodes(facts.flows.waiting, np.isfinite(facts.flows.delay)):
+            break
+    of_flow(delays, 7, WINDOWS - 3)[:] *= times
+    flows = Facts(bundle(made)).flows
+    assert flows is not None
+    assert list(episodes(flows.waiting, np.isfinite(flows.delay))) == [7]
+    assert list(flows.late) == ([7] if named else [])
+
+
+def test_the_largest_of_many_outliers_are_named_only_where_they_are_together() -> None:
+    """Foreign: sizes are drawn with a heavy tail, all over; an episode of the same is chance."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = np.random.default_rng(seed)
+    named = 0
+    for _ in range(200):
+        size = draw.pareto(1.5, (24, 60))
+        bad, valid = size > np.quantile(size, 0.93), np.ones(size.shape, bool)
+        named += len(no_accidents(bad, valid, size))
+    assert named <= 3

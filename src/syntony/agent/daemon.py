@@ -229,8 +229,7 @@ class Agent:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
                 uplink.send_paths(self._paths())
-            if not self._seen.has_flows:
-                self._tell_flows(uplink)
+            self._tell_flows(uplink)  # of a whole second nothing is awaited then
             self._tell_jobs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:

@@ -59,8 +59,8 @@ class JobPaths:
         return self._sockets, self._queue_pairs
 
     def are_due(self, seen: Seen) -> bool:
-        """Whether the controller is to be told now. Where no job's flow is managed, it is told so
-        with the rows of a second: a third of its lease."""
+        """Whether the controller is to be told now, between two seconds. Where no job's flow is
+        managed, it is told so with the rows of a second: a third of its lease."""
         if seen.outcome and seen.outcome != self._reported:
             return True
         return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS

@@ -13,9 +13,10 @@ is acknowledged when the insert has returned. Three things keep a row from being
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.controller.batches import Arrival, Piece, joined, open_batches, unrecorded, windows
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 GATHER_NS = 500 * MS
 """How long batches are gathered: an embedded insert costs milliseconds however small it is."""
+LOCAL_GATHER_NS = 100 * MS
+"""… where rows of the controller's own wait as well: they were gathered before."""
 RETRY_NS = 1 * S
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
@@ -103,7 +106,7 @@ class Ingest:
         fleet_now: fleet time, None while unknown; called from the inserting thread.
         on_stored: called on the event loop with what became of the batches of one cycle, after
             all their rows are in the store.
-        on_rows: called on the event loop with the rows of a cycle, each batch once.
+        on_rows: called on the event loop with the rows of agents in a cycle, each batch once.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class Ingest:
         store: Store,
         fleet_now: Callable[[], int | None],
         on_stored: Callable[[list[Outcome]], None],
-        on_rows: Callable[[list[Piece]], None] = lambda _: None,
+        on_rows: Sequence[Callable[[list[Piece]], None]] = (),
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
@@ -131,7 +134,7 @@ class Ingest:
         """Host → newest instant of its rows of probing that is in the store, fleet time."""
         self._local: list[Piece] = []
         self._sources: dict[str, Source] = {}
-        self._arrived = asyncio.Event()
+        self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
 
@@ -185,19 +188,24 @@ class Ingest:
             del self._local[0]
             self.local_shed += 1
         self._arrived.set()
+        self._local_arrived.set()
 
     async def run(self) -> None:
         """Insert until cancelled."""
         while True:
             await self._arrived.wait()
             if self._bytes < MAX_CYCLE_BYTES:
-                await asyncio.sleep(GATHER_NS / S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0, GATHER_NS - LOCAL_GATHER_NS) / S):
+                        await self._local_arrived.wait()
+                await asyncio.sleep(LOCAL_GATHER_NS / S)
             await self.flush()
 
     async def flush(self) -> None:
         """One cycle: everything queued (up to a bound) into the store, then tell."""
         items = self._take()
         local, self._local = self._local, []
+        self._local_arrived.clear()
         # A backlog that is delivered again while its first delivery waits is here twice.
         single = {item.key: item for item in items}
         outcomes, pieces = await asyncio.to_thread(self._open, single.values())
@@ -215,7 +223,8 @@ class Ingest:
                 await asyncio.sleep(RETRY_NS / S)
         for item in items:
             item.source.stored = item.batch.seq
-        self._on_rows(pieces)  # before anybody learns how far a host has come
+        for take in self._on_rows:  # before anybody learns how far a host has come
+            take(pieces)
         for piece in pieces:
             if piece.table is PROBE:
                 self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)

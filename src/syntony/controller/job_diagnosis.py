@@ -9,16 +9,18 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from syntony.controller.batches import Piece
 from syntony.controller.diagnosis_worker import LENGTH_BYTES
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import Store
 from syntony.wire.job_diagnosis import JobRows, JudgedJob
+from syntony.wire.tables import JOB_PROCESS
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -28,7 +30,7 @@ WINDOW_NS, LEAST_NS = 60 * S, 15 * S
 MAX_ROWS = 100_000
 """Of one table of one job."""
 RUNS_NS = 15 * S
-"""A job of which a process was seen so lately runs."""
+"""A job of which a process was seen so lately runs. After a start, jobs are known by then."""
 LIMIT_NS = 60 * S
 """One job may take so long; the process that judges it is killed then."""
 SHARE = 0.2
@@ -52,7 +54,7 @@ class JobDiagnosis:
     """One per controller; used on its event loop.
 
     Args:
-        store: what is recorded of jobs.
+        store: what is recorded of jobs. It is asked for jobs that run, and of no others.
         fleet_now: fleet time; None while unknown.
     """
 
@@ -60,6 +62,8 @@ class JobDiagnosis:
         self._store, self._fleet_now = store, fleet_now
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "jobs")
         self._worker: asyncio.subprocess.Process | None = None
+        self._processes: dict[tuple[str, str, int], int] = {}
+        """(job, host, number) of each process that runs to when it was seen, fleet time."""
         self._seen: dict[str, Seen] = {}
         self._tried: dict[str, int] = {}
         """Running job to when it was judged last, or refused; monotonic."""
@@ -67,15 +71,17 @@ class JobDiagnosis:
         """Job to until when it is left alone; monotonic."""
         self._windows: dict[str, int] = {}
         self._due_ns = 0
-        self._looked = False
+        self._since_ns: int | None = None
+        """When fleet time was known first, monotonic."""
         self.counts: Counter[str] = Counter()
         """By `JOB_RESULTS`."""
         self.spent_ns = 0
 
     def known(self, now_ns: int) -> tuple[JudgedJob, ...] | None:
         """What holds of the running jobs; of one whose verdicts are old, that it is not known.
-        None before the first look."""
-        if not self._looked:
+        None: not all jobs may be known yet."""
+        since_ns = self._since_ns
+        if not self._seen and (since_ns is None or now_ns - since_ns < RUNS_NS):
             return None
         return tuple(
             each.judged
@@ -88,6 +94,18 @@ class JobDiagnosis:
     def running(self) -> int:
         """Jobs that were running at the last look."""
         return len(self._tried)
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        """Rows that have been stored: which jobs run."""
+        for piece in pieces:
+            if piece.table is JOB_PROCESS:
+                names = ("job", "host", "pid", "ts_ns", "window_ns", "ended")
+                columns = (piece.rows.column(name).to_pylist() for name in names)
+                for job, host, pid, ts_ns, window_ns, ended in zip(*columns, strict=True):
+                    if ended:
+                        self._processes.pop((job, host, pid), None)
+                    else:
+                        self._processes[job, host, pid] = ts_ns + window_ns
 
     async def judge_jobs(self) -> None:
         """Judge the running job that waits longest, if the budget has room."""
@@ -108,9 +126,9 @@ class JobDiagnosis:
         await self._kill()
 
     async def _next(self, now_ns: int, fleet_ns: int) -> None:
-        running = await self._off(self._running, fleet_ns)
-        self._looked = True
-        self._tried = {job: self._tried.get(job, 0) for job in running}
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        self._tried = {job: self._tried.get(job, 0) for job in self._running(fleet_ns)}
         for kept in (self._seen, self._windows, self._refused):
             for job in kept.keys() - self._tried.keys():
                 del kept[job]
@@ -137,10 +155,13 @@ class JobDiagnosis:
         self._keep(job, found)
 
     def _keep(self, job: str, found: JudgedJob) -> None:
-        """What could not be judged keeps its last verdicts, as not known."""
+        """What could not be judged keeps its last verdicts, as not known; what lasts keeps when it
+        began: no look goes back so far."""
         before = self._seen.get(job)
-        if found.error and before is not None:
+        if before is not None and found.error:
             found = msgspec.structs.replace(before.judged, error=found.error)
+        elif before is not None:
+            found = _since_it_began(found, before.judged)
         self._seen[job] = Seen(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
@@ -153,11 +174,10 @@ class JobDiagnosis:
     async def _off(self, work: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
-    def _running(self, fleet_ns: int) -> tuple[str, ...]:
-        found = self._store.jobs.jobs(fleet_ns - WINDOW_NS, fleet_ns + S)
-        return tuple(
-            each.job for each in found if each.running > 0 and each.seen_ns > fleet_ns - RUNS_NS
-        )
+    def _running(self, fleet_ns: int) -> set[str]:
+        oldest_ns = fleet_ns - RUNS_NS
+        self._processes = {each: at for each, at in self._processes.items() if at > oldest_ns}
+        return {job for job, _, _ in self._processes}
 
     def _read(self, job: str, fleet_ns: int, window_ns: int) -> bytes:
         first_ns = fleet_ns - window_ns
@@ -204,3 +224,14 @@ class JobDiagnosis:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
             await worker.wait()
+
+
+def _since_it_began(found: JudgedJob, before: JudgedJob) -> JudgedJob:
+    begun = {(each.fault, each.subjects): each.onset_ns for each in before.verdicts}
+    verdicts = (
+        msgspec.structs.replace(
+            each, onset_ns=min(each.onset_ns, begun.get((each.fault, each.subjects), each.onset_ns))
+        )
+        for each in found.verdicts
+    )
+    return msgspec.structs.replace(found, verdicts=tuple(verdicts))

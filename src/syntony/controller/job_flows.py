@@ -18,8 +18,9 @@ MAX_FLOWS = 20_000
 MAX_LOOKS = 4 * MAX_FLOWS
 KEEP_S = 60
 """What was known of a flow is forgotten so long after its last report."""
-LATE_NS = 2 * S
-"""A second is stored so long after it began: reports of all hosts are in."""
+LATE_NS = 3 * S
+"""A second is stored so long after it began at the latest; before, once all hosts that report flows
+have reported later ones."""
 _Flow = tuple[str, str, int, int]
 """(host, NIC and remote address, ports)."""
 _Key = tuple[int, _Flow]
@@ -47,6 +48,8 @@ class JobFlowRecorder:
         """Flow to (second, retransmits since it began)."""
         self._measured: dict[_Flow, tuple[int, int]] = {}
         """Flow to (second, windows measured since it began), as last reported."""
+        self._reported: dict[str, int] = {}
+        """Host to the instant of its newest report that had flows, fleet time."""
         self._stored = 0
         """Seconds up to this one are."""
         self._own_rows = OwnRows(JOB_FLOW)
@@ -55,7 +58,11 @@ class JobFlowRecorder:
         """An agent's newest report. A host short of CPU repeats what it measured before: that is
         no second measurement."""
         now_ns, second = self._fleet_now(), report.at_ns // S
-        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S or second <= self._stored:
+        if now_ns is None or abs(report.at_ns - now_ns) > 10 * S:
+            return
+        if report.flows:
+            self._reported[host] = max(report.at_ns, self._reported.get(host, 0))
+        if second <= self._stored:
             return
         for view in report.flows:
             flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
@@ -67,7 +74,7 @@ class JobFlowRecorder:
                 self._looks.setdefault((second, flow), []).append(view)
 
     async def store(self) -> None:
-        """Store what is over; once a second."""
+        """Store what is over."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)
         if rows is not None:
@@ -75,14 +82,22 @@ class JobFlowRecorder:
 
     def step(self, now_ns: int) -> Piece | None:
         """Rows of seconds that are over; `now_ns` is fleet time."""
-        last = (now_ns - LATE_NS) // S
+        last = max((now_ns - LATE_NS) // S, self._complete(now_ns))
+        if last <= self._stored:
+            return None
         due = sorted(key for key in self._looks if key[0] <= last)
-        self._stored = max(self._stored, last)
+        self._stored = last
         rows = [self._row(key, self._looks.pop(key)) for key in due][:MAX_FLOWS]
         for known in (self._sent_again, self._measured):
             for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
                 del known[flow]
         return self._own_rows.piece(rows)
+
+    def _complete(self, now_ns: int) -> int:
+        """The last second of which all hosts that still report have reported the end."""
+        for host in [host for host, at_ns in self._reported.items() if at_ns < now_ns - LATE_NS]:
+            del self._reported[host]
+        return min(min(self._reported.values(), default=0), now_ns) // S - 1
 
     def _row(self, key: _Key, looks: list[FlowView]) -> dict[str, object]:
         second, flow = key

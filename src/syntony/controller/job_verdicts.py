@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
 from syntony.fabric.names import BOTH_WAYS, OR
+from syntony.model import S, format_ns
 from syntony.wire.job_diagnosis import JobFlow, JobVerdict, JudgedJob
 from syntony.workload.common_hop import common_hops
 from syntony.workload.verdict import FaultClass
@@ -36,6 +37,8 @@ METRIC_OF = {
 """Clock faults are incidents of the clocks' own rules; what is undetermined is none."""
 MAX_NAMES = 4
 """Twins that a subject names; more of them are the job's own."""
+TOGETHER_NS = 15 * S
+"""Jobs that begin to wait for data so shortly after each other wait for the same."""
 
 
 class _Cause(NamedTuple):
@@ -51,37 +54,45 @@ def observations(judged: Iterable[JudgedJob]) -> list[Observation]:
     where no job could be judged that showed it last.
 
     Slow flows of several jobs that cross one link, which few other flows of theirs cross, are that
-    link's.
+    link's. Jobs that began to wait for data together are one cause, under the name of the first.
     """
     jobs = tuple(judged)
-    shared = _shared(jobs)
+    shared, stalled = _shared(jobs), _stalled(jobs)
     by_subject: defaultdict[tuple[str, str], list[_Cause]] = defaultdict(list)
-    for cause in _causes(jobs, shared):
+    for cause in _causes(jobs, shared, stalled):
         by_subject[cause.metric, cause.subject].append(cause)
     return [
         Observation(
             metric,
             subject,
             max((each.verdict.confidence for each in some if each.known), default=None),
-            tuple(dict.fromkeys(line for each in some for line in _evidence(each))),
+            (
+                *_together(metric, some),
+                *dict.fromkeys(line for each in some for line in _evidence(each)),
+            ),
             jobs=tuple(sorted({each.job for each in some})),
         )
         for (metric, subject), some in sorted(by_subject.items())
     ]
 
 
-def _causes(jobs: Iterable[JudgedJob], shared: dict[tuple[str, str], str]) -> Iterator[_Cause]:
+def _causes(
+    jobs: Iterable[JudgedJob], shared: dict[tuple[str, str], str], stalled: dict[str, str]
+) -> Iterator[_Cause]:
     for job in jobs:
         for verdict in job.verdicts:
             metric = METRIC_OF.get(FaultClass(verdict.fault))
             if metric is None:
                 continue
-            for subject in _subjects(job, verdict, shared):
+            for subject in _subjects(job, verdict, shared, stalled):
                 yield _Cause(metric, subject, job.job, verdict, not job.error)
 
 
 def _subjects(
-    job: JudgedJob, verdict: JobVerdict, shared: dict[tuple[str, str], str]
+    job: JudgedJob,
+    verdict: JobVerdict,
+    shared: dict[tuple[str, str], str],
+    stalled: dict[str, str],
 ) -> tuple[str, ...]:
     fault = FaultClass(verdict.fault)
     if fault is FaultClass.SLOW_FLOW:
@@ -98,12 +109,12 @@ def _subjects(
         case "job_hang":
             return verdict.hosts if len(verdict.hosts) == 1 else (whole,)
         case "job_data":
-            return (whole,)
+            return (f"job {stalled[job.job]}",)
     return (OR.join(sorted(verdict.subjects)),) if len(verdict.subjects) <= MAX_NAMES else (whole,)
 
 
 def connection(flow: JobFlow) -> str:
-    """Its two NICs: half of a round trip does not say which direction is slow."""
+    """Its two NICs, whichever direction is slow: which one it is may not be known at first."""
     return BOTH_WAYS.join(sorted((flow.src, flow.dst)))
 
 
@@ -129,6 +140,34 @@ def _shared(jobs: Iterable[JudgedJob]) -> dict[tuple[str, str], str]:
                 job, each = flows[place]
                 found[job, each.flow] = OR.join(sorted(common.links))
     return found
+
+
+def _stalled(jobs: Iterable[JudgedJob]) -> dict[str, str]:
+    """Each job that waits for data, and the first of those that began to together with it."""
+    begun = sorted(
+        (verdict.onset_ns, job.job)
+        for job in jobs
+        for verdict in job.verdicts
+        if verdict.fault == FaultClass.DATA_STALL
+    )
+    found: dict[str, str] = {}
+    first_ns, first = 0, ""
+    for onset_ns, job in begun:
+        if not first or onset_ns - first_ns > TOGETHER_NS:
+            first_ns, first = onset_ns, job
+        found.setdefault(job, first)
+    return found
+
+
+def _together(metric: str, causes: list[_Cause]) -> tuple[str, ...]:
+    """What is to be concluded from several jobs that wait for data."""
+    jobs = {each.job for each in causes}
+    if metric != DATA or len(jobs) < 2:
+        return ()
+    begun = [each.verdict.onset_ns for each in causes]
+    within = format_ns(max(begun) - min(begun))
+    said = f"{len(jobs)} jobs began to wait for data within {within}: look at what they share"
+    return (said,)
 
 
 def _evidence(cause: _Cause) -> tuple[str, str]:

@@ -63,8 +63,8 @@ from syntony.wire.traffic import Moves, Paces
 _log = logging.getLogger(__name__)
 
 SOLVE_CHECK_NS = 200 * MS
-LOCATE_INTERVAL_NS = 100 * MS
-"""Between two looks whether a second has settled; once a second there is something to do."""
+SECOND_CHECK_NS = 100 * MS
+"""Between two looks whether a second is whole; once a second there is something to do."""
 PLAN_CHECK_NS = 200 * MS
 KEYS_CHECK_NS = 500 * MS
 PLACE_INTERVAL_NS = 250 * MS
@@ -110,7 +110,9 @@ class Controller:
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
-        self._ingest = Ingest(store, self._fleet_now, self._stored, self._locating.rows.put)
+        self._jobs = JobDiagnosis(store, self._fleet_now)
+        readers = self._locating.rows.put, self._jobs.put
+        self._ingest = Ingest(store, self._fleet_now, self._stored, readers)
         self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = IncidentService(config.alerts, self._state, store)
         self._slas = SlaService(config.sla, store, self._fleet, self._locating)
@@ -119,7 +121,6 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
-        self._jobs = JobDiagnosis(store, self._fleet_now)
         self._sessions: dict[str, Session] = {}
         self._membership = Membership(config, self._state, self._sessions, self._fleet)
         self._evaluation = IncidentEvaluation(
@@ -226,14 +227,14 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             loops = (
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
-                (KEYS_CHECK_NS, self._rotate_keys), (LOCATE_INTERVAL_NS, self._locate),
+                (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
                 (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
-                (S, self._job_flows.store), (S, self._segments.store), (S, self._jobs.judge_jobs),
-                (READ_PATHS_NS, self._read_paths), (KEEP_INTERVAL_NS, self._keep),
-                (EXPIRE_INTERVAL_NS, self._expire), (TICK_NS, self._evaluation.listen),
-                (JUDGE_INTERVAL_NS, self._evaluation.judge), (TELL_INTERVAL_NS, self._tell),
+                (SECOND_CHECK_NS, self._job_flows.store), (PLACE_INTERVAL_NS, self._segments.store),
+                (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
+                (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
+                (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
+                (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._membership.enforce),
                 (LOOK_INTERVAL_NS, self._look), (CHECK_NS, self._lease.check_lease),
-                (ENFORCE_INTERVAL_NS, self._membership.enforce),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),

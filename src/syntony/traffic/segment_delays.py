@@ -33,7 +33,8 @@ KEEP_NS = 10 * S
 """Stamps are kept so long: longer than a sender waits between two retransmissions, but for streams
 that have not moved for as long."""
 LATE_NS = 3 * S
-"""A second is closed so long after it began: reports of both ends are in."""
+"""A second is closed so long after it began at the latest; before, once both ends have reported
+what passed after it."""
 MAX_DIRECTIONS = 1_024
 """In one fleet; the rest is counted."""
 EXPECTED = 4
@@ -243,10 +244,18 @@ class _Direction:
                 second.sigma_ns = math.hypot(sent.sigma_ns, self.receiver.sigma_ns)
 
     def close(self, last_ns: int) -> Iterator[tuple[int, _Second]]:
-        """Seconds that began by then."""
+        """Seconds that began by then, or of which both ends have reported all."""
+        last_ns = max(last_ns, self._whole_ns() - S)
         for second_ns in sorted(each for each in self._seconds if each <= last_ns):
             self._closed_ns = second_ns + S
             yield second_ns, self._seconds.pop(second_ns)
+
+    def _whole_ns(self) -> int:
+        """Until when all arrivals are reported, and matched; 0: not known."""
+        sent = None if self.sender is None else self.sender.report
+        if sent is None or self.receiver is None or sent.step != self.receiver.step:
+            return 0
+        return min(sent.at_ns - sent.bound_ns - self.receiver.bound_ns, self.receiver.at_ns)
 
     def _second(self, at_ns: int) -> _Second:
         second_ns = max(at_ns // S * S, self._closed_ns)

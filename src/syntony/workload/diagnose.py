@@ -89,9 +89,14 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
                    _keeps_pace(each)) for each in found
     }  # fmt: skip
     found = sorted(found, key=lambda each: order[id(each)])
+    root = worst
+    """What explains the worst queue explains its echoes."""
     for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
-            one is worst and _echoes(one, each)) or _starves(one, each)), None)  # fmt: skip
+            one is root and worst is not None and _echoes(worst, each))
+            or _starves(one, each)), None)  # fmt: skip
+        if each is worst and cause is not None:
+            root = cause
         if cause is None:
             causes.append(each)
         else:

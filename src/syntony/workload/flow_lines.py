@@ -27,7 +27,7 @@ class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
     rate_bps: float | None
     """Median while it sent."""
     in_band_ns: float | None
-    """Median delay of the job's own packets."""
+    """Median delay of the job's own packets; of TCP half of the round trip."""
     worst_in_band_ns: float | None
     """… of its worst window."""
     out_of_band_ns: float | None
@@ -54,7 +54,8 @@ def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
         return ()
     flows = Flows(table)
     probes = Pairs(bundle.tables["probes"]) if "probes" in bundle.tables else None
-    delay, one_way = flows.raw_delay, flows.column("one_way_p50_ns")
+    trips, one_way = flows.column("rtt_p50_ns"), flows.column("one_way_p50_ns")
+    delay = np.where(np.isfinite(trips), trips / 2, flows.raw_delay)
     bound, why = flows.column("one_way_bound_ns", "max"), table.codes("one_way_why")
     reasons = {
         int(place): str(why.at(row)) for row, place in enumerate(flows.of_row) if why.at(row)

@@ -82,7 +82,16 @@ class Flows:
             [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
             dtype=bool,
         )
-        for name in ("delay", "reference", "waiting", "late", "excess", "noise"):
+        for name in (
+            "delay",
+            "reference",
+            "relative_excess",
+            "between_nics",
+            "waiting",
+            "late",
+            "excess",
+            "noise",
+        ):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -148,20 +157,27 @@ class Flows:
         return result
 
     @cached_property
-    def waiting(self) -> Flags:
-        """Where packets wait: delays beyond what scatter and clocks explain, (flows, windows)."""
+    def relative_excess(self) -> Floats:
+        """`excess` over what scatter and clocks explain, (flows, windows)."""
         over = np.maximum(
             (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
         )
         over = np.fmax(over, NOISE_SIGMAS * self.noise)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            relative: Floats = self.excess / over[:, None]
+        return relative
+
+    @cached_property
+    def waiting(self) -> Flags:
+        """Where packets wait: delays beyond what scatter and clocks explain, (flows, windows)."""
         with np.errstate(invalid="ignore"):
-            waiting: Flags = self.excess > over[:, None]
+            waiting: Flags = self.relative_excess > 1
         return waiting
 
     @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
-        return no_accidents(self.waiting, np.isfinite(self.delay))
+        return no_accidents(self.waiting, np.isfinite(self.delay), self.relative_excess)
 
     @cached_property
     def retransmits(self) -> Floats:
@@ -215,6 +231,29 @@ class Flows:
             peers = self.like == self.like[flow]
         peers[flow] = False
         return median(matrix[peers], axis=0) if peers.any() else np.full(matrix.shape[1], np.nan)
+
+    @cached_property
+    def one_way(self) -> Floats:
+        """Of TCP flows, one-way delay of segments from NIC to NIC in ns, where measured."""
+        return self.column("one_way_p50_ns")
+
+    @cached_property
+    def between_nics(self) -> Floats:
+        """Delay in ns as probes have it: without what hosts add, where that is known."""
+        measured = np.isfinite(self.one_way) & ~self.untrusted[:, None]
+        return np.where(measured, self.one_way, self.delay)
+
+    def delay_name(self, flow: int, stretch: Episode | None) -> str:
+        """What a flow's delays over an episode, or at all, are, for people."""
+        part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
+        known = np.isfinite(self.delay[flow, part])
+        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts, of either end
+            measured = known & (self.one_way[flow, part] >= 0.5 * self.delay[flow, part])
+        if measured.any() and measured.sum() >= 0.5 * known.sum():
+            return "one-way delay of its segments"
+        if self.table.codes("proto").at(self.last_row[flow]) == "tcp":
+            return "half of its round trip"
+        return "in-band delay"
 
     def touching(self, nic_or_host: str) -> Flags:
         """Flows from or to a NIC (`HOST/NIC`) or a host, (flows,)."""

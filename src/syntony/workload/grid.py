@@ -111,13 +111,15 @@ def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
     return found
 
 
-def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
+def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[int, Episode]:
     """`episodes`, without those that outliers as frequent as elsewhere make by chance.
 
     Of very many rows and windows some have three outliers in five. Such an episode's relative
     entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
-    what is to be expected of so many (Chernoff's bound for a binomial). What a recording begins
-    with and is over within N windows is how jobs start: all ranks send at once.
+    what is to be expected of so many (Chernoff's bound for a binomial). Where it is known by how
+    much windows are out of the ordinary, `size`, outliers as large as the episode's suffice: many
+    small ones elsewhere do not make a large one likelier. What a recording begins with and is over
+    within N windows is how jobs start: all ranks send at once.
     """
     found = {
         row: each for row, each in episodes(bad, valid).items() if not _start(each, valid[row])
@@ -128,11 +130,42 @@ def no_accidents(bad: Flags, valid: Flags) -> dict[int, Episode]:
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(cells / CHANCE)
-    return {
-        row: stretch
-        for row, stretch in found.items()
-        if _surprise(bad[row], valid[row], stretch, chance) > needed
+    surprise = {
+        row: _surprise(bad[row], valid[row], stretch, chance) for row, stretch in found.items()
     }
+    if size is not None and min(surprise.values(), default=needed) < needed:
+        rare = shares < LONG
+        sizes = np.sort(size[rare][(bad & valid)[rare]])
+        for row, stretch in found.items():
+            if surprise[row] <= needed:
+                own = _Row(bad[row], valid[row], size[row], bool(rare[row]))
+                surprise[row] = _surprise_of_size(own, stretch, sizes, cells)
+    return {row: stretch for row, stretch in found.items() if surprise[row] > needed}
+
+
+class _Row(NamedTuple):
+    bad: Flags
+    valid: Flags
+    size: Floats
+    counted: bool
+    """Among the outliers of all."""
+
+
+def _surprise_of_size(row: _Row, stretch: Episode, sizes: Floats, cells: float) -> float:
+    """As `_surprise`, of windows as large as one of the episode's, against as large ones elsewhere,
+    at the level where that is most, less what trying all levels finds by chance.
+
+    `sizes` are those of all outliers, ascending.
+    """
+    part = slice(stretch.first, stretch.last + 1)
+    levels = np.unique(row.size[part][(row.bad & row.valid)[part]])
+    most = 0.0
+    for level in levels:
+        large = row.bad & (row.size >= level)
+        own = int((large & row.valid)[part].sum()) if row.counted else 0
+        others = len(sizes) - int(np.searchsorted(sizes, level)) - own
+        most = max(most, _surprise(large, row.valid, stretch, max(others, 1) / cells))
+    return most - math.log(len(levels))
 
 
 def _start(stretch: Episode, valid: Flags) -> bool:

@@ -7,6 +7,7 @@ steps and flows, and those of its NICs' probes and ports and its hosts' clocks.
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,8 +66,10 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     processes = list(_each(rows, JOB_PROCESS.name))
     end_ns = min(last_ns, now_ns - SETTLE_NS, _reported_ns(processes, now_ns))
     ended_ns = _ended(processes)
+    # Flows of a second are stored together, once all hosts have reported them: none is awaited.
+    flows_end_ns = last_ns
     if ended_ns is not None:
-        end_ns = min(end_ns, ended_ns)
+        end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
     made = {
@@ -81,7 +84,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     tables = {
         name: columns
         for name, found in made.items()
-        if (columns := _columns(name, [each for each in found if _instant(each) < end_ns]))
+        if (columns := _columns(name, _before(found, flows_end_ns if name == "flows" else end_ns)))
     }
     manifest = {
         "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
@@ -99,6 +102,10 @@ def _each(rows: Rows, table: str) -> Iterator[Row]:
 def _instant(row: Row) -> int:
     found = (row[name] for name in ("at_ns", "enqueue_ns", "begin_ns") if name in row)
     return int(next(found))
+
+
+def _before(found: list[Row], end_ns: int) -> list[Row]:
+    return [each for each in found if _instant(each) < end_ns]
 
 
 def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
@@ -201,9 +208,8 @@ def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]
 
 
 def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[Row]:
-    """One for each direction that carries data. Delays are half of the kernel's round trips: which
-    direction is slow they do not tell. What was sent again counts where probes were lost as well:
-    TCP by itself loses packets in every queue that it fills."""
+    """One for each direction that carries data. What was sent again counts where probes were lost
+    as well: TCP by itself loses packets in every queue that it fills."""
     lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
@@ -229,8 +235,10 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         near, far = (nic.partition("/")[0] for nic in (src, dst))
         for each in some:
             sends = each["tx_bps"] > IDLE_SHARE * busiest
-            passed = delays.get((*key, each["ts_ns"]), {"count": 0, "why": ""})
-            measured = bool(passed["count"])
+            passed = delays.get((*key, each["ts_ns"]), _UNMEASURED)
+            back = delays.get((dst, dport, src, sport, each["ts_ns"]), _UNMEASURED)
+            there_ns, back_ns = _measured(passed), _measured(back)
+            one_way = _one_way_ns(each["rtt_ns"], there_ns, back_ns)
             yield {
                 "flow": f"{src}:{sport}>{dst}:{dport}",
                 "at_ns": each["ts_ns"],
@@ -239,10 +247,11 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "dst": dst,
                 "bytes": each["tx_bps"] / 8,
                 "rate_bps": each["tx_bps"] if sends else None,
-                "owd_p50_ns": each["rtt_ns"] / 2 if sends and each["rtt_ns"] else None,
-                "one_way_p50_ns": passed["owd_p50_ns"] if measured else None,
-                "one_way_count": passed["count"] if measured else None,
-                "one_way_bound_ns": passed["bound_ns"] if measured else None,
+                "owd_p50_ns": one_way if sends and each["rtt_ns"] else None,
+                "rtt_p50_ns": each["rtt_ns"] if sends and each["rtt_ns"] else None,
+                "one_way_p50_ns": there_ns,
+                "one_way_count": None if there_ns is None else passed["count"],
+                "one_way_bound_ns": None if there_ns is None else passed["bound_ns"],
                 "one_way_why": passed["why"] or None,
                 "hops": hops,
                 "rank": ranks.get(near),
@@ -250,8 +259,27 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
-                "clk_err_ns": 0.0,  # both stamps of a round trip are of one clock
+                # Both stamps of a round trip are of one clock, those of a segment of two.
+                "clk_err_ns": max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0)
+                / math.sqrt(2),
             }
+
+
+_UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
+
+
+def _measured(passed: Row) -> int | None:
+    return passed["owd_p50_ns"] if passed["count"] else None
+
+
+def _one_way_ns(rtt_ns: int, there_ns: int | None, back_ns: int | None) -> float:
+    """A direction's part of the kernel's round trip, in ns: what segments need there and back from
+    NIC to NIC, as far as that was measured, and half of the rest, which nobody can tell apart:
+    waiting in hosts. Both directions together are the round trip."""
+    half = rtt_ns / 2
+    if there_ns is None:
+        return half if back_ns is None else min(half, max(0.0, rtt_ns - back_ns))
+    return max(there_ns, half if back_ns is None else half + (there_ns - back_ns) / 2)
 
 
 def _probe(each: Row) -> Row:

@@ -80,6 +80,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _optional("rate_bps", "number", "bit/s while the flow had data to send"),
         _optional("owd_p50_ns", "number", "in-band one-way delay, median of the window"),
         _optional("owd_p99_ns", "number", "… 99th percentile"),
+        _optional("rtt_p50_ns", "number", "the kernel's smoothed round trip, TCP, median"),
         _optional("one_way_p50_ns", "number", "… from NIC to NIC, of TCP segments, median"),
         _optional("one_way_count", "number", "how many were measured"),
         _optional("one_way_bound_ns", "number", "how far that may be off for both clocks"),

@@ -89,7 +89,7 @@ def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
         begin_ns, last_ns = (facts.begin_ns, facts.end_ns) if stretch is None else facts.span(
             stretch)  # fmt: skip
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
-        in_band = float(median(flows.delay[indices][:, part]))
+        in_band = float(median(flows.between_nics[indices][:, part]))
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
         streams = probes.streams.get((src, dst), [])
         other = [each for each in streams if differ(kind, probes.kind[each])]
@@ -112,13 +112,14 @@ def _finding(facts: Facts, subjects: tuple[str, ...], slow: list[_Pair]) -> Find
     begin_ns, last_ns, share = (
         facts.joint(late, flows.late) if late else (facts.begin_ns, facts.end_ns, 0.95)
     )
+    kind = flows.delay_name(min(members), flows.late.get(min(members)))
     in_band = float(np.median([pair.in_band for pair in slow]))
     probed = float(np.median([pair.probed for pair in slow]))
     matched = [pair.matched for pair in slow if pair.matched is not None]
     confirmed = None if not matched else float(np.median(matched)) > 0.4 * in_band
     evidence = [
-        Evidence("owd_p50_ns", f"in band {format_ns(in_band)}, probes between the same NICs"
-                 f" {format_ns(probed)}", in_band, probed),
+        Evidence("owd_p50_ns", f"in band {format_ns(in_band)} ({kind}), probes between the same"
+                 f" NICs {format_ns(probed)}", in_band, probed),
         Evidence("tc, sl, dscp, gid_index, roce_version",
                  f"the job's packets: {'; '.join(slow[0].other)} of the probes"),
     ]  # fmt: skip

@@ -85,8 +85,9 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     evidence = []
     if delayed:
         evidence.append(Evidence(
-            "owd_p50_ns", f"in-band delay {format_ns(delay)}, its siblings {format_ns(usual)}",
-            delay, usual))  # fmt: skip
+            "owd_p50_ns", f"{flows.delay_name(flow, stretch)} {format_ns(delay)}, its siblings"
+            f" {format_ns(usual)}", delay, usual))  # fmt: skip
+        evidence += _beside(facts, flows, flow, stretch)
     if np.isfinite(rate) and np.isfinite(usual_rate):
         evidence.append(Evidence(
             "rate_bps", f"{rate / 1e9:.3g} Gb/s, its siblings {usual_rate / 1e9:.3g} Gb/s", rate,
@@ -110,6 +111,17 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
     )  # fmt: skip
+
+
+def _beside(facts: Facts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
+    """What probes between the same NICs need in the same direction at the same time."""
+    if facts.probes is None:
+        return []
+    streams = facts.probes.streams.get((flows.src[flow], flows.dst[flow]), [])
+    probed = facts.probes.level(streams, *facts.span(stretch))
+    if probed is None:
+        return []
+    return [Evidence("probes", f"probes between the same NICs {format_ns(probed)}", probed)]
 
 
 def _became_slow(flows: Flows, flow: int, first: int) -> bool:
