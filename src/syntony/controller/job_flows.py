@@ -73,7 +73,7 @@ class JobFlowRecorder:
             if view.windows != measured and len(self._looks) < MAX_LOOKS:
                 self._looks.setdefault((second, flow), []).append(view)
 
-    async def store(self) -> None:
+    async def store_flows(self) -> None:
         """Store what is over."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)

@@ -63,7 +63,7 @@ class SegmentService:
             return
         self._delays.take(host, report, now_ns)
 
-    async def store(self) -> None:
+    async def store_segments(self) -> None:
         """Match what has come, and store what is over; once a second."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)

@@ -58,7 +58,6 @@ from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
-from syntony.wire.traffic import Moves, Paces
 
 _log = logging.getLogger(__name__)
 
@@ -229,7 +228,7 @@ class Controller:
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
                 (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
                 (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
-                (SECOND_CHECK_NS, self._job_flows.store), (PLACE_INTERVAL_NS, self._segments.store),
+                (SECOND_CHECK_NS, self._job_flows.store_flows), (PLACE_INTERVAL_NS, self._segments.store_segments),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
@@ -333,8 +332,7 @@ class Controller:
 
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
-        member = self._fleet.members.get(session.host)
-        if member is not None:
+        if (member := self._fleet.members.get(session.host)) is not None:
             member.take_parts(parts, time.monotonic_ns())
 
     def keys_held(self, session: Session, report: KeysHeld) -> None:
@@ -367,8 +365,8 @@ class Controller:
     def _stored(self, outcomes: list[Outcome]) -> None:
         now_ns = time.monotonic_ns()
         for outcome in outcomes:
-            member = self._fleet.members.get(outcome.host)
-            if member is not None:  # it may have left the fleet since
+            # It may have left the fleet since.
+            if (member := self._fleet.members.get(outcome.host)) is not None:
                 member.count(outcome)
             if not outcome.refused:
                 self._time.observe(outcome.host, outcome.newest_ns, now_ns)
@@ -437,13 +435,12 @@ class Controller:
         decided = await asyncio.to_thread(self._placement.step, fleet_now_ns, nics, hosts, findings)
         for row in decided.rows:
             self._ingest.put_local(row)
-        orders: list[tuple[str, Moves | Paces]] = [*decided.orders.items(), *decided.paces.items()]
-        for host, order in orders:
-            self._send(host, order)
+        for orders in (decided.orders, decided.paces):
+            for host, order in orders.items():
+                self._send(host, order)
 
     def _send(self, host: str, message: ControllerMessage) -> None:
-        session = self._sessions.get(host)
-        if session is not None:
+        if (session := self._sessions.get(host)) is not None:
             session.outbox.put(message)
 
     async def _keep(self) -> None:
@@ -475,8 +472,7 @@ class Controller:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 
     async def _look(self) -> None:
-        fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is None:
+        if (fleet_now_ns := self._fleet_now()) is None:
             return
         try:
             await asyncio.to_thread(self._slas.look, fleet_now_ns)
@@ -485,15 +481,13 @@ class Controller:
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()
-        rows = await asyncio.to_thread(self._alerts.rows)
-        if rows is not None:
+        if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
             self._ingest.put_local(rows)
         wall_ns = self._clock.now_ns()
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), wall_ns)
 
     async def _expire(self) -> None:
-        fleet_now_ns = self._fleet_now()
-        if fleet_now_ns is not None:
+        if (fleet_now_ns := self._fleet_now()) is not None:
             await asyncio.to_thread(expire, self._store, fleet_now_ns)
 
 
