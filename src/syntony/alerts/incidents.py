@@ -8,15 +8,16 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from syntony.alerts.causes import explains, is_reported, precedes
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import RANK, hurt, update
+from syntony.alerts.telling import hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -363,10 +364,10 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The incident that explains this one: of the same rule as `_precedes`, else one that it is
+        """The incident that explains this one: of the same rule as `precedes`, else one that it is
         the continuation of, else of the first rule that has one, the oldest."""
         for other in by_rule[incident.rule]:
-            if other is not incident and _precedes(other, incident, topology):
+            if other is not incident and precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
@@ -379,7 +380,7 @@ class Book:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
             for other in by_rule.get(name, ()):
-                if _explains(other, incident, holds) and not self._renames(other, incident):
+                if explains(other, incident, holds) and not self._renames(other, incident):
                     return other
         return None
 
@@ -457,7 +458,7 @@ class Book:
             due = now_ns - incident.held_ns >= rule.wait_ns
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and self._lasts(incident) and not _is_reported(incident):
+            if wanted and due and self._lasts(incident) and not is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
@@ -478,36 +479,11 @@ class Book:
         ]
 
 
-def _is_reported(incident: Incident) -> bool:
-    """Whether somebody knows of it, and that it is as severe as it is."""
-    reported = incident.paged_as or incident.severity
-    return incident.paged and RANK[incident.severity] <= RANK[reported]
-
-
 def _hold_longer(incident: Incident, away_ns: int) -> None:
     """Time in which it was not bad brings no first page nearer; what was bad before that counts:
     one that comes and goes pages when its times add up to the wait."""
     if not incident.pages:
         incident.held_ns += away_ns
-
-
-def _precedes(one: Incident, other: Incident, topology: Containment) -> bool:
-    """Whether the second of one rule is evidence of the first: the narrower one (a cable's
-    direction) of the wider, but the wider where only the narrower was paged for, as is the other
-    direction."""
-    if one.paged > other.paged and (
-        topology.holds(other.subject, one.subject) or topology.mirrors(one.subject, other.subject)
-    ):
-        return True
-    return one.paged >= other.paged and topology.holds(one.subject, other.subject)
-
-
-def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
-    """Whether all that an incident is about is, or fails with, what another is about."""
-    return all(
-        name == cause.subject or name in cause.members or holds(cause.subject, name)
-        for name in incident.members or (incident.subject,)
-    )
 
 
 def explained(book: Book, number: int) -> list[Incident]:

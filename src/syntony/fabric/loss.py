@@ -27,7 +27,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.loss_pairs import NO_GAIN, Beside, Pair, beside_each_other, find_pairs, instead
+from syntony.fabric.loss_pairs import (
+    NO_GAIN,
+    Beside,
+    Pair,
+    RivalPairs,
+    beside_each_other,
+    instead,
+    rival_pairs,
+    two_of,
+)
 from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
 
 MIN_LOSS = 2e-4
@@ -140,7 +149,7 @@ class _Search:
     def __init__(
         self, tally: Tally, penalty: Floats, max_found: int, parts_of: PartsOf | None
     ) -> None:
-        self._price = penalty
+        self.price = penalty
         self._parts_of = parts_of
         self._instead: dict[int, dict[int, float]] = {}
         """Of each found one, what may lose instead if another found one is another, too → odds."""
@@ -188,8 +197,7 @@ class _Search:
             if not self._prune(int(candidates[best])):
                 break
         for beside in self._beside():
-            for part, rivals in instead(*self._rival_pairs(beside)).items():
-                self._instead[part] = rivals  # of three, the last two
+            self._instead |= instead(self._rivals_of(beside))
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
@@ -298,7 +306,7 @@ class _Search:
         now = np.maximum(self._likelihood(self._rates), self._floor())
         room = self._best - now
         bound = self._entries.sums(room)[self._seen] + self._may.sums(room)[self._seen]
-        able = bound + self._threshold() > self._price[self._seen]
+        able = bound + self._threshold() > self.price[self._seen]
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
 
@@ -315,7 +323,7 @@ class _Search:
         rates, floor = self._rates_without(*left_out), self._floor(without)
         gain, rate = self.fitted(candidates, rates, floor)
         others = len(self._found) - (without is not None)
-        return gain - self._price[candidates] + np.log1p(others), rate
+        return gain - self.price[candidates] + np.log1p(others), rate
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
@@ -419,67 +427,47 @@ class _Search:
         self._refit()
 
     def _pair(self, candidate: int) -> Pair | None:
-        """The two parts that explain best what a found one is found for, with the log-odds of the
-        two against the one; None where it has no two.
-
-        A switch that loses a share of all its packets is as rare as two of its links that do, so
-        nothing but the choice of the two speaks against them. One that loses everything is not.
-        """
+        """The two parts that may lose instead of a found one (`two_of`); None where it has no two,
+        or loses everything."""
         if self._parts_of is None or -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS:
             return None
         parts = self._parts_of(candidate, self._near(candidate))
         if len(np.unique(parts.place)) < 2:
             return None
         base, floor = self._rates_without(candidate), self._best - self._outlier
-        own, _ = self.fitted(np.array([candidate], dtype=np.intp), base, floor)
-        gain, _ = self.fitted(parts.candidates, base, floor)
-        pairs = find_pairs(self, parts, np.array([np.argmax(gain)]), base, floor)
-        best = max(pairs.values(), key=lambda pair: pair.nats)
-        choices = len(parts.candidates) * (len(parts.candidates) - 1) / 2
-        return best._replace(nats=best.nats - float(own[0]) - float(np.log(choices)))
+        return two_of(self, candidate, parts, base, floor)
 
     def _recombine(self) -> None:
         """Replace each two found at one switch by two others at it that explain more."""
         for beside in self._beside():
-            if self._found.keys() >= {*beside.parts}:
-                own, rivals, _ = self._rival_pairs(beside)
-                best = max(rivals, key=lambda pair: pair.nats, default=own)
-                if best.nats > own.nats + NO_GAIN:
-                    if self._paired & {*beside.parts}:
-                        self._paired |= {*best.parts}
-                    self._replace(beside.parts, best)
+            if not self._found.keys() >= {*beside.parts}:
+                continue
+            rivals = self._rivals_of(beside)
+            best = max(rivals.pairs, key=lambda pair: pair.nats, default=rivals.own)
+            if best.nats > rivals.own.nats + NO_GAIN:
+                self._paired |= {*best.parts} if self._paired & {*beside.parts} else set()
+                self._replace(beside.parts, best)
 
     def _beside(self) -> list[Beside]:
         """Each two found at one switch, at different places."""
         if self._parts_of is None or len(self._found) < 2:
             return []
         found = np.array(sorted(self._found), dtype=np.intp)
-        near = self._near(*self._found)
-        together = ((switch, self._parts_of(switch, found)) for switch in near.tolist())
-        return [each for switch, parts in together for each in beside_each_other(switch, parts)]
+        return beside_each_other(self._parts_of, self._near(*self._found), found)
 
-    def _rival_pairs(self, beside: Beside) -> tuple[Pair, list[Pair], dict[int, int]]:
-        """Two found at one switch, two others at it instead, and the places of all; nats beyond
-        their prices."""
-        assert self._parts_of is not None
+    def _rivals_of(self, beside: Beside) -> RivalPairs:
+        """Two others at the same switch instead of two found."""
         taken = self._found.keys() - {*beside.parts}
         near = self._near(*beside.parts)
-        parts = self._parts_of(beside.switch, near[~np.isin(near, list(taken))])
-        places = dict(zip(parts.candidates.tolist(), parts.place.tolist(), strict=True))
-        starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in beside.parts]))
+        parts = beside.parts_of(beside.switch, near[~np.isin(near, list(taken))])
         base, floor = self._rates_without(*beside.parts), self._best - self._outlier
-        pairs = find_pairs(self, parts, starts, base, floor)
-        priced = {
-            pair.parts: pair._replace(nats=pair.nats - float(self._price[[*pair.parts]].sum()))
-            for pair in pairs.values()
-        }
-        return priced.pop(beside.parts), list(priced.values()), places
+        return rival_pairs(self, beside.parts, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
         """Candidates on the lossy paths of found ones, these among them."""
-        rows = np.zeros(len(self._lost), dtype=np.bool_)
-        for candidate in found:
-            rows[self._held[candidate][0]] = True
+        rows = np.isin(
+            np.arange(len(self._lost)), np.concatenate([self._held[c][0] for c in found])
+        )
         near = np.union1d(self._entries.owners(rows), self._may.owners(rows))
         return np.union1d(near, found).astype(np.intp)
 
@@ -487,7 +475,7 @@ class _Search:
         """Drop what no longer pays; False if that was the newest, or no progress was made."""
         for candidate in list(self._found):
             gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-            if gain[0] + (candidate in self._paired) * self._price[candidate] <= 0:
+            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
                 self._drop(candidate)
                 self._refit()
                 if candidate == newest:

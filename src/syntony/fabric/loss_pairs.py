@@ -9,13 +9,13 @@ twice as much as the other, look just like the one losing in both directions and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from syntony.fabric.tally import Floats, Index, Parts
+from syntony.fabric.tally import Floats, Index, Parts, PartsOf
 
 NO_GAIN = 1e-6
 """Nats that are rounding."""
@@ -23,6 +23,10 @@ NO_GAIN = 1e-6
 
 class Fits(Protocol):
     """What a search knows of rates."""
+
+    @property
+    def price(self) -> Floats:
+        """Nats that each candidate must gain, (candidates,)."""
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
@@ -52,36 +56,82 @@ class Beside(NamedTuple):
     switch: int
     parts: tuple[int, int]
     """In ascending order."""
+    parts_of: PartsOf
 
 
-def beside_each_other(switch: int, found: Parts) -> list[Beside]:
-    """Each two of the found parts of a switch that are at different places."""
-    places = dict(zip(found.candidates.tolist(), found.place.tolist(), strict=True))
-    return [
-        Beside(switch, (one, two))
-        for one, two in combinations(sorted(places), 2)
-        if places[one] != places[two]
-    ]
+class RivalPairs(NamedTuple):
+    """Two that were found, and two others instead; nats beyond their prices."""
+
+    own: Pair
+    pairs: tuple[Pair, ...]
+    places: Mapping[int, int]
+    """Of all their parts."""
 
 
-def instead(
-    own: Pair, rivals: Iterable[Pair], places: Mapping[int, int]
-) -> dict[int, dict[int, float]]:
-    """Of each of two that were found: what may lose in its stead if the other is not the other
-    one either → odds against it.
+def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[Beside]:
+    """Each two of those found that are parts of one of the switches, at different places.
 
     Args:
-        own: the two that were found.
-        rivals: pairs that may be instead.
-        places: of all their parts.
+        switches: candidates that may be switches.
     """
+    beside = []
+    for switch in switches.tolist():
+        places = _places(parts_of(switch, found))
+        beside += [
+            Beside(switch, (one, two), parts_of)
+            for one, two in combinations(sorted(places), 2)
+            if places[one] != places[two]
+        ]
+    return beside
+
+
+def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
+    """The two parts that explain best what their whole is found for, with the log-odds of the two
+    against the one; arguments as `find_pairs`.
+
+    A switch that loses a share of all its packets is as rare as two of its links that do, so
+    nothing but the choice of the two speaks against them.
+    """
+    own, _ = fits.fitted(np.array([whole], dtype=np.intp), base, floor)
+    gain, _ = fits.fitted(parts.candidates, base, floor)
+    pairs = find_pairs(fits, parts, np.array([np.argmax(gain)]), base, floor)
+    best = max(pairs.values(), key=lambda pair: pair.nats)
+    choices = len(parts.candidates) * (len(parts.candidates) - 1) / 2
+    return best._replace(nats=best.nats - float(own[0]) - float(np.log(choices)))
+
+
+def rival_pairs(
+    fits: Fits, own: tuple[int, int], parts: Parts, base: Floats, floor: Floats
+) -> RivalPairs:
+    """Of two that were found the rivals; arguments as `find_pairs`.
+
+    Args:
+        own: the two, in ascending order.
+    """
+    places = _places(parts)
+    starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
+    found = {
+        pair.parts: pair._replace(nats=pair.nats - float(fits.price[[*pair.parts]].sum()))
+        for pair in find_pairs(fits, parts, starts, base, floor).values()
+    }
+    return RivalPairs(found.pop(own), tuple(found.values()), places)
+
+
+def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
+    """Of each of two that were found: what may lose in its stead if the other is not the other
+    one either → odds against it."""
+    own = rivals.own
     found: dict[int, dict[int, float]] = {part: {} for part in own.parts}
-    for pair in rivals:
+    for pair in rivals.pairs:
         odds = float(np.exp(min(pair.nats - own.nats, 50)))
-        for part, rival in _matched(own.parts, pair.parts, places):
+        for part, rival in _matched(own.parts, pair.parts, rivals.places):
             if rival != part:
                 found[part][rival] = found[part].get(rival, 0.0) + odds
     return found
+
+
+def _places(parts: Parts) -> dict[int, int]:
+    return dict(zip(parts.candidates.tolist(), parts.place.tolist(), strict=True))
 
 
 def _matched(
