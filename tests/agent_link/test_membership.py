@@ -181,6 +181,7 @@ def test_a_revoked_agent_is_cut_and_stays_out_and_others_do_not_notice(
         before = (agent.uplink.connections, other.uplink.connections)
         enrol(controller, "revoke", "bad", "--comment", "sold")
         wait_until(lambda: not connected(controller, "bad"))
+        wait_until(lambda: "host left the fleet host=bad" in controller.log())
         wait_until(lambda: sum(isinstance(each, Refuse) for each in agent.reported) >= 3)  # retries
         refusal = next(each for each in agent.reported if isinstance(each, Refuse))
         assert "has been revoked" in refusal.reason

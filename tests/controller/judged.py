@@ -10,6 +10,7 @@ from syntony.alerts.incidents import Change, ChangeKind
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
+from syntony.controller.silence import NOBODY_REFUSED
 from syntony.fabric.extra_probes import Note, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
@@ -78,6 +79,7 @@ class Control:
         self.fabric: Standing | None = None
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
+        self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], Note] = {}
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
@@ -106,6 +108,7 @@ class Control:
             self.changes += self.service.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
+                refused=self.refused,
                 notes=self.notes,
             )  # fmt: skip
 

@@ -281,6 +281,33 @@ def test_a_revoked_name_is_refused_until_it_joins_again(fleet: Fleet) -> None:
     ]  # fmt: skip
 
 
+def test_a_host_is_out_of_the_fleet_from_its_revocation_until_it_joins_again(fleet: Fleet) -> None:
+    first = fleet.join("h1")
+    fleet.join("h2")
+    other = fleet.another()
+    assert fleet.enrolment.removed == frozenset()
+    fleet.revoke("h1")
+    other.refresh()
+    assert fleet.enrolment.removed == other.removed == fleet.another().removed == {"h1"}
+    assert not fleet.accepted(first)
+    assert "revoked" in fleet.enrolment.refused["h1"]
+    again = fleet.join("h1")
+    assert fleet.enrolment.removed == frozenset()
+    assert fleet.accepted(again)
+    assert fleet.enrolment.refused == {}
+    fleet.revoke("h1")
+    assert fleet.enrolment.removed == {"h1"}
+
+
+def test_a_host_of_which_one_certificate_is_revoked_is_still_in_the_fleet(fleet: Fleet) -> None:
+    who = fleet.join("h1")
+    assert who.certificate is not None
+    fleet.revoke(who.certificate.serial)
+    assert fleet.enrolment.removed == frozenset()
+    assert not fleet.accepted(who)
+    assert who.certificate.serial in fleet.enrolment.refused["h1"]
+
+
 def issued_elsewhere(fleet: Fleet, name: str) -> bytes:
     """With the CA's key, but not through this controller."""
     authority = create_authority(fleet.directory / "ca")

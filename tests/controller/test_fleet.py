@@ -175,6 +175,21 @@ def test_a_long_absence_takes_the_host_out_and_its_return_brings_it_back() -> No
     }
 
 
+def test_a_host_that_is_removed_leaves_the_plan_once_its_stream_has_ended() -> None:
+    fleet, _ = fleet_of(*HOSTS)
+    assert fleet.remove({"h1", "h9"}, 1 * S) == ()
+    assert not fleet.due(1 * S + SETTLE_NS)
+    fleet.leave("h1", 2 * S)
+    assert fleet.remove({"h1", "h9"}, 3 * S) == ("h1",)
+    assert "h1" not in fleet.members
+    assert fleet.due(3 * S + SETTLE_NS)
+    assert set(fleet.replan(3 * S + SETTLE_NS).plans) == {"h0", "h2", "h3"}
+    assert fleet.remove({"h1"}, 4 * S) == ()
+    assert not fleet.due(4 * S + SETTLE_NS)
+    fleet.join(hello("h1", "t"), 5 * S)
+    assert fleet.due(5 * S + SETTLE_NS)
+
+
 def test_a_changed_nic_asks_for_a_new_plan() -> None:
     fleet, _ = fleet_of(*HOSTS)
     fleet.join(hello("h1", "s", rails=1), 10 * S)

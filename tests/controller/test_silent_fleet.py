@@ -8,7 +8,7 @@ import pytest
 from tests.controller.judged import Control, line, port
 
 from syntony.controller.places import FLEET
-from syntony.controller.silence import TOLD, of_fleet, of_sets
+from syntony.controller.silence import TOLD, Refused, of_fleet, of_hosts, of_sets
 from syntony.model import ClockState, S
 
 TICK_S = 2
@@ -174,3 +174,59 @@ def test_a_known_set_lasts_while_its_agents_are_nearly_as_silent(age_s: float, s
     (seen,) = of_sets(ages, (), {"h0, h1, h2": hosts})
     assert (seen.value, bool(seen.evidence)) == (silent, silent > 0)
     assert seen.members == hosts
+
+
+def of(control: Control, rule: str) -> dict[str, object]:
+    return next(each for each in control.live_incidents() if each["rule"] == rule)
+
+
+@pytest.mark.parametrize(
+    ("answering", "reasons", "told"),
+    [
+        ({"h0", "h1", "h2"}, {}, "the host is up"),
+        ({"h0", "h1"}, {}, "down or cut off"),
+        (set(), {}, ""),
+        ({"h0", "h1", "h2"}, {"h2": "the certificate of 'h2' has been revoked"}, "revoked"),
+        ({"h0", "h1", "h2"}, {"h1": "the certificate of 'h1' has been revoked"}, "the host is up"),
+    ],
+)
+def test_a_silent_agent_is_reported_with_what_else_is_known_of_its_host(
+    control: Control, answering: set[str], reasons: dict[str, str], told: str
+) -> None:
+    control.silent = dict.fromkeys(("h0", "h1", "h2"), 0)
+    control.answering, control.refused = frozenset(answering), Refused(reasons, frozenset())
+    control.tick(3)
+    fall_silent(control, ["h2"], random.Random(1), 30)
+    assert control.pages() == ["host-silent h2"]
+    assert told in str(of(control, "host-silent")["evidence"])
+    assert bool(of(control, "host-silent")["evidence"]) is bool(told)
+
+
+def test_an_agent_that_reports_needs_no_explanation() -> None:
+    (seen,) = of_hosts({"h0": 1 * S}, frozenset(), {"h1"}, {"h0": "of long ago"})
+    assert seen.evidence == ()
+
+
+def test_a_host_that_leaves_the_fleet_is_missed_no_longer(control: Control) -> None:
+    """Also one that fell silent with others, which are missed still."""
+    hosts = ["h0", "h1", "h2", "h3", "h4", "h5", "h6"]
+    control.silent = dict.fromkeys(hosts, 0)
+    control.answering = frozenset(hosts)
+    control.timelines = tuple(line(host, ClockState.UNKNOWN) for host in ("h0", "h0/rail0"))
+    control.tick(3)
+    fall_silent(control, hosts[:3], random.Random(1), 30)
+    assert control.live()["h0/rail0"] == "clock-unsynchronized"
+    assert set(control.live()) >= set(hosts[:3])
+    for gone in (hosts[:1], hosts[:3]):
+        control.refused = Refused({}, frozenset({*gone, "viewer"}))
+        for host in gone:
+            control.silent.pop(host, None)
+        before = len(control.pages())
+        for _ in range(15):
+            control.silent |= {host: control.silent[host] + 2 * S for host in hosts[len(gone) : 3]}
+            control.tick()
+        assert {subject for subject in control.live() if subject in hosts} == set(
+            hosts[len(gone) : 3]
+        )
+        assert len(control.pages()) == before
+    assert control.live() == {}

@@ -56,7 +56,7 @@ above = 5
 stable = "1s"
 open_after = 1
 unit = "s"
-summary = "{subject}: its agent has said nothing for {value}"
+summary = "{subject}: no report from its agent for {value}"
 remedy = "start it"
 """
 WELL = {SlaStatus.OK, SlaStatus.WARNING}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ import pytest
 
 from syntony.errors import MissingError, UsageError
 from syntony.lab import state
+from syntony.lab.world import GUARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +73,22 @@ def test_a_dead_labs_name_can_be_used_again() -> None:
     _, lock = state.claim("one")
     assert not (directory / "rubbish").exists()
     os.close(lock)
+
+
+def test_a_directory_is_removed_only_while_nobody_claims_one() -> None:
+    """The guard of a lab that ended may be late: its name may be a new lab's by then."""
+    directory, lock = state.claim("one")
+    argv = ["sh", "-c", GUARD, "guard", str(directory), str(state.registry()), "true"]
+    with state.registry().open("rb") as claiming:
+        fcntl.flock(claiming, fcntl.LOCK_EX)
+        with subprocess.Popen(argv, pass_fds=[lock]) as guard:
+            os.close(lock)
+            with pytest.raises(subprocess.TimeoutExpired):
+                guard.wait(0.3)
+            assert directory.exists()
+            fcntl.flock(claiming, fcntl.LOCK_UN)
+            assert guard.wait() == 0
+    assert not directory.exists()
 
 
 def test_the_only_lab_is_the_default() -> None:

@@ -10,7 +10,6 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from syntony.errors import RemoteError, SyntonyError
@@ -47,12 +46,7 @@ class Renewal:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
 

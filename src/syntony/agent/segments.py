@@ -214,8 +214,7 @@ class SegmentSampler:
             if shift > MAX_SHIFT:
                 return None
         local_ns = self._clock.map_array(np.ascontiguousarray(found["at_ns"]))
-        drift_ns = line.drift_ppb * 1e-9 * (local_ns - line.ref_ns)
-        found["at_ns"] = local_ns + np.rint(line.offset_ns + drift_ns).astype(np.int64)
+        found["at_ns"] = local_ns + np.rint(line.shift_ns(local_ns)).astype(np.int64)
         return _Stamps(found.tobytes(), shift)
 
     def _sample(self, flows: Sequence[JobFlow]) -> None:

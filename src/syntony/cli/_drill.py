@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+import msgspec
 
 from syntony.cli.output import messages
 from syntony.errors import UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+R = TypeVar("R")
+T = TypeVar("T")
 OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
 LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
 
@@ -47,6 +55,24 @@ def python_of(framework: str) -> str:
 def say(text: str) -> None:
     """What a drill does now, on stderr."""
     messages.print(f"[dim]▸[/] {text}")
+
+
+def conclude(
+    report: R,
+    ran: T,
+    out: Path | None,
+    *,
+    as_json: bool,
+    save: Callable[[R, T, Path], R],
+    show: Callable[[R], None],
+) -> None:
+    """Saves what a drill found, if it has a place, and prints it: as JSON, or for a person."""
+    if out is not None:
+        report = save(report, ran, out)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        show(report)
 
 
 def milliseconds(value: float | None) -> str:

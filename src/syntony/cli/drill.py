@@ -14,6 +14,7 @@ from syntony.cli._drill import (
     LAB_HELP,
     OUT_HELP,
     chosen_job,
+    conclude,
     milliseconds,
     positive,
     python_of,
@@ -114,17 +115,12 @@ def flap(  # noqa: PLR0917 - click calls it by name
     if over == "verbs":
         wish = msgspec.structs.replace(wish, nccl=verbs.nccl_transport(nccl))
         if not wish.nccl:
-            say("no NCCL here: not shown is what the job does today (pip install nvidia-nccl-cu13)")
+            say("no NCCL here (pip install nvidia-nccl-cu13): what the job does today is left out")
         trials = nic_flap.drill_over_verbs(wish, say, lab=lab)
     else:
         trials = nic_flap.drill(wish, say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
-    if out is not None:
-        report = save(report, trials, out)
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-    else:
-        show(report)
+    conclude(report, trials, out, as_json=as_json, save=save, show=show)
 
 
 def show(report: Report) -> None:
@@ -220,12 +216,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
         check_out(out)
     trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    if out is not None:
-        report = save(report, trial, out)
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-    else:
-        _show_contention(report)
+    conclude(report, trial, out, as_json=as_json, save=save, show=_show_contention)
 
 
 @command.command()
@@ -263,17 +254,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
     else:
         trial = drill.drill(goal.wish(seed, times), say, classes=goal.CLASSES)
     report = make_report(trial, "qos-pace" if pace else "qos")
-    if out is not None:
-        report = save(report, trial, out)
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-    else:
-        _show_contention(report)
-        reported = goal.gold(report.figures)
-        console.print(
-            f"gold, guaranteed: {reported.before:.0%} of what it does alone without, "
-            f"{reported.after:.0%} with Syntony"
-        )
+    conclude(report, trial, out, as_json=as_json, save=save, show=_show_qos)
 
 
 @command.command()
@@ -331,12 +312,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
         check_out(out)
     ran = drill.drill(wish, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
-    if out is not None:
-        report = save(report, ran, out)
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-    else:
-        _show_incast(report)
+    conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
 
 
 def _show_incast(report: IncastReport) -> None:
@@ -402,3 +378,14 @@ def _show_contention(report: ContentionReport) -> None:
     )
     for file in report.files:
         messages.print(file)
+
+
+def _show_qos(report: ContentionReport) -> None:
+    from syntony.lab.drill.qos import gold
+
+    _show_contention(report)
+    guaranteed = gold(report.figures)
+    console.print(
+        f"gold, guaranteed: {guaranteed.before:.0%} of what it does alone without, "
+        f"{guaranteed.after:.0%} with Syntony"
+    )

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from rich.table import Table
 
-from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, milliseconds, positive, say
+from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, conclude, milliseconds, positive, say
 from syntony.cli.output import console, messages
 from syntony.lab.client import open_lab
 
@@ -62,12 +61,7 @@ def command(  # noqa: PLR0917 - click calls it by name
         check_out(out)
     trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    if out is not None:
-        report = save(report, trial, out)
-    if as_json:
-        click.echo(msgspec.json.encode(report))
-    else:
-        _show_slow(report)
+    conclude(report, trial, out, as_json=as_json, save=save, show=_show_slow)
     context.exit(0 if report.held else 1)
 
 

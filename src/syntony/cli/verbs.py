@@ -10,7 +10,7 @@ from syntony.cli._labup import bring_up
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
-from syntony.lab.verbs.boot import PROBE_INTERVAL_MS, wait_for_machines
+from syntony.lab.verbs.boot import wait_for_machines
 from syntony.lab.verbs.image import image
 from syntony.lab.world import new_lab
 
@@ -38,7 +38,7 @@ def command() -> None:
 @click.option("--spines", type=click.IntRange(1, 4), default=2, show_default=True)
 @click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
 @click.option("--seed", default=1, show_default=True, help="Of ECMP hashes and probe plan.")
-@click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=PROBE_INTERVAL_MS,
+@click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=200,
               show_default=True, help="Between two probe pairs of one path.")  # fmt: skip
 @click.option("--no-agents", is_flag=True, help="The machines only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")

@@ -50,9 +50,7 @@ class Piece(NamedTuple):
 
     def shift_ns(self, local_ns: int) -> float:
         """Fleet minus local."""
-        line = self.line
-        drift_ns = line.drift_ppb * 1e-9 * (local_ns - line.ref_ns)
-        return line.offset_ns + drift_ns + self.left_ns(local_ns)
+        return self.line.shift_ns(local_ns) + self.left_ns(local_ns)
 
     def to_fleet_ns(self, local_ns: int) -> int:
         """Served fleet time of a local instant."""

@@ -69,6 +69,10 @@ class Enrolment:
         )
         self.revocations = identities.revocations(civil_now())
         """In force; replaced as a whole."""
+        self.removed = identities.removed()
+        """Names that are revoked and have not joined again."""
+        self.refused: dict[str, str] = {}
+        """Name → why its certificate was refused last, unless one was accepted since."""
         self._seen: dict[Record, int] = {}
         self._noted: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -84,11 +88,13 @@ class Enrolment:
             return
         why = self.refusal(certificate)
         if why:
+            self.refused[certificate.identity.name] = why
             raise UsageError(why)
         self.note(certificate)
 
     def note(self, certificate: Certificate) -> None:
         """It is in use now. Does not block."""
+        self.refused.pop(certificate.identity.name, None)
         now_ns = self._now()
         if now_ns - self._noted.get(certificate.serial, 0) >= _SEEN_EVERY_NS:
             self._noted[certificate.serial] = now_ns
@@ -113,7 +119,11 @@ class Enrolment:
             self._identities.saw(seen)
         now_ns = self._now()
         self._noted = {k: at for k, at in self._noted.items() if now_ns - at < _SEEN_EVERY_NS}
+        self._reload(now_ns)
+
+    def _reload(self, now_ns: int) -> None:
         self.revocations = self._identities.revocations(now_ns)
+        self.removed = self._identities.removed()
 
     def make_token(self, command: TokenCommand, issuer: Issuer, at_ns: int) -> TokenMade:
         """A join token; only its digest is kept.
@@ -156,7 +166,7 @@ class Enrolment:
         record = _record(read_certificate(pem), "join")
         issuer = Issuer(f"join token of {token.issuer}", origin)
         self._identities.redeem(digest, record, issuer=issuer, at_ns=at_ns, now_ns=now_ns)
-        self.revocations = self._identities.revocations(now_ns)
+        self._reload(now_ns)
         return Issued(certificate=pem, ca=authority.pem)
 
     def renew(self, query: RenewQuery, who: Caller) -> Issued:
@@ -183,7 +193,7 @@ class Enrolment:
         )
         record = _record(read_certificate(pem), "renewal")
         self._identities.renew(record, presented.serial, now_ns)
-        self.revocations = self._identities.revocations(now_ns)
+        self._reload(now_ns)
         return Issued(certificate=pem, ca=authority.pem)
 
     def revoke(self, command: RevokeCommand, issuer: Issuer, at_ns: int) -> Revoked:
@@ -198,7 +208,7 @@ class Enrolment:
         serials = self._identities.revoke(
             command.what, issuer=issuer, at_ns=at_ns, now_ns=now_ns, comment=command.comment
         )
-        self.revocations = self._identities.revocations(now_ns)
+        self._reload(now_ns)
         return Revoked(serials=serials)
 
     def listing(self) -> Identities:

@@ -156,6 +156,15 @@ class Fleet:
             member.connected = False
             member.left_ns = now_ns
 
+    def remove(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
+        """Take hosts whose streams have ended out of the fleet. Returns those that were in it."""
+        gone = [host for host in hosts if host in self.members and not self.members[host].connected]
+        for host in gone:
+            del self.members[host]
+        if gone:
+            self._request(now_ns)
+        return tuple(sorted(gone))
+
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock of that name."""
         member = self.members.get(node.partition("/")[0])

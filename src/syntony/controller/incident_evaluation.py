@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from syntony.controller.enrolment import Enrolment
 from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import IncidentService, Slas
@@ -14,6 +15,7 @@ from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.queue_pairs import QueuePairService
+from syntony.controller.silence import Refused
 from syntony.controller.sla import SlaService, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficService
@@ -37,6 +39,7 @@ class IncidentEvaluation:
         *,
         alerts: IncidentService,
         fleet: Fleet,
+        enrolment: Enrolment,
         listening: Listening,
         solving: SolveLoop,
         locating: LocateLoop,
@@ -48,6 +51,7 @@ class IncidentEvaluation:
     ) -> None:
         self._alerts = alerts
         self._fleet = fleet
+        self._enrolment = enrolment
         self._listening = listening
         self._solving = solving
         self._locating = locating
@@ -91,6 +95,7 @@ class IncidentEvaluation:
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
+                    refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                 )
             except (StateError, StoreError) as error:

@@ -37,6 +37,7 @@ from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
 from syntony.controller.places import Places
 from syntony.controller.planes import PlanesSeen
+from syntony.controller.silence import NOBODY_REFUSED, Refused
 from syntony.errors import ConfigError, UsageError
 from syntony.fabric.extra_probes import Note
 from syntony.model import S, format_ns
@@ -65,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
-"""An agent that has said nothing for so long is silent: it speaks every second."""
+"""An agent without a report for so long is silent: it sends one every second."""
 QUEUE_KNOWN_NS = 60 * S
 """Where packets wait for so long, and are lost, and it is no congestion, somebody has to look."""
 MAX_SINCE_NS = 365 * DAY_NS
@@ -149,13 +150,14 @@ class IncidentService:
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
         answering: Collection[str] = frozenset(),
+        refused: Refused = NOBODY_REFUSED,
         notes: Mapping[frozenset[str], Note] | None = None,
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
         Args:
             fleet_ns: now.
-            silent_ns: host → how long its agent has said nothing.
+            silent_ns: host → for how long its agent has sent no report.
             timelines: of every clock.
             findings: what localisation blames.
             slas: what was found of latency.
@@ -163,6 +165,7 @@ class IncidentService:
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that reported.
             answering: hosts whose NICs answer the probes of others.
+            refused: hosts that may not report.
             notes: by suspects that cannot be distinguished: what is being done about it.
 
         Raises:
@@ -171,11 +174,18 @@ class IncidentService:
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
         seen = impact.with_jobs_at(
-            self._observations(fleet_ns, silent_ns, silent, timelines, ports, homes=homes or {}),
+            [
+                *self._observations(fleet_ns, silent, timelines, ports, homes=homes or {}),
+                # Hosts that were silent before: one that is silent still, and was not heard of
+                # since this controller started, is not well because nothing is known of it.
+                *silence.of_hosts(
+                    silent_ns, self._blamed_for(silence.HOST_METRICS), answering, refused.reasons
+                ),
+                *silence.of_fleet(silent_ns),
+                *silence.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
+            ],
             slas.jobs,
         )
-        sets = silence.of_sets(silent_ns, answering, self._known_sets())
-        seen += impact.with_jobs_at(sets, slas.jobs)
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
         found = observe.of_findings(findings, notes, senders)
         found = impact.with_jobs(found, slas.jobs, slas.crossing)
@@ -220,6 +230,7 @@ class IncidentService:
             seen += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
+        seen = [each for each in seen if each.subject.partition("/")[0] not in refused.removed]
         held, places = measured(seen, metrics), Places(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
@@ -321,7 +332,6 @@ class IncidentService:
     def _observations(
         self,
         fleet_ns: int,
-        silent_ns: Mapping[str, int],
         silent: frozenset[str],
         timelines: tuple[Timeline, ...],
         ports: Sequence[LinkStatus],
@@ -333,10 +343,6 @@ class IncidentService:
         return [
             *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
-            # Hosts that were silent before: one that is silent still, and was not heard of since
-            # this controller started, is not well because nothing is known of it.
-            *silence.of_hosts(silent_ns, self._blamed_for(silence.HOST_METRICS)),
-            *silence.of_fleet(silent_ns),
             *observe.of_clocks(timelines, silent),
         ]
 
@@ -364,9 +370,13 @@ class IncidentService:
         """Subjects of the live incidents that are about any of these metrics."""
         return frozenset(incident.subject for incident in self._live_about(metrics))
 
-    def _known_sets(self) -> dict[str, tuple[str, ...]]:
-        """Agents that fell silent together and are one incident, by subject."""
-        return {each.subject: each.members for each in self._live_about(silence.TOGETHER)}
+    def _known_sets(self, removed: Container[str]) -> dict[str, tuple[str, ...]]:
+        """Agents that fell silent together, are one incident, and belong to the fleet still, by
+        subject."""
+        return {
+            each.subject: tuple(host for host in each.members if host not in removed)
+            for each in self._live_about(silence.TOGETHER)
+        }
 
     def _live_about(self, metrics: Container[str]) -> list[Incident]:
         names = {rule.name for rule in self.rules if rule.metric in metrics}

@@ -1,4 +1,4 @@
-"""How long each agent has said nothing, while somebody listened. Pure.
+"""For how long each agent has sent no report, in time during which this controller received. Pure.
 
 A controller that was paused, or that is short of processor time, has heard nothing either: that
 says nothing of the agents. Their silence counts in time during which it came round to listen.
@@ -59,7 +59,7 @@ class Listening:
         self._heard_ns[host] = self._attended_ns
 
     def silent(self, hosts: Iterable[str], *, grace_ns: int = STARTING_NS) -> dict[str, int]:
-        """Host → for how long its agent has said nothing.
+        """Host → for how long its agent has sent no report.
 
         Args:
             hosts: all that there are.

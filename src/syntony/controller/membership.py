@@ -1,15 +1,17 @@
 """Enrolment on the controller's event loop: orders and requests in, streams of revoked members cut,
-the controller's own certificate renewed."""
+revoked hosts out of the fleet, the controller's own certificate renewed."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.enrolment import Enrolment
+from syntony.controller.fleet import Fleet
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate
 from syntony.controller.pki import read_request
@@ -41,6 +43,7 @@ class Membership:
         config: certificates, enrolment.
         state: where tokens, certificates and revocations are kept.
         sessions: host to its attached agent.
+        fleet: that a revoked host leaves.
 
     Raises:
         ConfigError: the CA cannot be used.
@@ -48,10 +51,15 @@ class Membership:
     """
 
     def __init__(
-        self, config: ControllerConfig, state: ControlState, sessions: Mapping[str, Session]
+        self,
+        config: ControllerConfig,
+        state: ControlState,
+        sessions: Mapping[str, Session],
+        fleet: Fleet,
     ) -> None:
         self._config = config
         self._sessions = sessions
+        self._fleet = fleet
         self.enrolment = Enrolment(config.enrolment, Identities(state), civil_now)
         self._reported = self.enrolment.revocations
         self.certificate: ServerCertificate | None = None
@@ -86,6 +94,8 @@ class Membership:
             self.enrolment.note(session.certificate)
         await asyncio.to_thread(self.enrolment.refresh)
         self._cut()
+        for host in self._fleet.remove(self.enrolment.removed, time.monotonic_ns()):
+            _log.info("host left the fleet host=%s reason=every certificate is revoked", host)
         try:
             await asyncio.to_thread(self._renew_own)
         except SyntonyError as error:

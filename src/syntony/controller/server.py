@@ -120,6 +120,8 @@ class Controller:
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
         self._jobs = JobDiagnosis(store, self._fleet_now)
+        self._sessions: dict[str, Session] = {}
+        self._membership = Membership(config, self._state, self._sessions, self._fleet)
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -130,6 +132,7 @@ class Controller:
             traffic=self._traffic,
             queue_pairs=self._queue_pairs,
             jobs=self._jobs,
+            enrolment=self._membership.enrolment,
             fleet_now=self._fleet_now,
         )
         self._placement = Placement(
@@ -138,14 +141,12 @@ class Controller:
         self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
         self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
         self._audits = AuditRuns(self._state)
-        self._sessions: dict[str, Session] = {}
         self._keys = ProbeKeyDistribution(
             self._state,
             self._sessions,
             parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
             self._clock.now_ns,
         )
-        self._membership = Membership(config, self._state, self._sessions)
         self._leadership = Leadership(self._state)
         self.check, self.seal = self._leadership.check, self._leadership.seal
         self._loops = Loops()
@@ -331,7 +332,9 @@ class Controller:
 
     def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
-        self._fleet.members[session.host].take_parts(parts, time.monotonic_ns())
+        member = self._fleet.members.get(session.host)
+        if member is not None:
+            member.take_parts(parts, time.monotonic_ns())
 
     def keys_held(self, session: Session, report: KeysHeld) -> None:
         """An agent uses the probe keys it was sent."""
@@ -363,7 +366,9 @@ class Controller:
     def _stored(self, outcomes: list[Outcome]) -> None:
         now_ns = time.monotonic_ns()
         for outcome in outcomes:
-            self._fleet.members[outcome.host].count(outcome)
+            member = self._fleet.members.get(outcome.host)
+            if member is not None:  # it may have left the fleet since
+                member.count(outcome)
             if not outcome.refused:
                 self._time.observe(outcome.host, outcome.newest_ns, now_ns)
             if outcome.paths_from_ns is not None:

@@ -4,6 +4,7 @@ and most of the fleet. Pure."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
 from syntony.controller.places import FLEET
@@ -29,14 +30,54 @@ TOLD = 5
 NAMED = 3
 
 
-def of_hosts(silent_ns: Mapping[str, int], missed: frozenset[str]) -> list[Observation]:
-    """Agents: how long each has sent no report; of those that never did, nothing is known."""
+class Refused(NamedTuple):
+    """Hosts that may not report."""
+
+    reasons: Mapping[str, str]
+    """Host → why its agent's certificate is not accepted."""
+    removed: frozenset[str]
+    """Names whose every certificate is revoked: hosts that belong to the fleet no longer."""
+
+
+NOBODY_REFUSED = Refused({}, frozenset())
+
+
+def of_hosts(
+    silent_ns: Mapping[str, int],
+    missed: frozenset[str],
+    answering: Collection[str],
+    refused: Mapping[str, str],
+) -> list[Observation]:
+    """Agents: how long each has sent no report; of those that never did, nothing is known.
+
+    Args:
+        silent_ns: host → for how long its agent has sent no report.
+        missed: hosts that were silent before.
+        answering: hosts whose NICs answer the probes of others; empty: nobody probes.
+        refused: host → why its agent's certificate is not accepted.
+    """
     known = [
-        Observation("host_silent_s", host, age / S, span_ns=BACK_NS)
-        for host, age in silent_ns.items()
-    ]
+        Observation(
+            "host_silent_s", host, age_ns / S, _why(host, age_ns, answering, refused),
+            span_ns=BACK_NS,
+        )
+        for host, age_ns in silent_ns.items()
+    ]  # fmt: skip
     unknown = sorted(missed - silent_ns.keys())
     return known + [Observation("host_silent_s", host, None) for host in unknown]
+
+
+def _why(
+    host: str, age_ns: int, answering: Collection[str], refused: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is known of a silent agent besides."""
+    if age_ns / S <= EARLY_S:
+        return ()
+    if host in refused:
+        return (f"{refused[host]}: the host joins again with a new token (syntony enrol token)",)
+    if host in answering:
+        return ("its NICs answer probes: the host is up; its agent, or its way here, is not",)
+    return ("none of its NICs answers probes: the host is down or cut off",) if answering else ()
 
 
 def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
@@ -61,7 +102,7 @@ def of_sets(
     nothing is left to see. Those are distinguished.
 
     Args:
-        silent_ns: host → how long its agent has said nothing.
+        silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others.
         known: sets that are incidents, by subject.
     """

@@ -9,7 +9,6 @@ import collections
 import contextlib
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from syntony.io.frontend_nics import FrontendNics, frontend_nics
@@ -60,12 +59,7 @@ class LinkFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

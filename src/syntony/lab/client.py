@@ -134,10 +134,12 @@ class Lab:
         except RemoteError:
             os.kill(pid, signal.SIGKILL)
         deadline_s = time.monotonic() + _DOWN_TIMEOUT_S
-        while self.directory.exists():
+        while self.directory.name in state.running():
             if time.monotonic() > deadline_s:
-                os.kill(pid, signal.SIGKILL)
-                shutil.rmtree(self.directory, ignore_errors=True)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    return  # it has ended; the name may be a new lab's
             time.sleep(0.02)
 
     def pid(self) -> int:

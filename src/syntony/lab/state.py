@@ -90,7 +90,7 @@ def claim(name: str) -> tuple[Path, int]:
     longest = len(os.fsencode(clock_directory(directory, "h63") / REACTOR_SOCKET))
     if longest > _SOCKET_PATH_MAX:
         raise MissingError(f"{directory} is too long for a socket; set TMPDIR to a shorter path")
-    with _registry():
+    with _only_one():
         _sweep()
         try:
             directory.mkdir(mode=0o700)
@@ -108,9 +108,20 @@ def claim(name: str) -> tuple[Path, int]:
 
 def running() -> list[str]:
     """Names of the labs that live; what dead ones left is removed."""
-    with _registry():
+    with _only_one():
         _sweep()
         return sorted(place.name for place in labs_root().iterdir() if place.is_dir())
+
+
+def sweep() -> None:
+    """Removes what dead labs left."""
+    with _only_one():
+        _sweep()
+
+
+def registry() -> Path:
+    """The file that anyone locks (flock(2)) who makes or removes a lab's directory."""
+    return labs_root() / ".lock"
 
 
 def find(name: str | None) -> Path:
@@ -128,14 +139,14 @@ def find(name: str | None) -> Path:
     if not names:
         raise UsageError("no lab is running; start one: syntony lab up --detach")
     if len(names) > 1:
-        raise UsageError(f"several labs are running; say which: --name {' | '.join(names)}")
+        raise UsageError(f"several labs are running; say which: --lab {' | '.join(names)}")
     return labs_root() / names[0]
 
 
 @contextmanager
-def _registry() -> Iterator[None]:
-    """Only one process at a time makes or sweeps directories."""
-    lock = os.open(labs_root() / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _only_one() -> Iterator[None]:
+    """Only one process at a time makes or removes directories."""
+    lock = os.open(registry(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
@@ -252,8 +251,6 @@ def run(directory: str, *, detach: bool) -> int:
         traceback.print_exc()
         voice.say("failed", f"internal error: {type(error).__name__}: {error}")
         return 1
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
     return 0
 
 

@@ -3,6 +3,8 @@
 Who holds whom: the command line holds the supervisor's standard input (closed means end); a guard
 shell waits for `unshare` and removes the lab's directory; `unshare --kill-child` takes the world's
 first process with it, and that process takes every other one. All of them hold the lab's lock.
+Directories are removed under the registry's lock (`state.claim`): a name that is used again at once
+belongs to the new lab alone.
 """
 
 from __future__ import annotations
@@ -28,15 +30,19 @@ from syntony.lab.plan import FabricSpec, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from syntony.traffic.classes import JobClass
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
-         "nsenter": "util-linux", "sh": "dash"}  # fmt: skip
+         "nsenter": "util-linux", "flock": "util-linux", "sh": "dash"}  # fmt: skip
 """Commands a lab needs, and the Debian package of each."""
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-_GUARD = 'dir=$1; shift; "$@"; code=$?; rm -rf -- "$dir"; exit $code'
+GUARD = """
+dir=$1; registry=$2; shift 2
+"$@"; code=$?
+flock "$registry" rm -rf -- "$dir"
+exit $code
+"""
 _USERNS_SWITCHES = {
     "kernel/unprivileged_userns_clone": "0",
     "user/max_user_namespaces": "0",
@@ -165,20 +171,19 @@ class World:
         self._let_go = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         try:
-            file = _with_tapes(file, self.directory)
-            (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
-            self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
-            self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
+            with os.fdopen(lock, "rb"):
+                file = _with_tapes(file, self.directory)
+                (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
+                self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
+                self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
         except OSError as error:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            state.sweep()
             raise MissingError(f"{self.directory}: {error.strerror}") from error
-        finally:
-            os.close(lock)
 
     def _start(self, argv: list[str], lock: int) -> subprocess.Popen[bytes]:
         allow_realtime()
         return subprocess.Popen(
-            ["sh", "-c", _GUARD, "syntony-lab", str(self.directory), *argv],
+            ["sh", "-c", GUARD, "syntony-lab", str(self.directory), str(state.registry()), *argv],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -190,12 +195,7 @@ class World:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lifeline.close()
         if not self._let_go:
             self._wait()
@@ -208,7 +208,7 @@ class World:
         except subprocess.TimeoutExpired:
             os.killpg(self._guard.pid, 9)
             self._guard.wait()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            state.sweep()
 
     def wait_ready(self) -> None:
         """Until the fabric is up.

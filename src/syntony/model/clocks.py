@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import TYPE_CHECKING, overload
 
 import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BOUND_SIGMAS = 4.0
 """fbclock's choice for its window of uncertainty; 6 in 100,000 on Gaussian errors."""
@@ -84,10 +89,17 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """Names the last step, or change of rate, of this clock; 0: nobody has told. What was measured
     in another epoch says nothing of the clock."""
 
+    @overload
+    def shift_ns(self, local_ns: int) -> float: ...
+    @overload
+    def shift_ns(self, local_ns: NDArray[np.int64]) -> NDArray[np.floating]: ...
+    def shift_ns(self, local_ns: int | NDArray[np.int64]) -> float | NDArray[np.floating]:
+        """Fleet minus local, at a local instant or at each of several, past or future."""
+        return self.offset_ns + self.drift_ppb * 1e-9 * (local_ns - self.ref_ns)
+
     def to_fleet_ns(self, local_ns: int) -> int:
         """Fleet time of a local instant, past or future."""
-        drift_ns = self.drift_ppb * 1e-9 * (local_ns - self.ref_ns)
-        return local_ns + round(self.offset_ns + drift_ns)
+        return local_ns + round(self.shift_ns(local_ns))
 
     def bound_ns(self, local_ns: int) -> float:
         """How far `to_fleet_ns(local_ns)` may be from fleet time; infinite in state UNKNOWN.
@@ -109,9 +121,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_local_ns(self, fleet_ns: int) -> int:
         """The local instant at which this clock's fleet time is `fleet_ns`."""
-        local_ns = fleet_ns - round(self.offset_ns)
-        drift_ns = self.drift_ppb * 1e-9 * (local_ns - self.ref_ns)
-        return fleet_ns - round(self.offset_ns + drift_ns)
+        return fleet_ns - round(self.shift_ns(fleet_ns - round(self.offset_ns)))
 
 
 class SyntheticClockSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

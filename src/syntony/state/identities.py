@@ -228,6 +228,14 @@ class Identities:
             known=frozenset(serial for serial, revoked_ns in rows if not revoked_ns),
         )
 
+    def removed(self) -> frozenset[str]:
+        """Names that are revoked and have not joined again. Raises `StateError`."""
+        rows = self._state.read(
+            "SELECT name FROM revoked_name "
+            "WHERE name NOT IN (SELECT name FROM certificate WHERE revoked_ns = 0)"
+        )
+        return frozenset(row[0] for row in rows)
+
     def certificates(self) -> tuple[CertificateView, ...]:
         """Every certificate known, by name. Raises `StateError`."""
         rows = self._state.read(

@@ -95,7 +95,7 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
     ]  # fmt: skip
     with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
         for job in (red, blue):
-            job.wait_steps(5, contention.START_TIMEOUT_S)
+            job.wait_steps(5)
         contention.wait_map(lab, 2)
         eventually(lambda: agree(lab), "what is reported flows is what the switches do")
         done = (red.steps_done(), blue.steps_done())

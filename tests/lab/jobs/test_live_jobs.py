@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.lab
-START_S = 60.0
+END_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,9 @@ def test_the_builtin_job_ends_when_asked_with_every_result_right(
     lab: LiveLab, name: str, mptcp: bool
 ) -> None:
     with Job(lab, msgspec.structs.replace(spec(lab, name), mptcp=mptcp)) as job:
-        job.wait_steps(20, START_S)
+        job.wait_steps(20)
         job.wish_end()
-        assert job.wait_end(START_S)
+        assert job.wait_end(END_S)
         assert job.finished()
         steps = [record for record in job.records() if isinstance(record, Step)]
     assert all(step.wrong == 0 and step.start_ns < step.end_ns for step in steps)
@@ -55,29 +55,29 @@ def test_the_builtin_job_ends_when_asked_with_every_result_right(
 
 def test_a_planted_wrong_number_is_told_by_every_rank(lab: LiveLab) -> None:
     with Job(lab, msgspec.structs.replace(spec(lab), spoil=3)) as job:
-        job.wait_steps(6, START_S)
+        job.wait_steps(6)
         wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 
 
 def test_a_rank_that_dies_takes_the_job_with_it_and_nothing_stays(lab: LiveLab) -> None:
     with Job(lab, spec(lab)) as job:
-        job.wait_steps(3, START_S)
+        job.wait_steps(3)
         victim = pids(lab, "h2")
         assert len(victim) == 1
         lab.run("h2", "kill", "-9", *victim)
-        assert job.wait_end(START_S)
+        assert job.wait_end(END_S)
         assert not job.finished()
         assert "rank" in job.complaint()
         with pytest.raises(RemoteError, match="did not start: rank"):
-            job.wait_steps(10**6, START_S)
+            job.wait_steps(10**6)
     eventually(lambda: not any(pids(lab, host) for host in lab.status().hosts), "all gone")
 
 
 def test_a_job_that_hangs_is_killed_with_all_its_processes(lab: LiveLab) -> None:
     """A frozen rank: the others wait for it for ever."""
     with Job(lab, spec(lab)) as job:
-        job.wait_steps(3, START_S)
+        job.wait_steps(3)
         lab.run("h1", "kill", "-STOP", *pids(lab, "h1"))
         job.wish_end()
         assert not job.wait_end(0.5)
@@ -89,7 +89,7 @@ def test_ranks_end_when_whoever_started_them_is_gone(lab: LiveLab) -> None:
     child = os.fork()
     if child == 0:
         with Job(lab, spec(lab)) as job:
-            job.wait_steps(1, START_S)
+            job.wait_steps(1)
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     eventually(lambda: not any(pids(lab, host) for host in lab.status().hosts), "ranks gone")
@@ -109,9 +109,9 @@ def test_the_same_through_pytorch(lab: LiveLab, name: str) -> None:
     except MissingError as error:
         pytest.skip(str(error))
     with Job(lab, msgspec.structs.replace(spec(lab, name), python=python, spoil=3)) as job:
-        job.wait_steps(5, START_S)
+        job.wait_steps(5)
         job.wish_end()
-        assert job.wait_end(START_S)
+        assert job.wait_end(END_S)
         assert job.finished(), job.complaint()
         wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}

@@ -21,7 +21,6 @@ from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 
 pytestmark = pytest.mark.lab
 TRAIN = Path(__file__).with_name("train.py")
-START_S = 90.0
 WAIT_S = 240.0
 SECONDS, STEPS = 12, 60
 """Of which something must be recorded before it is judged."""
@@ -94,7 +93,7 @@ def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
     addresses = tuple(lab.addresses(4)[f"{host}/rail0"] for host in hosts)
     spec = JobSpec(kind="all-to-all", hosts=hosts, addresses=addresses, elements=3_000)
     with Job(lab, spec, wrap=(*_PLAIN, "flows", "--")) as job:
-        job.wait_steps(5, START_S)
+        job.wait_steps(5)
         eventually(lambda: rows("flows", "flows") >= 12 * SECONDS, "rows", within_s=WAIT_S)
         assert {each["class"] for each in why("flows")} <= STARVED
         names = slow_one(lab)

@@ -47,7 +47,6 @@ LATE_NS = 12 * S
 MAP_TIMEOUT_S = 180.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
 seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
-START_TIMEOUT_S = 90.0
 END_S = 30.0
 _WARM_STEPS = 20
 
@@ -205,7 +204,7 @@ def started(
         for name, spec in zip(names, specs, strict=True):
             wrap = (sys.executable, "-m", "syntony", "run", "--job", name, "--")
             jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
-            jobs[-1].wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+            jobs[-1].wait_steps(_WARM_STEPS)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
                 say(f"one job runs alone: {spec.name}")

@@ -31,7 +31,6 @@ ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 LOSSY = ("cubic", "reno")
 """What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
-START_TIMEOUT_S = 90.0
 _WARM_STEPS = 4
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
@@ -137,7 +136,7 @@ def _run(
     if wish.plain:
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
     with Job(lab, spec, wrap=wrap) as job:
-        job.wait_steps(_WARM_STEPS, START_TIMEOUT_S)
+        job.wait_steps(_WARM_STEPS)
         contention.wait_delays(lab, (JOB,), wish.senders)
         kind = "plain TCP" if wish.plain else "TCP over all rails"
         say(f"{wish.senders} senders, one receiver, {kind}, {congestion}")

@@ -51,8 +51,6 @@ RECORDED_S = 8
 ANSWER_NS = 30 * S
 AFTER_NS = 5 * S
 """The job goes on so long once the flow is named."""
-START_TIMEOUT_S = 90.0
-"""Importing torch four times on two busy cores takes 10 s."""
 _END_S = 30.0
 
 
@@ -157,7 +155,7 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
         )
         recorder = _Recorder(place, time.monotonic_ns())
         with Job(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
-            job.wait_steps(WARM_STEPS, START_TIMEOUT_S)
+            job.wait_steps(WARM_STEPS)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
             _wait_recorded(recorder)
             return _run(recorder, wish, spec, job, say)

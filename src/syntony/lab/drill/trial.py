@@ -11,7 +11,7 @@ from syntony.lab.drill.fleet import verdict_ns
 from syntony.lab.drill.modes import JOB, Mode, prepared
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int = 6 * S
     limit_ns: int = 60 * S
     """From the wish to end until a job counts as hung."""
-    start_s: float = 90.0
-    """Until every rank has taken its first steps: importing torch four times on two busy cores
-    takes 10 s."""
+    start_s: float = START_TIMEOUT_S
+    """Until every rank has taken its first steps."""
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 _HELLO = struct.Struct("!I")
 _MEET_S = 30.0
@@ -35,12 +34,7 @@ class Mesh:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._poll.close()
         for peer in self._peers.values():
             peer.close()

@@ -17,10 +17,11 @@ from syntony.lab.jobs.records import Done, Failed, Record, Step, on_arrival_cloc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from syntony.lab.client import Lab
 
+START_TIMEOUT_S = 90.0
+"""Importing torch four times on two busy cores takes 10 s."""
 _LOOK_S = 0.02
 _TAIL_LINES = 50
 _LAST_WORDS_S = 5.0
@@ -102,12 +103,7 @@ class Job:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def records(self) -> list[Record]:
@@ -126,7 +122,7 @@ class Job:
         """Ranks whose process still runs."""
         return tuple(i for i, rank in enumerate(self._ranks) if rank.process.poll() is None)
 
-    def wait_steps(self, steps: int, timeout_s: float) -> None:
+    def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every rank has done so many.
 
         Raises:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from syntony.lab.client import Lab
 
 
-PROBE_INTERVAL_MS = 200
-"""Between two probe pairs of one path, unless told otherwise: an emulated processor has little to
-give away."""
-
-
 def wait_for_machines(lab: Lab, say: Callable[[str], None]) -> None:
     """Until every machine answers. Raises `MissingError`: one does not; with what it said last."""
     hosts = lab.status().hosts
