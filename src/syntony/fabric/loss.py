@@ -94,10 +94,9 @@ class LossFinding(NamedTuple):
     """Posterior probability of these two."""
 
 
-def find_losses(
-    tally: Tally, penalty: Floats, *, threshold: float = STRICTNESS, max_found: int = MAX_FOUND
-) -> list[LossFinding]:
-    """The components that explain the window's losses, most certain first; none if all is well.
+class LossSearch:
+    """One search and what it found: the components that explain the window's losses, most certain
+    first; none if all is well.
 
     Args:
         tally: the window's counts.
@@ -105,14 +104,6 @@ def find_losses(
             many of its kind there are; infinite for one that must not be found. (candidates,)
         threshold: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
-    """
-    return LossSearch(tally, penalty, threshold=threshold, max_found=max_found).findings
-
-
-class LossSearch:
-    """One search and what it found; arguments as `find_losses`.
-
-    Args:
         parts_of: which candidates are parts of one; None: not known.
     """
 
