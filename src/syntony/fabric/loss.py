@@ -27,16 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.loss_pairs import (
-    NO_GAIN,
-    Beside,
-    Pair,
-    RivalPairs,
-    beside_each_other,
-    instead,
-    rival_pairs,
-    two_of,
-)
+from syntony.fabric import loss_pairs
+from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
 from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
 
 MIN_LOSS = 2e-4
@@ -188,7 +180,7 @@ class _Search:
             if not self._prune(int(candidates[best])):
                 break
         for beside in self._beside():
-            self._instead |= instead(self._rivals_of(beside))
+            self._instead |= loss_pairs.instead(self._rivals_of(beside))
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
@@ -426,7 +418,7 @@ class _Search:
         if len(np.unique(parts.place)) < 2:
             return None
         base, floor = self._rates_without(candidate), self._best - self._outlier
-        return two_of(self, candidate, parts, base, floor)
+        return loss_pairs.two_of(self, candidate, parts, base, floor)
 
     def _recombine(self) -> None:
         """Replace each two found at one switch by two others at it that explain more."""
@@ -435,7 +427,7 @@ class _Search:
                 continue
             rivals = self._rivals_of(beside)
             best = max(rivals.pairs, key=lambda pair: pair.nats, default=rivals.own)
-            if best.nats > rivals.own.nats + NO_GAIN:
+            if best.nats > rivals.own.nats + loss_pairs.NO_GAIN:
                 self._paired |= {*best.parts} if self._paired & {*beside.parts} else set()
                 self._replace(beside.parts, best)
 
@@ -444,7 +436,7 @@ class _Search:
         if self._parts_of is None or len(self._found) < 2:
             return []
         found = np.array(sorted(self._found), dtype=np.intp)
-        return beside_each_other(self._parts_of, self._near(*self._found), found)
+        return loss_pairs.beside_each_other(self._parts_of, self._near(*self._found), found)
 
     def _rivals_of(self, beside: Beside) -> RivalPairs:
         """Two others at the same switch instead of two found."""
@@ -452,7 +444,7 @@ class _Search:
         near = self._near(*beside.parts)
         parts = beside.parts_of(beside.switch, near[~np.isin(near, list(taken))])
         base, floor = self._rates_without(*beside.parts), self._best - self._outlier
-        return rival_pairs(self, beside.parts, parts, base, floor)
+        return loss_pairs.rival_pairs(self, beside.parts, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
         """Candidates on the lossy paths of found ones, these among them."""
