@@ -540,3 +540,14 @@ def test_suspects_that_paged_explain_the_link_that_it_was() -> None:
     changes = [each for second in range(3) for each in losses(book, second, either="a->b or b->c")]
     changes += [each for second in range(3, 20) for each in losses(book, second, link="a->b")]
     assert paged(changes) == ["a->b or b->c"]
+
+
+def test_what_paged_beside_a_link_goes_on_explaining_it() -> None:
+    book = Book(loss_rules())
+    for second in range(3):
+        losses(book, second, link="a->b")
+    for second in range(3, 9):
+        losses(book, second, link="a->b", either="a->b or b->c")
+    assert [each.paged for each in book.incidents] == [True, True]
+    losses(book, 9, either="a->b or b->c")
+    assert [each.cause for each in book.incidents] == [2, 0]

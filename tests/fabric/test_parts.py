@@ -118,13 +118,16 @@ def test_two_links_down_to_a_leaf_are_not_taken_for_its_links_up(rng: np.random.
     """Every round trip into it takes one down and one up: what is lost down both, twice as much
     down one, looks like one cable's loss and the other's up."""
     wrong = {f"leaf1->spine{k}" for k in range(2)}
+    unsure = 0
     for _ in range(4):
         share = rng.uniform(0.05, 0.1)
         found = round_trips({"spine0->leaf1": 2 * share, "spine1->leaf1": share}, rng, 8)
         named = {name for each in found for name in suspected(each)}
+        unsure += sum(bool(wrong & {each.component, *each.alternatives}) for each in found)
         assert named
         assert not wrong & named, named
         assert all("leaf1" in name for name in named), named
+    assert unsure
 
 
 def test_two_links_at_a_spine_are_not_taken_for_a_third(rng: np.random.Generator) -> None:
