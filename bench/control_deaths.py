@@ -3,6 +3,7 @@
     python -m bench.control_deaths                  # 20 x kill -9, about ten minutes
     python -m bench.control_deaths --pauses         # every third is a pause of 20 s instead
     python -m bench.control_deaths --kills 3        # quick
+    python -m bench.control_deaths --hogs 30        # beside so many busy loops
 
 A lab of four hosts, whose agents send what they measure, with one checked job over two rails. Each
 round gives orders (stop switch, modes), begins to rotate the probe keys, takes a port down that has
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.acknowledged import Account, BatchKey, account, acknowledged, stored, waiting
+from bench.hogs import hogs
 from bench.pages import Doubled, Pages, doubled, receiver
 from tests.fleet.failing import Fleet, status
 
@@ -199,10 +201,11 @@ def run(lab: LiveLab, pages: Pages, requested: argparse.Namespace) -> Result:
     rounds = []
     with fleet.job(JOB) as job:
         eventually(patient(lambda: fleet.both(JOB)), "both rails joined", within_s=PATIENCE_S)
-        for number in range(requested.kills):
-            pause = requested.pauses and number % 3 == 2
-            rounds.append(deaths.round(number, "controller-pause" if pause else "controller-kill"))
-            progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
+        with hogs(requested.hogs):
+            for number in range(requested.kills):
+                kind = "pause" if requested.pauses and number % 3 == 2 else "kill"
+                rounds.append(deaths.round(number, f"controller-{kind}"))
+                progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
         rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
         figures = job.account()
     time.sleep(5)  # what agents saw last is on its way
@@ -263,6 +266,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", action="store_true", help="every third is a pause of 20 s")
+    parser.add_argument("--hogs", type=int, default=0, help="busy loops beside the rounds")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--json", action="store_true")
     requested = parser.parse_args()

@@ -36,7 +36,7 @@ from bench.instant import Instants, switch_of, watching
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import LOADED_WATCH_NS, ProbeEngine
+from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.lab.plan import FabricSpec, make_plan
@@ -102,7 +102,7 @@ def watched_paths() -> list[ProbeFlow]:
             dst_addr=nic_of(TARGET, rail).address,
             dst_port=PORT,
             src_port=SOURCE_PORT + port,
-            interval_ns=LOADED_WATCH_NS,
+            interval_ns=2 * MS,
         )
         for rail in range(PLAN.spec.rails)
         for port in range(PORTS_PER_RAIL)

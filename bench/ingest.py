@@ -41,6 +41,7 @@ from syntony.wire.messages import (
     bundles,
     decode_controller,
 )
+from syntony.wire.probes import KeysHeld, ProbeKeys
 from syntony.wire.tables import PROBE
 
 START_NS = 1_700_000_000 * S
@@ -66,12 +67,14 @@ class Outcome(NamedTuple):
 
 
 class Agent:
-    """One stream: sends batches, remembers when each went and when it was acknowledged."""
+    """One stream: sends batches, remembers when each went and when it was acknowledged; says that
+    it has the probe keys it was sent, as agents do, or it would be sent them twice a second."""
 
     def __init__(self, host: str, channel: grpc.aio.Channel, rows: int) -> None:
         self._host = host
         self._rows = rows
         self._call = channel.stream_stream(ATTACH)()
+        self._writing = asyncio.Lock()
         self._sent: dict[int, float] = {}
         self._progress = asyncio.Event()
         self._payloads: dict[int, bytes] = {}
@@ -79,8 +82,12 @@ class Agent:
         self.acknowledged = 0
         self.delays: list[float] = []
 
+    async def _write(self, data: bytes) -> None:
+        async with self._writing:
+            await self._call.write(data)
+
     async def attach(self) -> asyncio.Task[None]:
-        await self._call.write(encode(hello(self._host, "bench")))
+        await self._write(encode(hello(self._host, "bench")))
         return asyncio.create_task(self._listen())
 
     async def send(self, second: int) -> None:
@@ -92,7 +99,7 @@ class Agent:
         data = second_of_probes(self._host, second, self._rows)
         self._sent[self.seq] = time.monotonic()
         batch = Batch(seq=self.seq, table=PROBE.name, rows=self._rows, dropped=0, arrow=data)
-        await self._call.write(encode(batch))
+        await self._write(encode(batch))
 
     async def warm_up(self) -> None:
         """So many batches that the controller looks none of the following ones up in the store."""
@@ -104,7 +111,7 @@ class Agent:
             batch = Batch(seq=self.seq, table=PROBE.name, rows=1, dropped=0, arrow=data)
             messages.append(encode(batch))
         for data in bundles(messages):
-            await self._call.write(data)
+            await self._write(data)
         while self.acknowledged < self.seq:
             self._progress.clear()
             await self._progress.wait()
@@ -122,6 +129,9 @@ class Agent:
             message = decode_controller(data)
             if isinstance(message, Refuse):
                 raise SystemExit(f"refused: {message.reason}")
+            if isinstance(message, ProbeKeys):
+                held = KeysHeld(epochs=message.epochs, sending=message.sending)
+                await self._write(encode(held))
             if isinstance(message, Ack):
                 now = time.monotonic()
                 for seq in range(self.acknowledged + 1, message.seq + 1):

@@ -304,7 +304,8 @@ void syn_without_stamp(struct syn_outbox *box, unsigned at);
 void syn_send_unstamped(struct syn_probe_engine *engine, const struct syn_socket *socket,
                         const uint8_t *data, struct sockaddr_storage *to, socklen_t length);
 void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow, int64_t now_ns);
-void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
+/* One batch; whether there may be more. */
+int syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket);
 /* The number of messages taken off the socket's error queue. */
 int syn_read_sent_stamps(struct syn_probe_engine *engine, struct syn_socket *socket);
 

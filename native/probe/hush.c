@@ -7,8 +7,13 @@ void syn_hush_open(struct syn_hush *hush, int64_t now_ns)
     *hush = (struct syn_hush){.burst_ns = now_ns - SYN_BURST_PAUSE_NS};
 }
 
-void syn_hush_answered(struct syn_hush *hush, int64_t now_ns)
+void syn_hush_answered(struct syn_hush *hush, int64_t spacing_ns, int64_t now_ns)
 {
+    int64_t silent_ns = hush->heard_ns != 0 ? now_ns - hush->heard_ns : 0;
+    if (silent_ns > syn_greater(SYN_HUSH_NS, SYN_GAP_TURNS * spacing_ns)) {
+        hush->steady_ns = now_ns;
+        hush->gap_ns = silent_ns;
+    }
     hush->heard_ns = now_ns;
     hush->told = 0;
 }

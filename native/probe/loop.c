@@ -234,18 +234,31 @@ static void read_errors(struct syn_probe_engine *engine, struct syn_socket *sock
         (void)getsockopt(socket->fd, SOL_SOCKET, SO_ERROR, &error, &length);
 }
 
-static void handle(struct syn_probe_engine *engine, const struct epoll_event *event)
+/* Whether there may be more to read. */
+static int handle(struct syn_probe_engine *engine, const struct epoll_event *event)
 {
     struct syn_socket *socket = event->data.ptr;
     if (socket == NULL) {
         uint64_t wakes;
         (void)!read(engine->wake_fd, &wakes, sizeof wakes);
-        return;
+        return 0;
     }
     if (event->events & EPOLLERR)
         read_errors(engine, socket);
-    if (event->events & EPOLLIN)
-        syn_receive(engine, socket);
+    return event->events & EPOLLIN ? syn_receive(engine, socket) : 0;
+}
+
+/* A batch of each socket in turn until all are empty: who has been without processor time answers at
+ * all of its NICs alike. */
+static void handle_all(struct syn_probe_engine *engine, struct epoll_event *events, int count)
+{
+    while (count > 0) {
+        int left = 0;
+        for (int i = 0; i < count; i++)
+            if (handle(engine, &events[i]))
+                events[left++] = events[i];
+        count = left;
+    }
 }
 
 /* What arrived is read before anything is declared overdue. */
@@ -267,8 +280,7 @@ static void turn(struct syn_probe_engine *engine)
     int current = generation == engine->generation;
     if (!current)
         count = 0;
-    for (int i = 0; i < count; i++)
-        handle(engine, &events[i]);
+    handle_all(engine, events, count);
     if (current && count < EVENTS)
         syn_watches_serve(engine);
     serve_due(engine);

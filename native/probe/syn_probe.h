@@ -140,6 +140,8 @@ struct syn_watch_status {
     int64_t slack_ns; /* silence allowed beyond the probes missed */
     uint32_t doubted; /* all watches between these two NICs are silent: they were asked once more */
     uint32_t hushed;  /* and have been for 20 ms and six probes (hush.h) */
+    int64_t steady_ns; /* monotonic: since when they have not been silent for long; 0: ever */
+    int64_t gap_ns;    /* how long they were before */
 };
 
 struct syn_probe_heard {

@@ -268,19 +268,17 @@ static unsigned take_in(struct syn_probe_engine *engine, struct syn_socket *sock
     return replies;
 }
 
-void syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
+int syn_receive(struct syn_probe_engine *engine, struct syn_socket *socket)
 {
-    int count;
     if (engine->options.plane == SYN_PLANE_VERBS) {
         syn_verbs_receive(engine, socket);
-        return;
+        return 0;
     }
-    do {
-        open_inbox(&engine->inbox, SYN_BATCH, socket->reflector);
-        count = recvmmsg(socket->fd, engine->inbox.messages, SYN_BATCH, MSG_DONTWAIT, NULL);
-        if (count <= 0)
-            return;
-        engine->taken_in += (unsigned)count;
-        send_replies(engine, socket, take_in(engine, socket, count));
-    } while (count == SYN_BATCH);
+    open_inbox(&engine->inbox, SYN_BATCH, socket->reflector);
+    int count = recvmmsg(socket->fd, engine->inbox.messages, SYN_BATCH, MSG_DONTWAIT, NULL);
+    if (count <= 0)
+        return 0;
+    engine->taken_in += (unsigned)count;
+    send_replies(engine, socket, take_in(engine, socket, count));
+    return count == SYN_BATCH;
 }

@@ -264,7 +264,8 @@ int syn_watches_reply(struct syn_probe_engine *engine, const struct syn_packet *
     }
     engine->counters.received++;
     watch->heard_ns = watches->seen_ns;
-    syn_hush_answered(&pair_of(watches, watch)->hush, watches->awake_ns);
+    syn_hush_answered(&pair_of(watches, watch)->hush, spacing_ns(watches, watch),
+                      watches->awake_ns);
     int revived = syn_liveness_reply(&watch->live, reply->seq, watches->awake_ns);
     if (watch->live.hits == 1)
         watch->row_ns = watches->seen_ns;

@@ -284,6 +284,10 @@ size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_
             .slack_ns = syn_liveness_slack_ns(&watch->live, watches->awake_ns),
             .doubted = (uint32_t)syn_hush_bursting(hush),
             .hushed = (uint32_t)hush->told,
+            .steady_ns = hush->gap_ns != 0
+                             ? watches->seen_ns - (watches->awake_ns - hush->steady_ns)
+                             : 0,
+            .gap_ns = hush->gap_ns,
         };
     }
     syn_engine_leave(engine);

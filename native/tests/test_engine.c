@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "syn_probe.h"
+#include "engine.h"
 
-enum { ROUNDS = 60, FLOWS = 24 };
+enum { ROUNDS = 60, FLOWS = 24, BACKLOG = 4 * SYN_BATCH };
 
 static const uint8_t KEY[16] = "sixteen byte key", NEXT_KEY[16] = "another key here";
 
@@ -56,21 +56,29 @@ static void come_and_go(struct syn_probe_engine *engine, uint32_t nic_id, uint16
     CHECK_EQUAL(syn_probe_attach(engine, 0, &nic, message), SYN_OK);
 }
 
-static struct syn_probe_engine *open_engine(uint32_t nic_id, uint16_t port, struct syn_clock *clock)
+static struct syn_probe_engine *open_nics(uint32_t nic_id, const uint16_t *ports, size_t count,
+                                          struct syn_clock *clock)
 {
-    struct syn_probe_nic nic = nic_of(nic_id, port);
     struct syn_probe_options options = {.timeout_ns = 200000000, .min_gap_ns = 20000,
                                         .stall_ns = 5000000, .ring_records = 1024};
     int error = -1;
     char message[256] = "";
-    struct syn_probe_engine *engine = syn_probe_open(1, &options, clock, &error, message);
+    struct syn_probe_engine *engine = syn_probe_open(count, &options, clock, &error, message);
     if (engine == NULL)
         fprintf(stderr, "%s\n", message);
     CHECK(engine != NULL && error == SYN_OK);
-    CHECK_EQUAL(syn_probe_attach(engine, 0, &nic, message), SYN_OK);
+    for (size_t i = 0; i < count; i++) {
+        struct syn_probe_nic nic = nic_of(nic_id, ports[i]);
+        CHECK_EQUAL(syn_probe_attach(engine, i, &nic, message), SYN_OK);
+    }
     rekey(engine, 0);
     CHECK_EQUAL(syn_probe_start(engine, message), SYN_OK);
     return engine;
+}
+
+static struct syn_probe_engine *open_engine(uint32_t nic_id, uint16_t port, struct syn_clock *clock)
+{
+    return open_nics(nic_id, &port, 1, clock);
 }
 
 static void plan(struct syn_probe_engine *engine, int round, const uint16_t *ports, uint16_t to)
@@ -130,8 +138,63 @@ static uint64_t read_all(struct syn_probe_engine *engine)
     return counters.received;
 }
 
+/* Requests of a flow to a reflector, from a socket that tells when answers came. */
+static int ask(uint16_t port, uint32_t flow_id)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), on = 1;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) == 0);
+    CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+    struct syn_packet_key key = {.id = 1};
+    memcpy(key.bytes, KEY, sizeof KEY);
+    for (uint32_t seq = 0; seq < BACKLOG; seq++) {
+        struct syn_packet packet = {.type = SYN_PACKET_REQUEST, .src_nic = 3, .dst_nic = 2,
+                                    .flow_id = flow_id, .seq = seq, .epoch = 1};
+        uint8_t data[SYN_PACKET_BYTES];
+        syn_packet_encode(&packet, &key, data);
+        CHECK_EQUAL(send(fd, data, sizeof data, 0), SYN_PACKET_BYTES);
+    }
+    return fd;
+}
+
+/* When the kernel took the next answer. */
+static int64_t answered_ns(int fd)
+{
+    uint8_t data[SYN_PACKET_BYTES], control[64];
+    struct iovec vector = {data, sizeof data};
+    struct msghdr header = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control,
+                            .msg_controllen = sizeof control};
+    struct timespec at;
+    CHECK_EQUAL(recvmsg(fd, &header, 0), SYN_PACKET_BYTES);
+    memcpy(&at, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+/* What has gathered at two reflectors while nobody read it is answered at both in turn. */
+static void answers_are_given_at_all_nics_alike(void)
+{
+    uint16_t ports[2] = {free_port(), free_port()};
+    struct syn_probe_engine *engine = open_nics(2, ports, 2, NULL);
+    int fds[2];
+    int64_t first_ns[2], last_ns[2];
+    syn_engine_visit(engine);
+    for (int i = 0; i < 2; i++)
+        fds[i] = ask(ports[i], 7 + (uint32_t)i);
+    syn_engine_leave(engine);
+    for (int i = 0; i < 2; i++) {
+        first_ns[i] = answered_ns(fds[i]);
+        for (int n = 1; n < BACKLOG; n++)
+            last_ns[i] = answered_ns(fds[i]);
+        close(fds[i]);
+    }
+    CHECK(first_ns[0] < last_ns[1] && first_ns[1] < last_ns[0]);
+    syn_probe_close(engine);
+}
+
 int main(void)
 {
+    answers_are_given_at_all_nics_alike();
     struct syn_clock_spec spec = {.base_ns = 1700000000, .offset_ns = 5, .drift_ppb = 1000,
                                   .swing_period_ns = 1000000000};
     struct syn_clock *clock = syn_clock_open(&spec, NULL, 0);

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from tests.wire.decoded import decode_columns
 
 from syntony.agent import daemon
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
@@ -18,7 +19,7 @@ from syntony.agent.pipeline import agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.model import ClockState, S, Timeline
-from syntony.wire.arrow import decode_columns, encode_columns
+from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Timelines
 from syntony.wire.tables import AGENT, HEARD, PATH_EVENTS, TABLES
 

@@ -11,10 +11,10 @@ from bench.key_rotation import Sent, missing
 from bench.one_page import SWITCH, Cause, fits
 from bench.pages import Doubled, Message, doubled
 from tests.link import probe_rows
+from tests.wire.decoded import decode_columns
 
 from syntony.agent.spool import open_spool
 from syntony.store import open_store
-from syntony.wire.arrow import decode_columns
 from syntony.wire.tables import PROBE
 
 WHOLE = InStore(10, 1)

@@ -18,7 +18,7 @@ from tests.io.namespace import ip, run_alone
 
 from syntony.errors import UsageError
 from syntony.io.clocks import KernelClock
-from syntony.io.probe import IDLE_WATCH_NS, LOADED_WATCH_NS, ProbeEngine
+from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic
 from syntony.model import MS, S
 from syntony.wire.probes import ProbeFlow
@@ -43,7 +43,7 @@ def engine(*nics: ProbeNic) -> ProbeEngine:
     return made
 
 
-def path(flow_id: int, address: str, interval_ns: int = IDLE_WATCH_NS) -> ProbeFlow:
+def path(flow_id: int, address: str, interval_ns: int = 5 * MS) -> ProbeFlow:
     return ProbeFlow(
         flow_id=flow_id, src="lo", dst="b/lo", dst_nic_id=2, dst_addr=address,
         dst_port=PORT, src_port=41000 + flow_id % 2, interval_ns=interval_ns,
@@ -207,7 +207,7 @@ def a_new_interval_is_no_new_path() -> None:
     here.watch([path(1, "127.0.0.2")])
     follower = Follower(here)
     follower.until(lambda: follower.alive(1) is True, "alive")
-    for interval_ns in (LOADED_WATCH_NS, 40 * MS, IDLE_WATCH_NS):
+    for interval_ns in (2 * MS, 40 * MS, 5 * MS):
         here.watch([path(1, "127.0.0.2", interval_ns), path(2, "127.0.0.2", interval_ns)])
     follower.until(lambda: follower.alive(2) is True, "second alive")
     assert [event.flow_id for event in follower.events] == [1, 2]
@@ -221,7 +221,7 @@ def watches_leave_the_plan_alone() -> None:
     """Same socket, same ids: every record is complete, and none is of a watch."""
     here, there = engine(nic(1, "127.0.0.1")), engine(nic(2, "127.0.0.2"))
     plan = [path(1, "127.0.0.2", 20 * MS), path(2, "127.0.0.2", 20 * MS)]
-    here.watch([path(1, "127.0.0.2", LOADED_WATCH_NS), path(2, "127.0.0.2", LOADED_WATCH_NS)])
+    here.watch([path(1, "127.0.0.2", 2 * MS), path(2, "127.0.0.2", 2 * MS)])
     here.set_flows(plan)
     time.sleep(1.0)
     before = here.counters()

@@ -30,7 +30,10 @@ def lab(able: None) -> Iterator[Lab]:
     missing = missing_tools(image.TOOLS)
     if missing:
         pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
-    words = ("lab", "verbs", "up", "--name", NAME, "--detach", "--seed", "3")
+    words = (
+        "lab", "verbs", "up", "--name", NAME, "--detach", "--seed", "3",
+        "--probe-interval-ms", "1000",  # or agents on emulated processors do little else
+    )  # fmt: skip
     subprocess.run([*SYNTONY, *words], check=True, timeout=BOOT_S)
     yield open_lab(NAME)
     syntony("lab", "down", "--name", NAME, "--yes")

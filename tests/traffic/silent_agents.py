@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import cast
 
@@ -52,13 +53,27 @@ class Watched:
         self.hits = self.misses = 0
 
 
+class Row:
+    """When a pair was answered (hush.c)."""
+
+    heard_ns = steady_ns = gap_ns = 0
+
+    def answered(self, now_ns: int, turn_ns: int) -> None:
+        if self.heard_ns and now_ns - self.heard_ns > max(20 * MS, 3 * turn_ns):
+            self.steady_ns, self.gap_ns = now_ns, now_ns - self.heard_ns
+        self.heard_ns = now_ns
+
+
 class Agent:
     """Of one host: its probes, its weighing, whether it is there."""
 
     def __init__(self, world: SilentWorld, host: Host) -> None:
         self._world, self.host = world, host
         self.away = False
+        self.paused_ns = 0
+        """Until then its probe engine's thread is not scheduled."""
         self.flows: dict[int, Watched] = {}
+        self.rows: dict[Pair, Row] = defaultdict(Row)
         self.rung = False
         self.path_corroboration = PathCorroboration(host.machine.health, cast("FlowWatch", self))
 
@@ -78,6 +93,7 @@ class Agent:
                 flow_id=flow_id, alive=each.life, heard_ns=each.heard_ns, rtt_ns=each.rtt_ns,
                 slack_ns=0, suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
                 hushed=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
+                steady_ns=self.rows[each.pair].steady_ns, gap_ns=self.rows[each.pair].gap_ns,
             )
             for flow_id, each in self.flows.items()
         ]  # fmt: skip
@@ -107,6 +123,8 @@ class SilentWorld(World):
         self.queue_ns = {rail: draw.choice([0, 0, 5, 15, 40]) * MS for rail in range(rails)}
         self.agents: dict[str, Agent] = {}
         self.stuck_ns: dict[str, int] = {}
+        self.idle = False
+        """Whether the job has nothing to send."""
         self.blind_ns = 0
         """For how long, at most, there was no path though one could be."""
         self.wrong: list[tuple[int, str, Destroy]] = []
@@ -238,12 +256,13 @@ class SilentWorld(World):
         def send() -> None:
             if self.agents[name] is not agent or agent.flows.get(flow_id) is not watched:
                 return
-            if not agent.away:
+            if not agent.away and self.now_ns >= agent.paused_ns:
                 watched.misses += 1
                 rail = flow_id // 10 % 10
                 late_ns = WIRE_NS + self.random.randrange(max(1, self.queue_ns[rail] + MS))
                 if self._answers(name, flow_id):
                     sent_ns = self.now_ns
+                    late_ns += self._unread_ns(name, flow_id)
                     self.at(late_ns, lambda: self._answer(agent, flow_id, watched, sent_ns))
             self.at(self.interval_ns, send)
 
@@ -256,12 +275,17 @@ class SilentWorld(World):
         peer = self.peer[name].name
         there = address(peer, rail)
         flow = FourTuple(address(name, rail), 40_000 + port, there, 8620)
-        return self.awake(peer) and not self.dead(flow)
+        return not self.agents[peer].away and not self.dead(flow)
+
+    def _unread_ns(self, name: str, flow_id: int) -> int:
+        """How long a probe sent now waits at the peer until its agent reads it."""
+        return 0
 
     def _answer(self, agent: Agent, flow_id: int, watched: Watched, sent_ns: int) -> None:
         if agent.away:
             return
         watched.heard_ns = watched.awake_ns = self.now_ns
+        agent.rows[watched.pair].answered(self.now_ns, self.interval_ns // PORTS_PER_PATH)
         watched.rtt_ns = watched.rtt_ns or max(1, self.now_ns - sent_ns)
         watched.rtt_ns += (self.now_ns - sent_ns - watched.rtt_ns) // 16
         watched.hits = watched.hits + 1 if watched.misses <= 2 else 1
@@ -272,7 +296,7 @@ class SilentWorld(World):
 
     def _probe(self) -> None:
         for agent in self.agents.values():
-            if agent.away:
+            if agent.away or self.now_ns < agent.paused_ns:
                 continue
             for flow_id, each in list(agent.flows.items()):
                 limit_ns = MISSES * self.interval_ns + self.slack_ns[flow_id // 10 % 10]
@@ -308,7 +332,7 @@ class SilentWorld(World):
             for flow in list(host.subflows):
                 if flow not in host.subflows:
                     continue  # ended meanwhile
-                if flow not in stuck and goes_on:
+                if flow not in stuck and goes_on and not self.idle:
                     host.subflows[flow] = self.now_ns
                 silent_ns = self.now_ns - host.subflows[flow]
                 waits = flow in stuck

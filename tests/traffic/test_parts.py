@@ -21,9 +21,10 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.budget import Budget
 from syntony.traffic.connection import Connection, State, Subflow
-from syntony.traffic.health import BACK_NS, Health
+from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
+from syntony.traffic.late_peers import BACK_NS
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow

@@ -14,7 +14,8 @@ from syntony.agent.steering.path_corroboration import _replies
 from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
-from syntony.traffic.health import BACK_NS, Health
+from syntony.traffic.health import Health
+from syntony.traffic.late_peers import BACK_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.policy import Policy
 
@@ -53,6 +54,20 @@ def test_no_healthy_rail_is_left_for_the_silence_of_an_agent(seed: int) -> None:
     assert world.blind_ns <= S, what
     assert left or out_ns < S, f"{what}: by the agent that is there, by the word of the data"
     assert rails(world) == [list(range(count))] * 2, what
+
+
+def test_what_is_still_read_of_a_flow_that_nobody_watches_any_more_is_no_life() -> None:
+    """A further port's first answers, read with those that ended the doubt it was asked for."""
+    found = health("b", "c")
+    found.only(frozenset(found.plan.flows), S)
+    more = WatchedFlow(99, "n1", "10.1.1.0", "b/n1", 1)
+    found.watch([*found.plan.flows.values(), more])
+    found.only(frozenset(found.plan.flows) - {99}, S)
+    found.liveness(life(99, S, alive=True))
+    for flow_id in (0, 1):
+        found.liveness(life(flow_id, 2 * S, alive=False))
+    assert found.mute("10.0.1.0")
+    assert found.conclude(3 * S) == []
 
 
 class Requested:

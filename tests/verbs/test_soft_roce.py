@@ -35,8 +35,8 @@ def lab() -> Iterator[Lab]:
     if shutil.which("ib_send_lat") is None:
         pytest.skip("no perftest: install Debian's package perftest")
     words = (
-        "lab", "verbs", "up", "--name", NAME, "--detach", "--spines", "1",
-        "--probe-interval-ms", "500",
+        "lab", "verbs", "up", "--name", NAME, "--detach", "--rails", "1", "--spines", "1",
+        "--probe-interval-ms", "1000",  # with 500 on two rails the agents report too late
     )  # fmt: skip
     subprocess.run([*SYNTONY, *words], check=True, timeout=300)
     yield open_lab(NAME)

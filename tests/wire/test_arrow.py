@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.decoded import decode_columns
 
 from syntony.errors import WireError
-from syntony.wire.arrow import MAX_ROWS, arrow_schema, decode_columns, encode_columns
+from syntony.wire.arrow import MAX_ROWS, arrow_schema, encode_columns
 from syntony.wire.tables import AGENT, HEARD, PROBE, TABLES, Column, Table
 
 _FLOATS = {"float32": 32, "float64": 64}

@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.wire.decoded import decode_columns
 
 from syntony.controller.dispatch import QUESTIONS
 from syntony.errors import WireError
 from syntony.wire import messages
-from syntony.wire.arrow import MAX_ROWS, arrow_schema, decode_columns, encode_columns
+from syntony.wire.arrow import MAX_ROWS, arrow_schema, encode_columns
 from syntony.wire.query import MAX_ANSWER_BYTES, PAGE_BYTES, Failure, answer_type
 from syntony.wire.tables import HEARD, TABLES
 from syntony.wire.x509 import read_validity

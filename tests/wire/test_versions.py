@@ -17,12 +17,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.wire.decoded import decode_columns
 from tests.wire.test_contract import described
 
 from syntony.controller.dispatch import QUESTIONS, decode_query
 from syntony.errors import WireError
 from syntony.wire import messages as m
-from syntony.wire.arrow import arrow_schema, decode_columns
+from syntony.wire.arrow import arrow_schema
 from syntony.wire.coding import decode, encode
 from syntony.wire.query import Failure, answer_type
 from syntony.wire.tables import HEARD, PROBE, TABLES, Column, Table

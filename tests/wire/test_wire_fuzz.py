@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.decoded import decode_columns
 
 from syntony.controller.dispatch import decode_query
 from syntony.errors import WireError
 from syntony.model import Edge
 from syntony.wire import messages
-from syntony.wire.arrow import decode_columns, encode_columns
+from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.probes import Matrix, MatrixQuery

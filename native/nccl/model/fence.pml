@@ -36,7 +36,8 @@
 #define LOWEST(set) ((set) & -(set))
 
 /* A rail at one end. FENCED: no work of the old generation is left here; BOTH: nor at the peer.
- * The plug-in's REBUILD is within BOTH, and its sender's PROBE within WAIT_ACK. */
+ * The plug-in makes new queue pairs within BOTH, at the receiver until it accepts, and its sender's
+ * PROBE is within WAIT_ACK. */
 mtype = { UP, FENCED, BOTH, WAIT_ACK, PROBE };
 mtype = { FENCE, LEAVE, REJOIN, ACCEPT };
 

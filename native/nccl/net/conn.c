@@ -1,6 +1,7 @@
 #include "conn.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "config.h"
 #include "conn_parts.h"
@@ -115,6 +116,8 @@ static void poll_rail(struct conn *conn, int r)
 {
     struct completion found[16];
     int count;
+    if (conn->build[r].running)
+        return;
     do {
         uint32_t generation = queue_generation(&conn->rail[r]);
         count = queues_poll(&conn->queues[r], generation, found, 16);
@@ -144,6 +147,9 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
     struct rail *rail = &conn->rail[r];
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
+    conn_take_build(conn, r, now_ns);
+    if (conn->build[r].running)
+        return;
     if (rail_overdue(rail, now_ns)) {
         if (rail->state == RAIL_FENCING)
             abandon(conn, r);
@@ -175,12 +181,19 @@ static void watch_whole(struct conn *conn, int64_t now_ns)
         conn_stop(conn, conn->peer_ended ? "the peer closed it" : "the peer has gone");
 }
 
+void conn_note_way(struct conn *conn, int r)
+{
+    memcpy(conn->way[r].local, conn->queues[r].local.gid, sizeof conn->way[r].local);
+    memcpy(conn->way[r].remote, conn->queues[r].remote.gid, sizeof conn->way[r].remote);
+}
+
 void conn_begin(struct conn *conn)
 {
     int64_t now_ns = clock_ns();
     for (int r = 0; r < conn->rails; r++) {
         const struct queues *queues = &conn->queues[r];
         rail_begin(&conn->rail[r], now_ns);
+        conn_note_way(conn, r);
         conn->flow[r] = agent_open_flow(queues->local.qpn[0], queues->local.gid,
                                         queues->remote.gid, conn_rail_name(conn, r));
     }
@@ -260,6 +273,7 @@ void conn_end(struct conn *conn)
     link_end(&conn->link);
     for (int r = 0; r < conn->rails; r++) {
         agent_close_flow(conn->flow[r]);
+        build_wait(&conn->build[r]);
         queues_end(&conn->queues[r]);
     }
     if (conn->fences)

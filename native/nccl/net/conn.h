@@ -3,6 +3,7 @@
 #define NET_CONN_H
 
 #include "agent.h"
+#include "build.h"
 #include "device.h"
 #include "link.h"
 #include "messages.h"
@@ -24,6 +25,8 @@ struct conn {
     struct link link;
     struct rail rail[MAX_RAILS];
     struct queues queues[MAX_RAILS];
+    struct build build[MAX_RAILS]; /* while one runs, its queues are not touched */
+    struct way { uint8_t local[16], remote[16]; } way[MAX_RAILS]; /* GIDs, as last connected */
     struct agent_flow *flow[MAX_RAILS];
     bool finished[MAX_RAILS]; /* something, since `looked_ns` */
     int probes[MAX_RAILS]; /* arrived in this generation */

@@ -47,7 +47,8 @@ static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
     conn->reported[r] = false;
     conn->rejoining[r] = false;
 #ifndef NET_WITHOUT_FENCE
-    queues_fail(&conn->queues[r]);
+    if (!conn->build[r].running) /* else as soon as that has ended */
+        queues_fail(&conn->queues[r]);
 #endif
     if (conn->flow[r]) {
         atomic_fetch_add(&conn->flow[r]->errors, 1);
@@ -92,6 +93,16 @@ void conn_fenced(struct conn *conn, int r)
     replay(conn, r);
 }
 
+static const char *begin_build(struct conn *conn, int r, bool make, const struct endpoint *remote)
+{
+    struct build_order order = {.make = make, .connect = remote != NULL, .seed = conn->seed,
+                                .generation = conn->rail[r].generation,
+                                .traffic_class = conn->traffic_class};
+    if (remote)
+        order.remote = *remote;
+    return build_begin(&conn->build[r], &conn->queues[r], &order);
+}
+
 /* The receiver makes new queue pairs, as soon as its port allows. */
 void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
 {
@@ -100,17 +111,8 @@ void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
         atomic_load(&conn->queues[r].port->down) || now_ns < rail->due_ns)
         return;
     conn->probes[r] = 0;
-    const char *problem = queues_remake(&conn->queues[r]);
-    if (problem == NULL)
-        problem = queues_connect(&conn->queues[r], &conn->rejoin[r], rail->generation, conn->seed,
-                                 conn->traffic_class);
-    if (problem) {
+    if (begin_build(conn, r, true, &conn->rejoin[r]))
         rail_retry_later(rail, now_ns);
-        return;
-    }
-    conn->rejoining[r] = false;
-    rail_connected(rail, now_ns);
-    conn_say(conn, CONTROL_ACCEPT, r, &conn->queues[r].local, sizeof conn->queues[r].local);
 }
 
 /* The sender asks for the rail again. */
@@ -119,28 +121,60 @@ void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
     struct rail *rail = &conn->rail[r];
     if (!rail_rebuilds(rail, conn_living(conn), now_ns))
         return;
-    rail->state = RAIL_REBUILD;
-    if (atomic_load(&conn->queues[r].port->down) || queues_remake(&conn->queues[r])) {
+    if (atomic_load(&conn->queues[r].port->down) || begin_build(conn, r, true, NULL))
         rail_retry_later(rail, now_ns);
-        return;
-    }
-    rail_asked(rail, now_ns);
-    conn_say(conn, CONTROL_REJOIN, r, &conn->queues[r].local, sizeof conn->queues[r].local);
 }
 
-static void accepted(struct conn *conn, int r, const struct endpoint *remote, int64_t now_ns)
+static void accepted(struct conn *conn, int r, const struct endpoint *remote)
+{
+    const char *problem = begin_build(conn, r, false, remote);
+    conn->probes[r] = 0;
+    if (problem)
+        conn_fail_rail(conn, r, problem);
+}
+
+/* The sender's queue pairs are made: the peer is asked; or they are connected, too. */
+static void sender_built(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    const char *problem = queues_connect(&conn->queues[r], remote, rail->generation, conn->seed,
-                                         conn->traffic_class);
-    rail_connected(rail, now_ns);
-    conn->probes[r] = 0;
-    if (problem) {
-        conn_fail_rail(conn, r, problem);
+    if (!conn->build[r].order.connect) {
+        rail_asked(rail, now_ns);
+        conn_say(conn, CONTROL_REJOIN, r, &conn->queues[r].local, sizeof conn->queues[r].local);
         return;
     }
+    rail_connected(rail, now_ns);
     for (int i = 0; i < conn->queues[r].qps; i++)
         conn_probe(conn, r, i);
+}
+
+/* The receiver's are: unless the sender has given this generation up meanwhile. */
+static void receiver_built(struct conn *conn, int r, int64_t now_ns)
+{
+    if (!conn->rejoining[r] || conn->build[r].order.generation != conn->rail[r].generation)
+        return;
+    conn->rejoining[r] = false;
+    rail_connected(&conn->rail[r], now_ns);
+    conn_say(conn, CONTROL_ACCEPT, r, &conn->queues[r].local, sizeof conn->queues[r].local);
+}
+
+void conn_take_build(struct conn *conn, int r, int64_t now_ns)
+{
+    struct rail *rail = &conn->rail[r];
+    const char *problem;
+    if (!build_ended(&conn->build[r], &problem))
+        return;
+    conn_note_way(conn, r);
+    if (rail->state == RAIL_FENCING) { /* it was left meanwhile */
+        queues_fail(&conn->queues[r]);
+        rail->due_ns = now_ns + RAIL_DRAIN_NS;
+    } else if (problem && rail->state == RAIL_DOWN)
+        rail_retry_later(rail, now_ns);
+    else if (problem)
+        conn_fail_rail(conn, r, problem);
+    else if (conn->is_sender)
+        sender_built(conn, r, now_ns);
+    else
+        receiver_built(conn, r, now_ns);
 }
 
 static void peer_fenced(struct conn *conn, const struct control *control, const void *payload,
@@ -193,8 +227,9 @@ static void take_control(struct conn *conn, const struct control *control, const
         conn->rejoin[r] = remote;
         rail->due_ns = rail->state == RAIL_DOWN ? now_ns : rail->due_ns;
     } else if (control->kind == CONTROL_ACCEPT && has_endpoint && conn->is_sender) {
-        if (rail->state == RAIL_WAIT_ACK && control->generation == rail->generation)
-            accepted(conn, r, &remote, now_ns);
+        if (rail->state == RAIL_WAIT_ACK && !conn->build[r].running &&
+            control->generation == rail->generation)
+            accepted(conn, r, &remote);
     } else if (control->kind == CONTROL_LEAVE && conn->is_sender)
         rail->held_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
                                                                : now_ns + control->hold_ns;
@@ -228,8 +263,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
     conn->agent_seen = version;
     conn->looked_at_agent = true;
     for (int r = 0; r < conn->rails; r++) {
-        const struct queues *queues = &conn->queues[r];
-        struct agent_word word = agent_word(queues->local.gid, queues->remote.gid,
+        struct agent_word word = agent_word(conn->way[r].local, conn->way[r].remote,
                                             queues_class(conn->traffic_class));
         int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];

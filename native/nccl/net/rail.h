@@ -9,8 +9,7 @@
 enum rail_state {
     RAIL_UP,
     RAIL_FENCING,  /* queue pairs are in error and being drained */
-    RAIL_DOWN,     /* drained here; also at the peer if `peer_fenced` */
-    RAIL_REBUILD,  /* sender: new queue pairs are being made */
+    RAIL_DOWN,     /* drained here; also at the peer if `peer_fenced`; or being rebuilt */
     RAIL_WAIT_ACK, /* sender: the peer was asked to rejoin */
     RAIL_PROBE,    /* the queue pairs are connected, and prove themselves */
 };
@@ -36,7 +35,8 @@ enum rail_order {
 };
 
 static const int64_t RAIL_DRAIN_NS = INT64_C(2000000000);
-static const int64_t RAIL_ANSWER_NS = INT64_C(1000000000);
+/* The peer's kernel may wait for a second until it knows its neighbour. */
+static const int64_t RAIL_ANSWER_NS = INT64_C(3000000000);
 static const int64_t RAIL_BACKOFF_MAX_NS = INT64_C(1000000000);
 #ifndef NET_WITHOUT_FENCE
 static const int64_t RAIL_BACKOFF_NS = INT64_C(1000000);

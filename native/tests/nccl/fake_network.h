@@ -70,7 +70,7 @@ struct device {
     struct ibv_device base;
     struct fake_fault fault;
     struct fake_machine machine;
-    bool active, known;
+    bool active, known, held;
     atomic_bool gone;
     struct opened *opened;
 };

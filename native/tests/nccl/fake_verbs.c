@@ -403,10 +403,34 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     return &pair->base;
 }
 
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
+static int held_calls;
+
+void fake_hold_neighbour(int port, int hold)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].held = hold;
+    pthread_cond_broadcast(&let_go);
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_held_calls(void)
+{
+    pthread_mutex_lock(&lock);
+    int count = held_calls;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
+    bool waits = attr->qp_state == IBV_QPS_RTR && devices[pair->port].held;
+    held_calls += waits;
+    while (waits && devices[pair->port].held)
+        pthread_cond_wait(&let_go, &lock);
+    held_calls -= waits;
     int mtu = limits.mtu[pair->port];
     if (mask & IBV_QP_PATH_MTU && mtu >= 0 && (int)attr->path_mtu > mtu) {
         pthread_mutex_unlock(&lock);

@@ -53,6 +53,10 @@ void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
+/* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
+ * address meanwhile, and whoever called waits. */
+void fake_hold_neighbour(int port, int hold);
+int fake_held_calls(void); /* that wait now */
 void fake_counts(struct fake_counts *counts);
 /* ns that threads spent in posting and polling, and how often they were called. */
 struct fake_cost { uint64_t posting_ns, posts, polling_ns, polls; };

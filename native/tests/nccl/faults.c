@@ -23,6 +23,8 @@ static struct {
     void (*limit)(const struct fake_limits *);
     void (*vanish)(int);
     int (*flow_labels)(uint32_t *, int);
+    void (*hold_neighbour)(int, int);
+    int (*held_calls)(void);
 } fake;
 static struct syn_job_page *page;
 static uint64_t notices;
@@ -31,7 +33,7 @@ static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
                                           "completion error", "both rails", "flaps", "lying notice",
                                           "late and a notice", "administrative down",
-                                          "slow drain"};
+                                          "slow drain", "neighbour away"};
 
 uint64_t faults_draw(uint64_t *random)
 {
@@ -101,6 +103,8 @@ void faults_load(const char *provider)
     *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
+    *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
+    *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
 }
 
 static void wait_us(uint64_t us)
@@ -210,6 +214,17 @@ void faults_inject(int kind, uint64_t *random)
         wait_us(us);
         fake.set_active(port, 1);
         break;
+    case FAULT_NEIGHBOUR: /* after a port's return its neighbours answer late */
+        fake.hold_neighbour(port, 1);
+        fake.set_active(port, 0);
+        wait_us(us / 4);
+        fake.set_active(port, 1);
+        wait_us(us / 2);
+        if (us % 2) /* it goes meanwhile */
+            fake.fail_queues(port ^ 2);
+        wait_us(us / 4);
+        fake.hold_neighbour(port, 0);
+        break;
     default:
         fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = (int64_t)us * 300,
                                                   .delay_ns = 20000000});
@@ -288,6 +303,16 @@ void faults_cost(struct fake_cost *cost)
 double faults_cost_of_accounting(void)
 {
     return fake.accounting();
+}
+
+void faults_hold_neighbour(int port, int hold)
+{
+    fake.hold_neighbour(port, hold);
+}
+
+int faults_held_calls(void)
+{
+    return fake.held_calls();
 }
 
 void faults_error(int port)

@@ -8,7 +8,7 @@
 
 enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, FAULT_ERROR,
              FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_LATE_NOTICE, FAULT_ADMIN, FAULT_SLOW_DRAIN,
-             FAULTS };
+             FAULT_NEIGHBOUR, FAULTS };
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
@@ -29,6 +29,8 @@ void faults_limit(const struct fake_limits *limits);
 void faults_vanish(int port);
 void faults_lose(int port, int permille);
 void faults_error(int port);
+void faults_hold_neighbour(int port, int hold);
+int faults_held_calls(void);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);

@@ -13,10 +13,11 @@ import errno
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
 from syntony.io import netlink, rtnetlink
+from syntony.io.closing import Closing
 from syntony.model import MS
 from syntony.model.paths import LinkEvent
 
@@ -36,7 +37,7 @@ _ANSWER_S = 2.0
 _LOOPBACK = "lo"
 
 
-class CarrierWatch:
+class CarrierWatch(Closing):
     """Every link of the network namespace it is made in, or those named.
 
     Call `poll` when `fileno` is readable and no later than `deadline_ns`. A link is known by its
@@ -74,12 +75,6 @@ class CarrierWatch:
         self._socket.setblocking(False)
         groups = rtnetlink.RTMGRP_LINK | rtnetlink.RTMGRP_IPV4_IFADDR | rtnetlink.RTMGRP_IPV6_IFADDR
         self._socket.bind((0, groups))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Idempotent."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from syntony.errors import MissingError
+from syntony.io.closing import Closing
 
 _RECORD_BYTES = 8192
 _AT_ONCE = 512
@@ -22,7 +23,7 @@ class KernelMessage(NamedTuple):
     text: str
 
 
-class KernelLog:
+class KernelLog(Closing):
     """Reads what is written from now on.
 
     Raises:
@@ -38,12 +39,6 @@ class KernelLog:
             raise MissingError(text) from error
         self.overrun = 0
         """Times the kernel wrote over records that had not been read."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def fileno(self) -> int:
         """Readable when there is something to read."""

@@ -9,8 +9,9 @@ import collections
 import contextlib
 import os
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from syntony.io.closing import Closing
 from syntony.io.frontend_nics import FrontendNics, frontend_nics
 from syntony.links.counters import Counter, Source, of_source
 from syntony.links.ports import (
@@ -43,7 +44,7 @@ class _Port(NamedTuple):
     ib: Path | None
 
 
-class LinkFiles:
+class LinkFiles(Closing):
     """Every port below `root`, read again and again; counters' files are kept open.
 
     Args:
@@ -55,12 +56,6 @@ class LinkFiles:
         self._root = root
         self._configured = configured
         self._files: dict[Path, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every file."""

@@ -8,9 +8,10 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from syntony.errors import MissingError, WireError
+from syntony.io.closing import Closing
 from syntony.io.netlink import (
     HEADER,
     NLM_F_ACK,
@@ -67,7 +68,7 @@ def _reason(message: Message) -> str:
     return text.rstrip(b"\0").decode(errors="replace")
 
 
-class NetlinkSocket:
+class NetlinkSocket(Closing):
     """Requests and their answers, one at a time, in the network namespace of its maker.
 
     Raises:
@@ -84,12 +85,6 @@ class NetlinkSocket:
         for option in (_CAP_ACK, _EXT_ACK):
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._seq = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

@@ -9,9 +9,10 @@ import fcntl
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.errors import MissingError
+from syntony.io.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ class CrossStamp(NamedTuple):
     uncertainty_ns: int
 
 
-class Phc:
+class Phc(Closing):
     """``/dev/ptpN``, opened read-only: it can be read, never set.
 
     Raises:
@@ -54,12 +55,6 @@ class Phc:
             ) from error
         self._clock_id = (~self._fd << 3) | 3
         self._cross = self._choose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the device back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from syntony.errors import MissingError, SyntonyError, UsageError
 from syntony.io._library import ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
+from syntony.io.closing import Closing
 from syntony.io.packet import KEY_BYTES, c_key
 from syntony.io.probe_records import (
     FLOW_COUNTS,
@@ -49,11 +50,6 @@ _MESSAGE_BYTES = 256
 _STAMPING = {"auto": 0, "hardware": 1, "kernel": 2}
 _IFNAME_BYTES = 15
 _SCHEDULING = ("plain", "short slice", "realtime")
-
-IDLE_WATCH_NS = 5 * MS
-"""Interval for a path that a job may need: dead is told 32 ms after its last answer."""
-LOADED_WATCH_NS = 2 * MS
-"""For a path that carries a job's traffic now: 20 ms."""
 _EVENTS_AT_ONCE = 256
 
 
@@ -61,7 +57,7 @@ class NoRdmaPortError(MissingError):
     """A NIC has none, or the host has no RDMA at all: nothing is wrong with it."""
 
 
-class ProbeEngine:
+class ProbeEngine(Closing):
     """One per process; its sockets belong to the network namespace of the thread that makes it.
 
     Methods are thread-safe; `drain` must have one caller at a time.
@@ -115,12 +111,6 @@ class ProbeEngine:
         if engine == ffi.NULL:
             raise _error(code[0], message)
         return engine
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def start(self) -> None:
         """Begin to reflect, and to probe once there are keys and flows."""
@@ -249,8 +239,20 @@ class ProbeEngine:
                 slack_ns=slack_ns,
                 suspect=bool(suspect),
                 hushed=bool(hushed),
+                steady_ns=steady_ns,
+                gap_ns=gap_ns,
             )
-            for flow_id, life, heard_ns, rtt_ns, slack_ns, suspect, hushed in rows.tolist()
+            for (
+                flow_id,
+                life,
+                heard_ns,
+                rtt_ns,
+                slack_ns,
+                suspect,
+                hushed,
+                steady_ns,
+                gap_ns,
+            ) in rows.tolist()
         ]
 
     def check(self, name: str) -> None:

@@ -12,12 +12,13 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from syntony.errors import MissingError, UsageError
 from syntony.io._library import dtype_of, ffi, library, pointer_to
+from syntony.io.closing import Closing
 from syntony.model import MS, US
 from syntony.model.paths import FlowSample, FourTuple
 
@@ -46,7 +47,7 @@ _BEYOND = 4
 _BITS_PER_BYTE = 8
 
 
-class TcpFlows:
+class TcpFlows(Closing):
     """Reads the network namespace of the thread that makes it. Not thread-safe.
 
     Raises:
@@ -60,12 +61,6 @@ class TcpFlows:
             reason = os.strerror(ffi.errno)
             raise MissingError(f"cannot ask the kernel about TCP connections: {reason}")
         self._tuples: dict[bytes, FourTuple] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Idempotent."""

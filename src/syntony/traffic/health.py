@@ -16,6 +16,7 @@ from syntony.model import MS, S
 from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Reason
+from syntony.traffic.late_peers import BACK_NS, late_until_ns
 from syntony.traffic.pairs import (
     BRIEF_STEP_NS,
     Answers,
@@ -29,14 +30,8 @@ from syntony.traffic.pairs import (
 from syntony.traffic.planned import Planned
 from syntony.traffic.policy import Policy
 
-PEER_NS = 10 * MS
-"""What one NIC of a peer answers so much later than another one's last answer shows that the peer
-itself was awake."""
 MUTE_NS = 1 * S
 """A peer that has answered nowhere for so long is not just late."""
-BACK_NS = 250 * MS
-"""A peer that answers again where it answered nowhere is given so long for its other NICs, at most:
-five turns of the slowest probes."""
 SETTLED_NS = 5 * S
 """A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
 
@@ -62,6 +57,7 @@ class Health:
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
         self._by_host: dict[str, list[Pair]] = defaultdict(list)
+        self._watched: frozenset[int] | None = None
         self._stalled_until_ns = 0
         self.undecided: frozenset[Pair] = frozenset()
         """Pairs that would have been given up, had anything else of the peer, or of this host, been
@@ -89,7 +85,9 @@ class Health:
             state.keep(self.plan.flows.keys())
 
     def only(self, flow_ids: frozenset[int], now_ns: int) -> None:
-        """From now on only these flows are probed fast: what was known of others is out of date."""
+        """From now on only these flows are probed fast: what was known of others is out of date,
+        and so is what is still read of them."""
+        self._watched = flow_ids
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
                 pair.keep(flow_ids)
@@ -165,7 +163,7 @@ class Health:
     def liveness(self, event: LivenessEvent) -> bool:
         """A probed flow died or came back; whether its pair is well again with it."""
         flow = self.plan.flows.get(event.flow_id)
-        if flow is None:
+        if flow is None or (self._watched is not None and event.flow_id not in self._watched):
             return False
         pair = self._pairs[flow.nic, flow.remote]
         pair.alive[event.flow_id] = event.alive
@@ -204,21 +202,21 @@ class Health:
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
         """Of each pair with flows that live, by their own account."""
         found: dict[Pair, list[Reply]] = defaultdict(list)
-        hosts: dict[Pair, str] = {}
         for flow_id, reply in replies.items():
             flow = self.plan.flows.get(flow_id)
             if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
                 found[flow.nic, flow.remote].append(reply)
-                hosts[flow.nic, flow.remote] = flow.host
         return {
             key: Answers(
                 newest_ns=max(reply.heard_ns for reply in heard),
                 flows=len(heard),
-                host=hosts[key],
+                host=self._host(key),
                 dying=self._dying(key),
                 rtt_ns=max(heard).rtt_ns,
                 silent=heard[0].silent,
                 hushed=heard[0].hushed,
+                steady_ns=heard[0].steady_ns,
+                gap_ns=heard[0].gap_ns,
             )
             for key, heard in found.items()
         }
@@ -281,32 +279,20 @@ class Health:
     def answered(self, replies: Mapping[int, Reply], now_ns: int) -> None:
         """Watched flows and when each was last answered, before deaths are decided: where the
         peer's other NICs live but have not answered since either, or have fallen silent as well,
-        the peer itself is late, not one of its NICs dead. That ends by itself: they answer, or die.
+        or have just come back, the peer itself is late, not one of its NICs dead. That ends by
+        itself: they answer, or die.
 
         Args:
             replies: by flow.
             now_ns: CLOCK_MONOTONIC.
         """
         pending = self.pending(now_ns)
-        if not pending:
-            return
-        newest: dict[tuple[str, str], int] = {}
-        for flow_id, reply in replies.items():
-            flow = self.plan.flows.get(flow_id)
-            if flow is not None and self._pairs[flow.nic, flow.remote].alive.get(flow_id):
-                nic = (flow.host, flow.remote)
-                awake_ns = 0 if reply.silent else reply.heard_ns - reply.rtt_ns
-                newest[nic] = max(newest.get(nic, 0), awake_ns)
+        answers = self.answers(replies) if pending else {}
         for key in pending:
-            flow = self.plan.known(key[1])
             pair = self._pairs[key]
-            others = [
-                at_ns
-                for (host, remote), at_ns in newest.items()
-                if flow is not None and host == flow.host and remote != key[1]
-            ]
-            if others and max(others) < pair.since_ns + PEER_NS:
-                pair.carries_until_ns = now_ns + PEER_NS
+            until_ns = late_until_ns(key, self._host(key), pair.since_ns, answers, now_ns)
+            if until_ns > now_ns:
+                pair.carries_until_ns = until_ns
 
     def since_ns(self, key: Pair) -> int | None:
         """The last answer of any probe of a pair whose flows have died by themselves,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from syntony.model import MS, S
-from syntony.traffic.health import PEER_NS
+from syntony.traffic.late_peers import late_until_ns
 from syntony.traffic.pairs import Answers, Pair, Progress
 
 SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
@@ -146,7 +146,8 @@ class PairTimeouts:
         return {
             pair: signs[pair]
             for pair, its in answers.items()
-            if its.hushed and not its.dying and not _is_late(answers, pair)
+            if its.hushed and not its.dying
+            and late_until_ns(pair, its.host, its.newest_ns, answers, now_ns) <= now_ns
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
 
@@ -189,14 +190,3 @@ def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
     something else, a retransmission after another outage for one."""
     most_ns = now_ns - its.newest_ns + FIRST_NS
     return any(each.hangs() and each.waits_ns <= most_ns for each in flows)
-
-
-def _is_late(answers: Mapping[Pair, Answers], pair: Pair) -> bool:
-    """Whether its peer has not answered at another NIC since, or has fallen silent there too."""
-    its = answers[pair]
-    others = [
-        0 if each.silent else each.newest_ns - each.rtt_ns
-        for (_, remote), each in answers.items()
-        if each.host == its.host and remote != pair[1]
-    ]
-    return bool(others) and max(others) < its.newest_ns + PEER_NS

@@ -48,6 +48,10 @@ class Reply(NamedTuple):
     """For a while."""
     rtt_ns: int = 0
     """How long its answers take."""
+    steady_ns: int = 0
+    """Since when its pair has not been silent for long, CLOCK_MONOTONIC; 0: ever."""
+    gap_ns: int = 0
+    """For how long it was before."""
 
 
 class Answers(NamedTuple):
@@ -64,6 +68,9 @@ class Answers(NamedTuple):
     hushed: bool = False
     rtt_ns: int = 0
     """… of that which was answered last."""
+    steady_ns: int = 0
+    """As of its flows."""
+    gap_ns: int = 0
 
 
 class LocalNic(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,24 +71,12 @@ def _schemas(table: Table) -> tuple[Any, list[Any]]:
     return na.c_schema(na.struct(types)), [na.c_schema(kind) for kind in types.values()]
 
 
-def decode_columns(table: Table, data: bytes) -> pa.Table:
-    """An Arrow IPC stream as a table with exactly the schema's columns, in its order, no nulls.
+def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
+    """An Arrow IPC stream as rows with exactly the table's columns, in its order, unchecked inside:
+    before any value is touched, `check_values` must have passed.
 
     What another version of the sender has more is left out; a text or float column that it does not
     have yet is empty, or not a number: as unknown as the store has it in old rows.
-
-    Raises:
-        WireError: not Arrow, not this table, nulls, invalid text, or too many rows.
-    """
-    import pyarrow as pa
-
-    rows = pa.Table.from_batches([read_rows(table, data)])
-    check_values(table, rows)
-    return rows
-
-
-def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
-    """The same, unchecked inside: before any value is touched, `check_values` must have passed.
 
     Raises:
         WireError: not Arrow, not this table, compressed, or too many rows.

@@ -92,7 +92,14 @@ class PathCorroboration:
 def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
     """Of flows that have been answered at all: for others the engine tells when it began to ask."""
     return {
-        each.flow_id: Reply(each.heard_ns, each.suspect or each.hushed, each.hushed, each.rtt_ns)
+        each.flow_id: Reply(
+            heard_ns=each.heard_ns,
+            silent=each.suspect or each.hushed,
+            hushed=each.hushed,
+            rtt_ns=each.rtt_ns,
+            steady_ns=each.steady_ns,
+            gap_ns=each.gap_ns,
+        )
         for each in liveness.look(now_ns)
         if each.rtt_ns
     }
