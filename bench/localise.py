@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from syntony.fabric.candidates import REPLIES_REBATE
 from syntony.fabric.locate import MIN_REPLIES_LOSS
-from syntony.fabric.loss import STRICTNESS, find_losses
+from syntony.fabric.loss import STRICTNESS, LossSearch
 
 PEERS, PORTS = 10, 8
 NOISE = 1e-5
@@ -84,7 +84,7 @@ def ours(case: Case) -> list[int]:
     tally = tally_losses(crossings, case.counts.sent, case.counts.lost, size)
     return [
         found.candidate
-        for found in find_losses(tally, penalty)
+        for found in LossSearch(tally, penalty).findings
         if found.candidate < case.fabric.candidates or found.loss >= MIN_REPLIES_LOSS
     ]
 
@@ -291,7 +291,7 @@ def false_alarms(windows: int) -> None:
             case.counts.crossings, case.counts.sent, case.counts.lost, fabric.candidates
         )
         # As online: six windows are looked at together.
-        found += bool(find_losses(tally, prices(fabric), threshold=STRICTNESS + np.log(6)))
+        found += bool(LossSearch(tally, prices(fabric), threshold=STRICTNESS + np.log(6)).findings)
     print(f"false findings: {found} in {windows} fault-free windows of 1 s to 300 s")
 
 

@@ -17,7 +17,7 @@ from bench.simulated.fabric import Clos3, Flows, prices, probe
 from bench.tallies import LossTally, merge, tally_losses
 from numpy.typing import NDArray
 
-from syntony.fabric.loss import find_losses
+from syntony.fabric.loss import LossSearch
 
 FLOWS = 64
 PPS, SECONDS = 50, 30
@@ -58,7 +58,7 @@ def main() -> int:
     penalty = prices(fabric)
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     began, cpu = time.perf_counter(), time.process_time()
-    found = find_losses(tally, penalty)
+    found = LossSearch(tally, penalty).findings
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     after_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     named = {each.candidate for each in found}

@@ -38,6 +38,9 @@ class Names:
 
     may_hold = holds
 
+    def mirrors(self, one: str, other: str) -> bool:
+        return "->" in one and "->".join(reversed(one.split("->"))) == other
+
 
 def rule(name: str, metric: str, **fields: object) -> Rule:
     return msgspec.convert(

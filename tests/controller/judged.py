@@ -83,6 +83,7 @@ class Control:
         self.notes: dict[frozenset[str], Note] = {}
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
+        self._blamed: set[tuple[str, str]] = set()
         self.start()
 
     def start(self) -> None:
@@ -94,9 +95,9 @@ class Control:
         if self.kept is not None:
             self.kept.close()
 
-    def tick(self, times: int = 1) -> None:
+    def tick(self, times: int = 1, *, after_ns: int = 2 * S) -> None:
         for _ in range(times):
-            self.now_ns += 2 * S
+            self.now_ns += after_ns
             seen = tuple(
                 LinkStatus(
                     **{f: getattr(p, f) for f in p.__struct_fields__} | {"seen_ns": self.now_ns}
@@ -110,6 +111,13 @@ class Control:
                 refused=self.refused,
                 notes=self.notes,
             )  # fmt: skip
+
+    def news(self) -> bool:
+        """Whether something else is blamed than at the last call: rules are evaluated then."""
+        blamed = {(found.component, found.fault) for found in self.findings}
+        blamed |= {(switch, "gone") for switch in (self.fabric.gone if self.fabric else ())}
+        before, self._blamed = self._blamed, blamed
+        return blamed != before
 
     def pages(self) -> list[str]:
         """Rule and subject of everything that somebody was informed of, in order."""

@@ -218,7 +218,7 @@ class Probed(World):
 
     def _judge(self) -> None:
         if self.second < self._away_until:
-            self.control.now_ns += 2 * S
+            self.control.now_ns += self._since_ns()
             return
         crossing = {f"{a}->{b}": self._crossing(a, b) for a, b in self._pairs()}
         pairs = frozenset(pair for jam in self.jams.values() for pair in jam.pairs)

@@ -36,7 +36,7 @@ class World:
             for a in self.homes for b in self.homes if a != b for port in range(4)
         ]  # fmt: skip
         self.taken: dict[Way, tuple[str, ...]] = {}
-        self.second = 0
+        self.second = self.evaluated = 0
         self.losses: dict[str, float] = {}
         """Switch or link to the share that it loses."""
         self.due: list[tuple[int, int, Way]] = []
@@ -88,8 +88,9 @@ class World:
                 self.book.learn(way, self.taken[way], T0 + requested * S)
             add(self.watch, rows, heard, self.now_ns)
             self.control.findings = self.watch.findings()
-            if self.second % 2:
-                self.control.tick()
+            if self.second % 2 or self.control.news():
+                self.control.tick(after_ns=(self.second - self.evaluated) * S)
+                self.evaluated = self.second
 
 
 def world(control: Control, case: int, spines: int = 0) -> World:

@@ -105,6 +105,7 @@ class World:
                 peers[peer].add(name)
         self.hosts = [Host(self, name, sorted(peers[name])) for name in names]
         self.step = 0
+        self._evaluated_ns = 0
         self.paged_ns: list[int] = []
         self.shape = (
             f"{len(names)} hosts, {self.leaves} leaves, {len(self.spines)} spines, {few} peers"
@@ -141,7 +142,7 @@ class World:
                 host.turn(self.step, self.now_ns)
             if self.step % 10 == 0:
                 self._locate()
-            if self.step % 20 == 0:
+            if self.step % 20 == 0 or (self.step % 10 == 0 and self.control.news()):
                 self._judge()
 
     def _locate(self) -> None:
@@ -155,14 +156,16 @@ class World:
                 self.service.take(way, self.now_ns, each.at_ns)
             else:
                 self.service.confirm(way, hops, each.at_ns)
-        before = self.control.fabric.gone if self.control.fabric is not None else {}
         self.service.settle(self.now_ns)
         self.control.fabric = self.service.standing
-        if self.control.fabric is not None and before != self.control.fabric.gone:
-            self._judge()
+
+    def _since_ns(self) -> int:
+        """Since the rules were evaluated last."""
+        since_ns, self._evaluated_ns = self.now_ns - self._evaluated_ns, self.now_ns
+        return since_ns
 
     def _judge(self) -> None:
         pages = len(self.control.pages())
-        self.control.tick()
+        self.control.tick(after_ns=self._since_ns())
         if len(self.control.pages()) > pages:
             self.paged_ns.append(self.now_ns)

@@ -9,7 +9,7 @@ from bench.tallies import merge, tally_losses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.fabric.loss import find_losses
+from syntony.fabric.loss import LossSearch
 
 SMALL = Clos(leaves=8, spines=4, nics_per_leaf=8, rails=4)
 
@@ -28,7 +28,7 @@ def run(
 
 def named(fabric: Clos, counts: Counts) -> dict[int, float]:
     tally = tally_losses(counts.crossings, counts.sent, counts.lost, fabric.candidates)
-    return {found.candidate: found.loss for found in find_losses(tally, prices(fabric))}
+    return {found.candidate: found.loss for found in LossSearch(tally, prices(fabric)).findings}
 
 
 @pytest.mark.parametrize("kind", list(SMALL.kinds))
@@ -75,7 +75,7 @@ def test_one_lossy_path_convicts_nobody() -> None:
 def test_round_trips_cannot_tell_the_directions_of_a_nic() -> None:
     counts = round_trips(run(SMALL, {SMALL.kinds["nic-up"].first + 5: 0.05}, 3))
     tally = tally_losses(counts.crossings, counts.sent, counts.lost, SMALL.candidates)
-    (found,) = find_losses(tally, prices(SMALL))
+    (found,) = LossSearch(tally, prices(SMALL)).findings
     same = {SMALL.kinds[kind].first + 5 for kind in ("nic-up", "nic-down", "nic")}
     assert {found.candidate, *found.alternatives} == same
     assert found.confidence == pytest.approx(1 / 3, rel=0.01)
@@ -90,7 +90,7 @@ def test_paths_counted_in_parts_are_the_same_as_at_once() -> None:
     ]
     whole = tally_losses(counts.crossings, counts.sent, counts.lost, SMALL.candidates)
     penalty = prices(SMALL)
-    assert find_losses(merge(parts), penalty) == find_losses(whole, penalty)
+    assert LossSearch(merge(parts), penalty).findings == LossSearch(whole, penalty).findings
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,7 +104,7 @@ def test_any_counts_are_digested(data: st.DataObject) -> None:
     share = np.array(data.draw(st.lists(st.floats(0, 1), min_size=paths, max_size=paths)))
     lost = np.floor(sent * share).astype(np.int64)
     tally = tally_losses(crossings, sent, lost, 6)
-    for found in find_losses(tally, np.full(6, np.log(6.0))):
+    for found in LossSearch(tally, np.full(6, np.log(6.0))).findings:
         assert 0 < found.loss <= 1
         assert 0 < found.confidence <= 1
         assert found.nats > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_what_the_counts_cannot_tell_is_named_together(rng: np.random.Generator)
     for loss in (both, {"leaf1": 0.06}):
         (found,) = located(loss, rng, spines=2, inside=False)
         assert suspected(found) == ("leaf1", *cables)
-        assert found.confidence + sum(found.probabilities) <= 1.0
+        assert found.confidence + sum(found.probabilities) <= 1.0 + 1e-9
     (found,) = located({"leaf1": 1.0}, rng, spines=2, inside=False)
     assert suspected(found) == ("leaf1",), "one dead switch is likelier than two dead cables"
 
@@ -93,3 +93,43 @@ def test_few_probes_do_not_single_out_the_switch(rng: np.random.Generator) -> No
     for _ in range(10):
         for found in located(loss, rng, spines=2, probes=2):
             assert suspected(found) != ("leaf1",)
+
+
+def round_trips(
+    loss: Mapping[str, float], rng: np.random.Generator, probes: int
+) -> tuple[Finding, ...]:
+    """What one window shows of round trips over two spines, of which nobody knows the direction."""
+    homes = {f"h{k}/rail0": f"leaf{k % 3}" for k in range(3 * HOSTS)}
+    paths, kept = [], []
+    for a, b in permutations(homes, 2):
+        if homes[a] == homes[b]:
+            continue
+        for there, back in product(("spine0", "spine1"), repeat=2):
+            out, home = [a, homes[a], there, homes[b], b], [b, homes[b], back, homes[a], a]
+            links = [f"{x}->{y}" for way in (out, home) for x, y in pairwise(way)]
+            paths.append(links)
+            kept.append(float(np.prod([1 - loss.get(link, 0.0) for link in links])))
+    sent = np.full(len(paths), probes)
+    window = WindowCounts("1s", sent, sent - rng.binomial(sent, kept))
+    return locate(make_candidates(Listing.of(paths)), [window])
+
+
+def test_two_links_down_to_a_leaf_are_not_taken_for_its_links_up(rng: np.random.Generator) -> None:
+    """Every round trip into it takes one down and one up: what is lost down both, twice as much
+    down one, looks like one cable's loss and the other's up."""
+    wrong = {f"leaf1->spine{k}" for k in range(2)}
+    unsure = 0
+    for _ in range(4):
+        share = rng.uniform(0.05, 0.1)
+        found = round_trips({"spine0->leaf1": 2 * share, "spine1->leaf1": share}, rng, 8)
+        unsure += sum(bool(wrong & {each.component, *each.alternatives}) for each in found)
+        # Where one of those is likelier by chance, that is not held for certain.
+        assert all(each.confidence < 0.9 for each in found if each.component in wrong), found
+    assert unsure
+
+
+def test_two_links_at_a_spine_are_not_taken_for_a_third(rng: np.random.Generator) -> None:
+    for _ in range(4):
+        loss = {"leaf1->spine1": rng.uniform(0.3, 0.4), "leaf2->spine1": rng.uniform(0.4, 0.5)}
+        found = round_trips(loss, rng, 4)
+        assert {each.component for each in found} == {*loss}

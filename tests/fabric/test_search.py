@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bench.tallies import LossTally, merge, tally_losses
 
-from syntony.fabric.loss import LossSearch, find_losses
+from syntony.fabric.loss import LossSearch
 from syntony.fabric.tally import PartlyLearnt
 
 CANDIDATES = 23
@@ -40,7 +40,7 @@ def test_what_two_faults_have_in_common_is_not_blamed_for_one_of_them(
         rng = np.random.default_rng(seed)
         risk = [share if {a, b} & set(path) else 1e-5 for path in paths]
         lost = rng.binomial(400, risk).tolist()
-        found = find_losses(tally(paths, [400] * len(paths), lost), PENALTY)
+        found = LossSearch(tally(paths, [400] * len(paths), lost), PENALTY).findings
         assert {each.candidate for each in found} == {a, b}, f"seed {seed}"
         for each in found:
             assert 0.6 * share < each.loss < 1.6 * share
@@ -52,7 +52,9 @@ def test_two_lost_probes_are_never_a_finding(lost: list[int], named: list[int]) 
     """… however cheap the candidate and unlikely the loss."""
     paths = [[0] for _ in lost] + background(20)
     sent = [10] * len(lost) + [10**7] * 20
-    found = find_losses(tally(paths, sent, lost + [0] * 20), np.zeros(CANDIDATES), threshold=0.0)
+    found = LossSearch(
+        tally(paths, sent, lost + [0] * 20), np.zeros(CANDIDATES), threshold=0.0
+    ).findings
     assert [each.candidate for each in found] == named
 
 
@@ -60,7 +62,7 @@ def test_two_lost_probes_are_never_a_finding(lost: list[int], named: list[int]) 
 def test_a_loss_is_told_to_a_third_of_a_per_cent_where_there_are_probes_enough(lost: int) -> None:
     paths = [[0]] * 20 + background(100)
     counts = tally(paths, [1_000] * 120, [lost] * 20 + [0] * 100)
-    (found,) = find_losses(counts, PENALTY)
+    (found,) = LossSearch(counts, PENALTY).findings
     rate, expected = (-math.log1p(-share) for share in (found.loss, lost / 1_000))
     assert rate == pytest.approx(expected, rel=0.003)
 
@@ -71,7 +73,7 @@ def test_a_dearer_candidate_needs_more_evidence_and_an_endless_price_none_buys()
     for penalty, best in (((0, 1), 0), ((1, 0), 1), ((math.inf, 1), 1), ((2, math.inf), 0)):
         prices = PENALTY.copy()
         prices[:2] += penalty
-        (found,) = find_losses(counts, prices)
+        (found,) = LossSearch(counts, prices).findings
         assert found.candidate == best
         other = 1 - best
         assert found.alternatives == ((other,) if max(penalty) <= 2 else ())
@@ -83,14 +85,14 @@ def test_a_dearer_candidate_needs_more_evidence_and_an_endless_price_none_buys()
         assert found.lost == pytest.approx(30, rel=0.02)
     nothing = PENALTY.copy()
     nothing[:2] = math.inf
-    assert find_losses(counts, nothing) == []
-    assert find_losses(counts, PENALTY + 1_000) == []
+    assert LossSearch(counts, nothing).findings == []
+    assert LossSearch(counts, PENALTY + 1_000).findings == []
 
 
 def test_a_rival_far_behind_is_no_alternative() -> None:
     """Both cross all lossy paths; one of them also many that lose nothing."""
     paths = [[0, 1]] * 6 + [[1]] * 40 + background(100)
-    (found,) = find_losses(tally(paths, [100] * 146, [5] * 6 + [0] * 140), PENALTY)
+    (found,) = LossSearch(tally(paths, [100] * 146, [5] * 6 + [0] * 140), PENALTY).findings
     assert (found.candidate, found.alternatives) == (0, ())
     assert found.confidence > 0.99
 
@@ -99,19 +101,19 @@ def test_paths_that_lose_nothing_acquit() -> None:
     for clean, named in ((0, [0]), (400, [])):
         paths = [[0]] * 6 + [[0]] * clean + background(400)
         counts = tally(paths, [100] * len(paths), [1] * 6 + [0] * (clean + 400))
-        assert [each.candidate for each in find_losses(counts, PENALTY)] == named
+        assert [each.candidate for each in LossSearch(counts, PENALTY).findings] == named
 
 
 def test_faults_are_found_up_to_so_many_most_certain_first() -> None:
     paths = [[k] for k in range(5) for _ in range(6)] + background(400, first=5)
     lost = [4 * (k + 1) for k in range(5) for _ in range(6)] + [0] * 400
     counts = tally(paths, [100] * len(paths), lost)
-    found = find_losses(counts, PENALTY)
+    found = LossSearch(counts, PENALTY).findings
     assert {each.candidate: round(each.loss, 2) for each in found} == {
         k: 0.04 * (k + 1) for k in range(5)
     }
     assert all(a.nats >= b.nats for a, b in pairwise(found))
-    assert len(find_losses(counts, PENALTY, max_found=2)) == 2
+    assert len(LossSearch(counts, PENALTY, max_found=2).findings) == 2
 
 
 def test_newer_seconds_speak_for_or_against_a_fault_of_that_size() -> None:
@@ -148,9 +150,9 @@ def test_where_all_that_may_cross_it_do_it_is_as_certain_as_if_that_were_known(
     lost = np.where(np.arange(430) < 30, np.maximum(1, rng.binomial(400, share, 430)), 0)
     known = np.array([[0]] * 30 + background(400), dtype=np.int32)
     unknown = np.array([[-1]] * 30 + background(400), dtype=np.int32)
-    (sure,) = find_losses(tally_losses(known, sent, lost, CANDIDATES), PENALTY)
+    (sure,) = LossSearch(tally_losses(known, sent, lost, CANDIDATES), PENALTY).findings
     counts = tally_losses(unknown, sent, lost, CANDIDATES, partly(430, list(range(30))))
-    (may,) = find_losses(counts, PENALTY)
+    (may,) = LossSearch(counts, PENALTY).findings
     assert (may.candidate, may.paths) == (sure.candidate, sure.paths) == (0, 30)
     assert may.nats == pytest.approx(sure.nats, rel=1e-6)
     assert may.loss == pytest.approx(sure.loss, rel=1e-6)
@@ -163,7 +165,7 @@ def test_of_paths_that_may_cross_it_those_that_lose_are_taken_to_cross_it(hit: i
     unknown = np.array([[-1]] * 128 + background(400), dtype=np.int32)
     counts = tally_losses(unknown, np.full(528, 400), lost, CANDIDATES,
                           partly(528, list(range(128))))  # fmt: skip
-    (found,) = find_losses(counts, PENALTY)
+    (found,) = LossSearch(counts, PENALTY).findings
     assert (found.candidate, found.paths) == (0, 128 // hit)
     assert found.loss == pytest.approx(0.1, rel=0.05)
 
@@ -195,7 +197,7 @@ def test_what_is_crossed_twice_loses_twice(share: float) -> None:
         lost = np.random.default_rng(seed).binomial(500, risk)
         crossings = np.array(rows, dtype=np.int32)
         counts = tally_losses(crossings, sent, lost, CANDIDATES, times=times)
-        (found,) = find_losses(counts, PENALTY)
+        (found,) = LossSearch(counts, PENALTY).findings
         assert found.candidate == 0, f"seed {seed}"
         assert found.loss == pytest.approx(share, rel=0.1)
         assert found.lost == pytest.approx(lost.sum(), rel=0.01)
@@ -203,4 +205,4 @@ def test_what_is_crossed_twice_loses_twice(share: float) -> None:
         quiet = tally_losses(crossings, sent, lost * 0, CANDIDATES, times=times)
         assert quiet.clean_probes[0] == 3 * 20 * 500
         again = merge([counts, tally([[5]], [7], [3])])
-        assert find_losses(again, PENALTY)[0].loss == pytest.approx(share, rel=0.1)
+        assert LossSearch(again, PENALTY).findings[0].loss == pytest.approx(share, rel=0.1)

@@ -220,3 +220,32 @@ def test_suspects_are_twins_and_whoever_is_half_as_likely(
         twins=twins,
     )  # fmt: skip
     assert suspected(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("alternative", "odds", "expected"),
+    [
+        ("spine1->leaf0", 0.3, ("leaf0--spine1",)),
+        ("leaf0--spine1", 0.3, ("leaf0--spine1",)),
+        ("spine1->leaf0", 0.29, ("leaf0->spine1",)),
+        ("leaf0->spine2", 0.3, ("leaf0->spine1", "leaf0->spine2")),
+    ],
+)
+def test_a_link_whose_direction_is_not_known_is_named_by_its_cable(
+    alternative: str, odds: float, expected: tuple[str, ...]
+) -> None:
+    found = Finding(
+        component="leaf0->spine1", kind="link", fault="loss", loss=0.1, delay_ns=0.0,
+        confidence=0.6, window="10s", explains=9.0, paths=4, alternatives=(alternative,),
+        probabilities=(odds,), twins=0,
+    )  # fmt: skip
+    assert suspected(found) == expected
+
+
+def test_a_nic_and_its_link_are_named_by_the_one_that_was_found() -> None:
+    found = Finding(
+        component="h0/rail0", kind="nic", fault="loss", loss=0.1, delay_ns=0.0,
+        confidence=0.6, window="10s", explains=9.0, paths=4,
+        alternatives=("h0/rail0->leaf0", "leaf0->h0/rail0"), probabilities=(0.5, 0.5), twins=0,
+    )  # fmt: skip
+    assert suspected(found) == ("h0/rail0",)

@@ -8,15 +8,16 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from syntony.alerts.causes import explains, is_reported, precedes
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import RANK, hurt, update
+from syntony.alerts.telling import hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -72,7 +73,8 @@ class Incident(msgspec.Struct, kw_only=True):
     caused: float = 0.0
     """The largest value while that was there."""
     held_ns: int = 0
-    """From when `wait` counts: when it opened, was reopened, or its cause was last over."""
+    """From when `wait` counts: when it opened, was reopened, or its cause was last over; later by
+    as long as it was not bad since, while it has never paged."""
     paged: bool = False
     """Whether a page went out for it, and no all-clear yet."""
     paged_as: Severity | None = None
@@ -122,6 +124,8 @@ class Streak(msgspec.Struct):
     bad: int = 0
     good: int = 0
     last_bad_ns: int = 0
+    good_ns: int = 0
+    """Since when it has been good."""
 
 
 class BookState(msgspec.Struct, kw_only=True):
@@ -241,8 +245,10 @@ class Book:
     def _bad(self, now_ns: int, rule: Rule, observation: Observation, value: float) -> list[Change]:
         subject = observation.subject
         streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
-        streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
         incident = self._live.get((rule.name, subject))
+        if incident is not None and streak.good:
+            _hold_longer(incident, now_ns - streak.good_ns)
+        streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
         changes: list[Change] = []
         if incident is None:
             if streak.bad < rule.open_after:
@@ -259,6 +265,8 @@ class Book:
         streak = self.state.streaks.get(key)
         if streak is None:
             return []
+        if not streak.good:
+            streak.good_ns = now_ns
         streak.bad, streak.good = 0, streak.good + 1
         incident = self._live.get((rule.name, subject))
         if incident is None:
@@ -272,6 +280,7 @@ class Book:
         if streak.good < rule.clear_after or not stable or self._goes_on(incident):
             return []
         del self.state.streaks[key]
+        _hold_longer(incident, now_ns - streak.good_ns)
         return self._close(incident, now_ns)
 
     def _open(self, now_ns: int, rule: Rule, subject: str) -> Change:
@@ -289,7 +298,7 @@ class Book:
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             kind = ChangeKind.REOPENED
-            # A page that was never sent is held back no longer for a gap.
+            _hold_longer(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
                 incident.held_ns = now_ns
         else:
@@ -355,10 +364,10 @@ class Book:
     def _cause(
         self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
     ) -> Incident | None:
-        """The incident that explains this one: of the same rule as `_precedes`, else one that it is
+        """The incident that explains this one: of the same rule as `precedes`, else one that it is
         the continuation of, else of the first rule that has one, the oldest."""
         for other in by_rule[incident.rule]:
-            if other is not incident and _precedes(other, incident, topology):
+            if other is not incident and precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
@@ -371,7 +380,7 @@ class Book:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
             for other in by_rule.get(name, ()):
-                if _explains(other, incident, holds):
+                if explains(other, incident, holds) and not self._renames(other, incident):
                     return other
         return None
 
@@ -415,6 +424,12 @@ class Book:
             and (topology.may_hold(one, two) or topology.may_hold(two, one))
         )
 
+    def _renames(self, other: Incident, incident: Incident) -> bool:
+        """Whether one that has not paged is no cause of one that has: it may be the same by
+        another name, which is no news."""
+        joins = incident.rule in self._rules[other.rule].joins
+        return joins and incident.paged and not other.paged and not self._lasts(incident)
+
     def _goes_on(self, incident: Incident) -> bool:
         """Whether it goes by another name now."""
         return any(
@@ -443,7 +458,7 @@ class Book:
             due = now_ns - incident.held_ns >= rule.wait_ns
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
-            if wanted and due and self._lasts(incident) and not _is_reported(incident):
+            if wanted and due and self._lasts(incident) and not is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
                 changes.append(Change(now_ns, ChangeKind.PAGE, incident))
@@ -464,26 +479,11 @@ class Book:
         ]
 
 
-def _is_reported(incident: Incident) -> bool:
-    """Whether somebody knows of it, and that it is as severe as it is."""
-    reported = incident.paged_as or incident.severity
-    return incident.paged and RANK[incident.severity] <= RANK[reported]
-
-
-def _precedes(one: Incident, other: Incident, topology: Containment) -> bool:
-    """Whether the second of one rule is evidence of the first: the narrower one (a cable's
-    direction) of the wider, but the wider where only the narrower was paged for."""
-    if one.paged > other.paged and topology.holds(other.subject, one.subject):
-        return True
-    return one.paged >= other.paged and topology.holds(one.subject, other.subject)
-
-
-def _explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
-    """Whether all that an incident is about is, or fails with, what another is about."""
-    return all(
-        name == cause.subject or name in cause.members or holds(cause.subject, name)
-        for name in incident.members or (incident.subject,)
-    )
+def _hold_longer(incident: Incident, away_ns: int) -> None:
+    """Time in which it was not bad brings no first page nearer; what was bad before that counts:
+    one that comes and goes pages when its times add up to the wait."""
+    if not incident.pages:
+        incident.held_ns += away_ns
 
 
 def explained(book: Book, number: int) -> list[Incident]:

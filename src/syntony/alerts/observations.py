@@ -40,6 +40,9 @@ class Containment(Protocol):
     def may_hold(self, wider: str, narrower: str) -> bool:
         """The same of any of the suspects that `narrower` names: it may be what shows there."""
 
+    def mirrors(self, one: str, other: str) -> bool:
+        """Whether these are the two directions of one cable."""
+
 
 class Measured(NamedTuple):
     """Everything of one evaluation."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from syntony.fabric.names import (
     ANY,
+    ARROW,
     BOTH_WAYS,
     CABLE,
     GROUP,
@@ -13,6 +14,7 @@ from syntony.fabric.names import (
     cable_name,
     crosses,
     link_ends,
+    link_name,
     suspects,
 )
 
@@ -106,3 +108,9 @@ class Places:
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
         return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
+
+    @staticmethod
+    def mirrors(one: str, other: str) -> bool:
+        """Whether these are the two directions of one cable."""
+        ends = link_ends(one)
+        return ARROW in one and ends is not None and link_name(*reversed(ends)) == other

@@ -76,8 +76,8 @@ def find_delays(
             from it.
         change_ns: median delay less the path's own baseline; NaN where not measured. (paths,)
         sigma_ns: 1-sigma of each change by measurement alone (clock error), (paths,).
-        penalty: as `find_losses`; (candidates,).
-        threshold: as `find_losses`.
+        penalty: as `syntony.fabric.loss.LossSearch`; (candidates,).
+        threshold: as there.
     """
     if not is_any_late(crossed, change_ns, sigma_ns):
         return []

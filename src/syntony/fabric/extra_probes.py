@@ -52,11 +52,16 @@ class ExtraProbe(NamedTuple):
 
 def suspected(found: Finding) -> tuple[str, ...]:
     """Whom a finding blames, by name: one, or all that it cannot tell apart, where they need
-    different repairs."""
-    odds = zip(found.alternatives, found.probabilities, strict=False)
-    rivals = [name for name, share in odds if share >= RIVAL_SHARE * found.confidence]
+    different repairs. Where the direction of a link is not known, its cable."""
+    odds = tuple(zip(found.alternatives, found.probabilities, strict=False))[found.twins :]
+    rivals = {name for name, share in odds if share >= RIVAL_SHARE * found.confidence}
     names = {found.component, *found.alternatives[: found.twins], *rivals}
-    return (found.component,) if same_place(names) else tuple(sorted(names))
+    if not same_place(names):
+        return tuple(sorted(names))
+    # What is seen of one direction only is named by it: its cable is a twin, not a rival.
+    ends = {frozenset(link_ends(name) or ()) for name in (found.component, *rivals)}
+    cable = next(iter(ends)) if rivals and len(ends) == 1 else ()
+    return (cable_name(*cable),) if cable else (found.component,)
 
 
 def separating(

@@ -106,7 +106,8 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 
     A window that began before the fault did mixes it with better times, and may name a part of
     what is to blame, or more than that. Findings of one window were found beside each other and
-    stay so; of two windows, the second yields if most paths of either cross the other.
+    stay so; of two windows, the second yields if most paths of either cross the other, or if either
+    may be the other.
     """
     chosen: list[_Ranked] = []
 
@@ -118,9 +119,18 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 
     for each in sorted(found, key=order):
         rivals = [other for other in chosen if other.window != each.window]
-        if not any(_overlap(candidates, each.candidate, other.candidate) for other in rivals):
+        if not any(_may_be(candidates, each, other) for other in rivals):
             chosen.append(each)
     return chosen
+
+
+def _may_be(candidates: Candidates, one: _Ranked, other: _Ranked) -> bool:
+    """Whether findings of two windows may be one fault."""
+    if other.finding.component in one.finding.alternatives:
+        return True
+    if one.finding.component in other.finding.alternatives:
+        return True
+    return _overlap(candidates, one.candidate, other.candidate)
 
 
 def _overlap(candidates: Candidates, one: int, other: int) -> bool:

@@ -27,6 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syntony.fabric import loss_pairs
+from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
 from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
 
 MIN_LOSS = 2e-4
@@ -42,6 +44,7 @@ nothing that crosses the component speaks against it."""
 MAX_FOUND = 32
 CLOSE_NATS = 3.0
 """Candidates within this of the best (20 to 1) are named as alternatives."""
+_CLOSE = float(np.exp(-CLOSE_NATS))
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
 SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
@@ -83,19 +86,9 @@ class LossFinding(NamedTuple):
     """Posterior probability of these two."""
 
 
-class _Pair(NamedTuple):
-    """Two parts that lose, instead of what they are parts of."""
-
-    parts: tuple[int, int]
-    rates: tuple[float, float]
-    nats: float
-    """Log-odds of the two against the one."""
-
-
-def find_losses(
-    tally: Tally, penalty: Floats, *, threshold: float = STRICTNESS, max_found: int = MAX_FOUND
-) -> list[LossFinding]:
-    """The components that explain the window's losses, most certain first; none if all is well.
+class LossSearch:
+    """One search and what it found: the components that explain the window's losses, most certain
+    first; none if all is well.
 
     Args:
         tally: the window's counts.
@@ -103,14 +96,6 @@ def find_losses(
             many of its kind there are; infinite for one that must not be found. (candidates,)
         threshold: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
-    """
-    return LossSearch(tally, penalty, threshold=threshold, max_found=max_found).findings
-
-
-class LossSearch:
-    """One search and what it found; arguments as `find_losses`.
-
-    Args:
         parts_of: which candidates are parts of one; None: not known.
     """
 
@@ -147,8 +132,10 @@ class _Search:
     def __init__(
         self, tally: Tally, penalty: Floats, max_found: int, parts_of: PartsOf | None
     ) -> None:
-        self._price = penalty
+        self.price = penalty
         self._parts_of = parts_of
+        self._instead: dict[int, dict[int, float]] = {}
+        """Of each found one, what may lose instead if another found one is another, too → odds."""
         self._paired = set[int]()
         """Found as two parts of one that was found before."""
         self._max_found = max_found
@@ -189,8 +176,11 @@ class _Search:
             self._refit()
             self._exchange()
             self._part()
+            self._recombine()
             if not self._prune(int(candidates[best])):
                 break
+        for beside in self._beside():
+            self._instead |= loss_pairs.instead(self._rivals_of(beside))
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
@@ -205,9 +195,9 @@ class _Search:
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
         """Take a candidate as found. `rates`: of every row without it."""
         self._found[candidate] = rate
-        self._held[candidate] = self._rows_of(candidate, rate, rates, self._floor(candidate))
+        self._held[candidate] = self.rows_of(candidate, rate, rates, self._floor(candidate))
 
-    def _rows_of(
+    def rows_of(
         self, candidate: int, rate: float, rates: Floats, floor: Floats
     ) -> tuple[Index, Floats]:
         """Rows that cross it, and those that probably do if it loses at this rate; how often."""
@@ -275,13 +265,12 @@ class _Search:
             rates[rows] += rate * times
         return rates
 
-    def _rates_without(self, candidate: int | None) -> Floats:
+    def _rates_without(self, *candidates: int) -> Floats:
         rates = self._rates.copy()
-        if candidate is not None:
+        for candidate in candidates:
             rows, times = self._held[candidate]
             rates[rows] -= self._found[candidate] * times
-            np.maximum(rates, self._background, out=rates)
-        return rates
+        return np.asarray(np.maximum(rates, self._background, out=rates))
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
         """Binomial log-likelihood of paths at these rates, without the constant."""
@@ -300,7 +289,7 @@ class _Search:
         now = np.maximum(self._likelihood(self._rates), self._floor())
         room = self._best - now
         bound = self._entries.sums(room)[self._seen] + self._may.sums(room)[self._seen]
-        able = bound + self._threshold() > self._price[self._seen]
+        able = bound + self._threshold() > self.price[self._seen]
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
 
@@ -313,23 +302,25 @@ class _Search:
         """
         if not len(candidates):
             return np.zeros(0), np.zeros(0)
-        gain, rate = self._fitted(candidates, self._rates_without(without), self._floor(without))
+        left_out = () if without is None else (without,)
+        rates, floor = self._rates_without(*left_out), self._floor(without)
+        gain, rate = self.fitted(candidates, rates, floor)
         others = len(self._found) - (without is not None)
-        return gain - self._price[candidates] + np.log1p(others), rate
+        return gain - self.price[candidates] + np.log1p(others), rate
 
-    def _fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
+    def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
         grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
-        value = self._gains(candidates, grid, rates, floor)
+        value = self.gains(candidates, grid, rates, floor)
         rate = grid[np.arange(len(candidates)), np.argmax(value, axis=1)]
         for width in (_STEP, _STEP / 4, _STEP / 16):
             fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
-            value = self._gains(candidates, fine, rates, floor)
+            value = self.gains(candidates, fine, rates, floor)
             place = np.argmax(value, axis=1)
             rate = fine[np.arange(len(candidates)), place]
         return value[np.arange(len(candidates)), place], rate
 
-    def _gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
+    def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
         sure = self._sure_gain(candidates, grid, rates, floor)
         may = self._may_gains(candidates, grid, rates, floor)
@@ -396,12 +387,9 @@ class _Search:
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
         """Candidates on the same lossy paths (itself among them), their gains and rates."""
-        rows = np.zeros(len(self._lost), dtype=np.bool_)
-        rows[self._held[candidate][0]] = True
-        near = np.union1d(self._entries.owners(rows), self._may.owners(rows))
-        near = np.union1d(near, [candidate])
+        near = self._near(candidate)
         taken = [other for other in self._found if other != candidate]
-        rivals = near[~np.isin(near, taken)].astype(np.intp)
+        rivals = near[~np.isin(near, taken)]
         gain, rate = self._score(rivals, without=candidate)
         return rivals, gain, rate
 
@@ -410,56 +398,67 @@ class _Search:
         for candidate in list(self._found):
             pair = self._pair(candidate)
             if pair is not None and pair.nats > CLOSE_NATS:
-                rest = self._rates_without(candidate)
-                self._drop(candidate)
-                for part, rate in zip(pair.parts, pair.rates, strict=True):
-                    self._take(part, rate + self._found.get(part, 0.0), rest)
+                self._replace((candidate,), pair)
                 self._paired |= {*pair.parts}
-                self._refit()
 
-    def _pair(self, candidate: int) -> _Pair | None:
-        """The two parts that explain best what a found one is found for; None where it has no two.
+    def _replace(self, found: tuple[int, ...], pair: Pair) -> None:
+        rest = self._rates_without(*found)
+        for candidate in found:
+            self._drop(candidate)
+        for part, rate in zip(pair.parts, pair.rates, strict=True):
+            self._take(part, rate + self._found.get(part, 0.0), rest)
+        self._refit()
 
-        A switch that loses a share of all its packets is as rare as two of its links that do, so
-        nothing but the choice of the two speaks against them. One that loses everything is not.
-        """
+    def _pair(self, candidate: int) -> Pair | None:
+        """The two parts that may lose instead of a found one (`two_of`); None where it has no two,
+        or loses everything."""
         if self._parts_of is None or -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS:
             return None
-        rows = np.zeros(len(self._lost), dtype=np.bool_)
-        rows[self._held[candidate][0]] = True
-        parts, place = self._parts_of(candidate, self._entries.owners(rows))
-        if len(np.unique(place)) < 2:
+        parts = self._parts_of(candidate, self._near(candidate))
+        if len(np.unique(parts.place)) < 2:
             return None
         base, floor = self._rates_without(candidate), self._best - self._outlier
-        own, _ = self._fitted(np.array([candidate], dtype=np.intp), base, floor)
-        gain, rate = self._fitted(parts, base, floor)
-        one = int(np.argmax(gain))
-        best = None
-        # Each in turn is chosen anew beside the other, while that gains anything.
-        while True:
-            beside = base.copy()
-            held, times = self._rows_of(int(parts[one]), float(rate[one]), base, floor)
-            beside[held] += rate[one] * times
-            fixed = self._gains(parts[[one]], rate[[one], None], base, floor)[0, 0]
-            one_rate, others = float(rate[one]), np.flatnonzero(place != place[one])
-            gain, rest = self._fitted(parts[others], beside, floor)
-            two = int(np.argmax(gain))
-            total = float(fixed + gain[two])
-            if best is not None and total <= best.nats + 1e-6:
-                break
-            best = _Pair(
-                (int(parts[one]), int(parts[others[two]])), (one_rate, float(rest[two])), total
-            )
-            rate[others] = rest
-            one = int(others[two])
-        choices = len(parts) * (len(parts) - 1) / 2
-        return best._replace(nats=best.nats - float(own[0]) - float(np.log(choices)))
+        return loss_pairs.two_of(self, candidate, parts, base, floor)
+
+    def _recombine(self) -> None:
+        """Replace each two found at one switch by two others at it that explain more."""
+        for beside in self._beside():
+            if not self._found.keys() >= {*beside.parts}:
+                continue
+            rivals = self._rivals_of(beside)
+            best = max(rivals.pairs, key=lambda pair: pair.nats, default=rivals.own)
+            if best.nats > rivals.own.nats + loss_pairs.NO_GAIN:
+                self._paired |= {*best.parts} if self._paired & {*beside.parts} else set()
+                self._replace(beside.parts, best)
+
+    def _beside(self) -> list[Beside]:
+        """Each two found at one switch, at different places."""
+        if self._parts_of is None or len(self._found) < 2:
+            return []
+        found = np.array(sorted(self._found), dtype=np.intp)
+        return loss_pairs.beside_each_other(self._parts_of, self._near(*self._found), found)
+
+    def _rivals_of(self, beside: Beside) -> RivalPairs:
+        """Two others at the same switch instead of two found."""
+        taken = self._found.keys() - {*beside.parts}
+        near = self._near(*beside.parts)
+        parts = beside.parts_of(beside.switch, near[~np.isin(near, list(taken))])
+        base, floor = self._rates_without(*beside.parts), self._best - self._outlier
+        return loss_pairs.rival_pairs(self, beside.parts, parts, base, floor)
+
+    def _near(self, *found: int) -> Index:
+        """Candidates on the lossy paths of found ones, these among them."""
+        rows = np.isin(
+            np.arange(len(self._lost)), np.concatenate([self._held[c][0] for c in found])
+        )
+        near = np.union1d(self._entries.owners(rows), self._may.owners(rows))
+        return np.union1d(near, found).astype(np.intp)
 
     def _prune(self, newest: int) -> bool:
         """Drop what no longer pays; False if that was the newest, or no progress was made."""
         for candidate in list(self._found):
             gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-            if gain[0] + (candidate in self._paired) * self._price[candidate] <= 0:
+            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
                 self._drop(candidate)
                 self._refit()
                 if candidate == newest:
@@ -471,12 +470,14 @@ class _Search:
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
         rate = self._found[candidate]
         rows, times = self._held[candidate]
-        weight = np.exp(np.minimum(gain - own, 50))
+        odds = dict(zip(rivals.tolist(), np.exp(np.minimum(gain - own, 50)).tolist(), strict=True))
+        for rival, each in self._instead.get(candidate, {}).items():
+            odds[rival] = max(odds.get(rival, 0.0), each)
         pair = self._pair(candidate)
-        odds = float(np.exp(min(pair.nats, 50))) if pair is not None else 0.0
-        total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0)) + odds
-        order = np.argsort(-gain, kind="stable")
-        close = [i for i in order if gain[i] > own - CLOSE_NATS and rivals[i] != candidate]
+        parts_odds = float(np.exp(min(pair.nats, 50))) if pair is not None else 0.0
+        total = sum(odds.values()) + float(np.exp(-max(own, 0.0) - 1.0)) + parts_odds
+        order = sorted(odds, key=lambda rival: -odds[rival])
+        close = [each for each in order if odds[each] > _CLOSE and each != candidate]
         return LossFinding(
             candidate=candidate,
             loss=float(-np.expm1(-rate)),
@@ -484,10 +485,10 @@ class _Search:
             confidence=1.0 / total,
             lost=float((self._lost[rows] * rate * times / self._rates[rows]).sum()),
             paths=len(rows),
-            alternatives=tuple(int(rivals[i]) for i in close),
-            probabilities=tuple(float(weight[i]) / total for i in close),
+            alternatives=tuple(close),
+            probabilities=tuple(odds[each] / total for each in close),
             parts=pair.parts if pair is not None and pair.nats > -CLOSE_NATS else (),
-            parts_probability=odds / total,
+            parts_probability=parts_odds / total,
         )
 
 

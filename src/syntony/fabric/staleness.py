@@ -40,17 +40,21 @@ class Losing(NamedTuple):
     since: int
     """Without any but short ones."""
     last: int
+    begun: int
+    """As `since`, whether it was reported or not."""
 
     def seen(self, second: int) -> Losing:
         """The same, found in this second as well."""
         if second - self.last > AGAIN_S:
-            return Losing(second, second, second)
-        since = second if second - self.last > TURNING_S else self.since
-        return Losing(self.first, since, second)
+            return Losing(second, second, second, second)
+        if second - self.last > TURNING_S:
+            return Losing(self.first, second, second, second)
+        return self._replace(last=second)
 
     def settled(self) -> Losing:
-        """Reported: it is not held back again while it lasts."""
-        return Losing(self.last - HOLD_S, self.last - HOLD_S, self.last)
+        """Reported: it is not held back again while it lasts, unless paths are found to turn since
+        it began: they may have turned then, and be reported now."""
+        return self._replace(first=self.last - HOLD_S, since=self.last - HOLD_S)
 
 
 def is_turning(turned: int, paths: int) -> bool:

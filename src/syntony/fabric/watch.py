@@ -212,9 +212,9 @@ class Watch:
             if number is None or found.kind in _OF_HOSTS:
                 kept.append(found)
                 continue
-            losing = self._losing.get(key, staleness.Losing(now, now, now)).seen(now)
+            losing = self._losing.get(key, staleness.Losing(now, now, now, now)).seen(now)
             first = losing.first if found.kind in _LINKS else losing.since
-            held = (turning and now - losing.since < staleness.HOLD_S) or (
+            held = (turning and now - losing.begun < staleness.HOLD_S) or (
                 now - first < staleness.HOLD_S
                 and self._singles_out(candidates, number, counts.get(found.window))
             )
