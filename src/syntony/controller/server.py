@@ -225,16 +225,16 @@ class Controller:
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
             loops = (
-                (SOLVE_CHECK_NS, self._solve),
-                (PLAN_CHECK_NS, self._plan),                 (KEYS_CHECK_NS, self._rotate_keys),
-                (SECOND_CHECK_NS, self._locate),                 (PLACE_INTERVAL_NS, self._place),
-                (PAIR_INTERVAL_NS, self._queue_pairs.pair),                 (SECOND_CHECK_NS, self._job_flows.store_flows),
-                (PLACE_INTERVAL_NS, self._segments.store_segments),                 (SECOND_CHECK_NS, self._jobs.judge_jobs),
-                (READ_PATHS_NS, self._read_paths),                 (KEEP_INTERVAL_NS, self._keep),
-                (EXPIRE_INTERVAL_NS, self._expire),                 (TICK_NS, self._evaluation.listen),
-                (JUDGE_INTERVAL_NS, self._evaluation.judge),                 (TELL_INTERVAL_NS, self._tell),
-                (ENFORCE_INTERVAL_NS, self._membership.enforce),                 (LOOK_INTERVAL_NS, self._look),
-                (CHECK_NS, self._lease.check_lease),
+                (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
+                (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
+                (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
+                (SECOND_CHECK_NS, self._job_flows.store_flows),
+                (PLACE_INTERVAL_NS, self._segments.store_segments),
+                (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
+                (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
+                (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
+                (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._membership.enforce),
+                (LOOK_INTERVAL_NS, self._look), (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),
