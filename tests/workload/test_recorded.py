@@ -28,7 +28,14 @@ from syntony.wire.tables import (
 from syntony.workload import Bundle, FaultClass, diagnose
 from syntony.workload.flow_lines import NOT_SAMPLED, flow_lines
 from syntony.workload.flows import Flows
-from syntony.workload.recorded import IDLE_SHARE, SETTLE_NS, Recorded, _one_way_ns, recorded
+from syntony.workload.recorded import (
+    IDLE_SHARE,
+    SETTLE_NS,
+    Recorded,
+    _Divided,
+    _one_way_ns,
+    recorded,
+)
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
 
 T0 = 1_700_000_000 * S
@@ -473,13 +480,44 @@ def test_both_directions_of_a_flow_are_its_round_trip() -> None:
         there = draw.randrange(trip_ns)
         back = draw.randrange(trip_ns - there)
         one, other = there + off_ns, back - off_ns
-        both = _one_way_ns(trip_ns, one, other), _one_way_ns(trip_ns, other, one)
+        both = _one_way_ns(trip_ns, one, other, None), _one_way_ns(trip_ns, other, one, None)
         assert sum(both) == pytest.approx(trip_ns)
         assert both[0] - both[1] == pytest.approx(one - other)
-        assert _one_way_ns(trip_ns, None, None) == trip_ns / 2
-        assert _one_way_ns(trip_ns, there, None) == max(there, trip_ns / 2)
-        assert 0 <= _one_way_ns(trip_ns, None, back) <= min(trip_ns / 2, trip_ns - back)
-    assert _one_way_ns(100, 900, 5) == 900  # the kernel's is smoothed: it follows
+        assert _one_way_ns(trip_ns, None, None, None) == trip_ns / 2
+        assert _one_way_ns(trip_ns, there, None, None) == max(there, trip_ns / 2)
+        assert 0 <= _one_way_ns(trip_ns, None, back, None) <= min(trip_ns / 2, trip_ns - back)
+    assert _one_way_ns(100, 900, 5, None) == 900  # the kernel's is smoothed: it follows
+
+
+def test_a_second_that_was_measured_in_part_is_divided_as_the_one_before() -> None:
+    """Whichever direction has become slow since."""
+    draw = random.Random(SEED)
+    print(f"seed {SEED}")
+    for _ in range(500):
+        there, back, rest = (draw.randrange(10 * MS) for _ in range(3))
+        last = _Divided(there, back, rest, 0.0)
+        slower, faster = there + draw.randrange(5 * MS), back + draw.randrange(5 * MS)
+        trip_ns = slower + faster + rest
+        for one, other in ((slower, None), (None, faster)):
+            assert _one_way_ns(trip_ns, one, other, last) == pytest.approx(slower + rest / 2)
+        assert _one_way_ns(there + back + rest, None, None, last) == pytest.approx(there + rest / 2)
+        any_ns = draw.randrange(30 * MS)
+        for one, other in ((there, None), (None, back), (None, None)):
+            assert 0 <= _one_way_ns(any_ns, one, other, last) <= any_ns
+
+
+def test_a_difference_measured_long_ago_divides_nothing() -> None:
+    for gap, share in ((9, 2.0), (10, 1.0)):
+        rows: Rows = {JOB_FLOW.name: [], JOB_DELAY.name: []}
+        for there, back, owd_ns in (("h0/rail0", "h1/rail0", 20 * MS), ("h1/rail0", "h0/rail0", 0)):
+            for second in (0, gap):
+                row = flow(there, back, second, rtt_ns=20 * MS, dport=40_000)
+                rows[JOB_FLOW.name].append(row)
+            row = delay(there, back, 0, owd_p50_ns=owd_ns, dport=40_000)
+            rows[JOB_DELAY.name].append(row)
+        found = Flows(bundle(record(rows)).tables["flows"])
+        place = next(n for n, name in enumerate(found.names) if name.startswith("h0"))
+        assert found.column("owd_p50_ns")[place][-1] == pytest.approx(share * 10 * MS)
 
 
 def test_what_a_clock_does_not_know_is_no_slow_flow() -> None:
