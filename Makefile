@@ -14,7 +14,7 @@ N ?= 30
 SEED ?= 1
 # Workers of `make test`, one more than cores, for many tests wait; a file's tests stay together,
 # for they share costly fixtures.
-PARALLEL ?= -n $(shell expr $$(nproc) + 1) --dist loadfile
+PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE

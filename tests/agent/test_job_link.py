@@ -299,8 +299,7 @@ def test_one_that_comes_and_goes_leaves_nothing(link: _Counted) -> None:
 def test_each_process_is_ordered_its_own_rates_and_freed_of_those_before(link: _Counted) -> None:
     one, two = ("10.0.0.1", "10.0.0.2"), ("10.0.1.1", "10.0.1.2")
     with peer(link, "hear") as first, peer(link, "hear") as second:
-        pids = [each.pid for each in link.report()]
-        assert {first.pid, second.pid} == set(pids)
+        assert (of(link, first).pid, of(link, second).pid) == (first.pid, second.pid)
         link.pace({(first.pid, *one): 7_000, (second.pid, *two): 9_000, (1, *one): 5}, 1 << 62)
         assert line_of(first) == "notice 5 0a000001 0a000002 7000"
         assert line_of(second) == "notice 5 0a000101 0a000102 9000"
