@@ -12,7 +12,7 @@ ACT ?= all
 ROOM ?=
 N ?= 30
 SEED ?= 1
-# Workers of `make test`, one more than cores, for many tests wait; a file's tests stay together,
+# Workers of `make test`, two more than cores, for many tests wait; a file's tests stay together,
 # for they share costly fixtures.
 PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
 
