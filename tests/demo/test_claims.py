@@ -33,6 +33,8 @@ def line(node: str, **changes: object) -> Timeline:
         ([line("h0"), line("h1", component="h1")], False),
         ([line("h0"), line("h1", state=ClockState.HOLDOVER)], False),
         ([line("h0"), line("h1", sigma_ns=1e6)], False),
+        ([line("h0"), line("h1", drift_sigma_ppb=600.0)], True),
+        ([line("h0"), line("h1", drift_sigma_ppb=700.0)], False),
         ([], False),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -11,7 +12,9 @@ from syntony.model import ClockState, S, Timeline, format_ns
 from syntony.wire.probes import MatrixCell, SeriesPoint
 
 CONVERGED_SIGMA_NS = 2_000.0
-"""A clock counts as found when its own 1-sigma is below this."""
+"""A clock counts as found when its own 1-sigma is below this, …"""
+TIMELINE_AGE_NS = 3 * S
+"""… also of readings so long after its timeline's reference: the next one is there by then."""
 CLOCK_ERROR_NS = 2_000
 """Claimed largest clock error on an idle lab: kernel stamps on shared, busy cores."""
 BOUND_SIGMAS = 5
@@ -57,7 +60,10 @@ def converged(timelines: Sequence[Timeline], hosts: Collection[str]) -> bool:
         and len({found[host].component for host in hosts}) == 1
         and all(
             found[host].state is ClockState.SYNCHRONIZED
-            and found[host].sigma_ns < CONVERGED_SIGMA_NS
+            and math.hypot(
+                found[host].sigma_ns, found[host].drift_sigma_ppb * 1e-9 * TIMELINE_AGE_NS
+            )
+            < CONVERGED_SIGMA_NS
             for host in hosts
         )
     )
