@@ -64,8 +64,8 @@ struct receive *conn_receive(struct conn *conn, int count, void **data, const si
 /* Close it, and free it. */
 void conn_end(struct conn *conn);
 /* Its queue pairs end before this returns, but for those of rails that are being connected: they end,
- * and it is freed, in a thread that waits for the kernel. Nothing is written by them: no peer has
- * them yet. */
+ * and it is freed, in a thread that waits for the kernel. They write nothing of NCCL's: no sender has a
+ * receiver's before they are connected. */
 void conn_free(struct conn *conn);
 
 #endif
