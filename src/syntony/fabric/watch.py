@@ -31,7 +31,7 @@ from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.overflow import Overflow, Seconds
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.sums import FINE_S, WindowSums
-from syntony.fabric.tally import Index, Ints
+from syntony.fabric.tally import Floats, Index, Ints
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -445,9 +445,10 @@ class Watch:
         all_there &= clear
         all_back &= clear
         of_flow = window.counts[history.UNRESOLVED, flows]
-        there = np.where(all_there[here], of_flow, 0)
-        back = np.where(all_back[here], of_flow, 0)
-        return there, back, ~(all_there | all_back)[here]
+        known = (all_there | all_back)[here] & ~_hidden(of_flow, here, slack)
+        there = np.where(all_there[here] & known, of_flow, 0)
+        back = np.where(all_back[here] & known, of_flow, 0)
+        return there, back, ~known
 
     def _shares_end(self, ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Pairs with a NIC that one of the mixed has, too, (pairs,). Where a NIC loses both ways,
@@ -459,6 +460,24 @@ class Watch:
         doubted = np.zeros(len(self._nics), dtype=np.bool_)
         doubted[ends[mixed]] = True
         return np.asarray(doubted[ends].any(axis=1))
+
+
+def _hidden(broken: Ints, pair: Index, slack: Floats) -> NDArray[np.bool_]:
+    """Flows whose round trips may all have broken the other way than most of their pair's, (n,):
+    those that lost least, as many as the slack leaves open.
+
+    Args:
+        broken: round trips of each flow, (n,).
+        pair: of each flow, (n,).
+        slack: of each pair, (pairs,).
+    """
+    order = np.lexsort((broken, pair))
+    total = np.cumsum(broken[order])
+    first = np.diff(pair[order], prepend=-1) != 0
+    before = np.maximum.accumulate(np.where(first, total - broken[order], 0))
+    hidden = np.empty(len(broken), dtype=np.bool_)
+    hidden[order] = total - before <= slack[pair[order]]
+    return hidden
 
 
 def reply(way: Way) -> Way:
