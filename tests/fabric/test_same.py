@@ -197,12 +197,21 @@ class PlainWatch:
             verdict[pair] = (telling, missing >= broken_of[pair] - slack, missing <= slack)
         doubted = {nic for pair, (telling, there, back) in verdict.items()
                    if telling and not there and not back for nic in pair}  # fmt: skip
+        hidden = set()
+        for pair in sent_of:
+            left = SLACK + SLACK_S * heard_of[pair] / length
+            for way in sorted(self.flows, key=lambda way: sums[way][4]):
+                if way[:2] == pair and sums[way][4]:
+                    left -= sums[way][4]
+                    if left >= 0:
+                        hidden.add(way)
         sent, lost = np.zeros((2, 4, len(self.flows)), dtype=np.int64)
         open_targets = set()
         for place, way in enumerate(self.flows):
             out, lost_out, came, lost_back, broken = sums[way]
             telling, there, back = verdict.get(way[:2], (False, False, False))
             clear = telling and (there or back) and not doubted & set(way[:2])
+            clear &= way not in hidden
             if broken and not clear:
                 open_targets.add(way.dst)
                 sent[2, place] = out

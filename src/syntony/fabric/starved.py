@@ -19,12 +19,14 @@ from syntony.fabric.book import Way
 from syntony.fabric.history import Window
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.names import ComponentKind, link_ends, replies_name
-from syntony.fabric.tally import Index
+from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
 _AT_HOSTS = frozenset(
     {ComponentKind.NIC, ComponentKind.HOST, ComponentKind.LINK, ComponentKind.CABLE}
 )
+AT_ONCE_S = 2
+"""Agents report whole seconds: so far apart are the ends of what ended at once."""
 MUCH = 2.0
 """A host's own probes must fare so many times better than those of others."""
 
@@ -45,6 +47,21 @@ class FlowEnds(NamedTuple):
             for nics in ([way.src for way in flows], [way.dst for way in flows])
         )
         return cls(tuple(places), src, dst)
+
+
+def stopped_apart(sent: Ints, nics: Index) -> bool:
+    """Whether these NICs send no probes any more, and stopped at different times: as hosts that
+    stand still do, and not hosts below one switch that died.
+
+    Args:
+        sent: in each second of some flows, the newest last, (seconds, flows).
+        nics: place of the NIC that sends each, (flows,).
+    """
+    last = [
+        int(np.flatnonzero(sent[:, nics == nic].any(axis=1)).max(initial=-1))
+        for nic in np.unique(nics)
+    ]
+    return bool(last) and max(last) < len(sent) - 1 and max(last) - min(last) > AT_ONCE_S
 
 
 def reclassify_slow_hosts(

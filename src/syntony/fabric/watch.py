@@ -174,8 +174,7 @@ class Watch:
     def answering(self) -> frozenset[str]:
         """NICs that answered any probe of the newest second."""
         counts = self._history.newest(len(self._flows))
-        broken = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
-        came = counts[history.SENT] > broken
+        came = counts[history.SENT] > counts[_AMISS].sum(axis=0)
         ends = self._layout().ends
         return frozenset(ends.nics[place] for place in np.unique(ends.dst[came]).tolist())
 
@@ -219,9 +218,20 @@ class Watch:
                 and self._singles_out(candidates, number, counts.get(found.window))
             )
             self._losing[key] = losing if held else losing.settled()
-            if not held:
+            if not held and not self._is_of_silent_hosts(candidates, number, found):
                 kept.append(found)
         return tuple(kept)
+
+    def _is_of_silent_hosts(self, candidates: Candidates, number: int, found: Finding) -> bool:
+        """Whether a switch seems dead because hosts at it stood still, one after the other."""
+        if found.fault != "blackhole" or found.kind in _LINKS:
+            return False
+        ends, crossing = self._layout().ends, self._crossing(candidates.crossed.by(number))
+        counts = self._history.newest(len(self._flows))
+        unanswered = crossing & (counts[_AMISS].sum(axis=0) > 0)
+        own = np.flatnonzero(np.isin(ends.src, ends.dst[unanswered]))
+        sent = self._history.recent_counts(own)[:, history.SENT]
+        return starved.stopped_apart(sent, ends.src[own])
 
     def _singles_out(self, candidates: Candidates, number: int, counts: Ints | None) -> bool:
         if counts is None:
