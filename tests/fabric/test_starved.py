@@ -8,7 +8,7 @@ import pytest
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
-from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts
+from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts, stopped_apart
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
