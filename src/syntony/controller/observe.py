@@ -182,13 +182,27 @@ def of_findings(
         notes: by suspects that cannot be distinguished: what is being done about it.
         senders: NICs that jobs send from: what is late on the way out of one waits for itself.
     """
+    findings = tuple(findings)
     return [
-        _of_finding(found, notes or {})
+        _of_finding(found, notes or {})._replace(apart_from=_apart_from(found, findings))
         for found in findings
         if found.fault != "clock"
         and found.kind != ComponentKind.REPLIES
         and not (found.fault == "delay" and _source(found.component) in senders)
     ]
+
+
+def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
+    """Metrics that do not explain a part that loses more than a lossy switch around it does: of
+    both what was found at once is named. What a dead switch loses may look like anything."""
+    wholes = (
+        name
+        for each in findings
+        if each is not found and each.fault == "loss"
+        for name in suspected(each)
+    )
+    beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in wholes)
+    return frozenset({"switch_loss", "ambiguous_loss"}) if beside else frozenset()
 
 
 def _source(link: str) -> str:

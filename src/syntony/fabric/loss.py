@@ -441,8 +441,10 @@ class _Search:
         taken = self._found.keys() - {*beside.parts}
         near = self._near(*beside.parts)
         parts = beside.parts_of(beside.switch, near[~np.isin(near, list(taken))])
+        if beside.switch not in taken:
+            parts = loss_pairs.with_whole(parts, beside.switch)
         base, floor = self._rates_without(*beside.parts), self._best - self._outlier
-        return loss_pairs.rival_pairs(self, beside.parts, parts, base, floor)
+        return loss_pairs.rival_pairs(self, beside, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
         """Candidates on the lossy paths of found ones, these among them."""

@@ -76,13 +76,21 @@ def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[
     """
     beside = []
     for switch in switches.tolist():
-        places = _places(parts_of(switch, found))
+        parts = parts_of(switch, found)
+        places = _places(with_whole(parts, switch) if switch in found else parts)
         beside += [
             Beside(switch, (one, two), parts_of)
             for one, two in combinations(sorted(places), 2)
             if places[one] != places[two]
         ]
     return beside
+
+
+def with_whole(parts: Parts, whole: int) -> Parts:
+    """The same and the switch itself, at a place of its own; nothing where it has no parts."""
+    if not len(parts.candidates):
+        return parts
+    return Parts(np.append(parts.candidates, whole), np.append(parts.place, -1))
 
 
 def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
@@ -101,17 +109,17 @@ def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) ->
 
 
 def rival_pairs(
-    fits: Fits, own: tuple[int, int], parts: Parts, base: Floats, floor: Floats
+    fits: Fits, beside: Beside, parts: Parts, base: Floats, floor: Floats
 ) -> RivalPairs:
     """Of two that were found the rivals; arguments as `find_pairs`.
 
-    Args:
-        own: the two, in ascending order.
+    The switch is as unlikely as two of its links: it costs what two of the other cost.
     """
+    own = beside.parts
     places = _places(parts)
     starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
     found = {
-        pair.parts: pair._replace(nats=pair.nats - float(fits.price[[*pair.parts]].sum()))
+        pair.parts: pair._replace(nats=pair.nats - _price(fits, pair, beside.switch))
         for pair in find_pairs(fits, parts, starts, base, floor).values()
     }
     return RivalPairs(found.pop(own), tuple(found.values()), places)
@@ -128,6 +136,11 @@ def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
             if rival != part:
                 found[part][rival] = found[part].get(rival, 0.0) + odds
     return found
+
+
+def _price(fits: Fits, pair: Pair, switch: int) -> float:
+    prices = fits.price[[each for each in pair.parts if each != switch]]
+    return float(prices.sum() * (3 if switch in pair.parts else 1))
 
 
 def _places(parts: Parts) -> dict[int, int]:
