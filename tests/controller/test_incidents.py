@@ -173,7 +173,7 @@ def test_a_dead_spine_is_one_page_not_one_for_each_leaf(control: Control) -> Non
 def test_a_link_that_loses_beside_a_dead_spine_pages_although_its_leaf_was_suspected_at_first(
     control: Control,
 ) -> None:
-    """Drawn case 18700008: the leaf's cable to the spine was a suspect, too, and is not any more."""
+    """Drawn case 18700008: the leaf's cable to the spine was a suspect, and is not any more."""
     control.homes = {"h0/rail0": "leaf0"}
     lost = {f"leaf{leaf}--spine0": T0 for leaf in range(3)}
     control.fabric = standing(lost=lost, gone={"spine0": 3})

@@ -102,6 +102,8 @@ def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
         ((60, 3), True),
         ((6, 3), True),
         ((5, 3), False),
+        ((60, 9, 3), True),
+        ((60, 3, 3), False),
         ((3, 3), False),
         ((9,), False),
         ((9, 0), False),

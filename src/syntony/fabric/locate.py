@@ -143,9 +143,10 @@ def _may_be(
 
 
 def _shared(candidates: Candidates, one: int, other: int) -> float:
-    """The share of paths across one that cross the other, too; of the one with fewer."""
+    """Of the one with fewer paths, the share that crosses the other, too; all if it has none."""
     a, b = (candidates.crossed.by(number) for number in (one, other))
-    return float((a & b).sum() / max(1, min(a.sum(), b.sum())))
+    fewer = min(a.sum(), b.sum())
+    return float((a & b).sum() / fewer) if fewer else 1.0
 
 
 def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:

@@ -23,7 +23,6 @@ network tomography (Vardi 1996; Cáceres et al. 1999).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -121,8 +120,8 @@ class LossSearch:
         what may be this candidate."""
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
         if self._search is not None:
-            same = [f for f in self.findings if candidate in {f.candidate, *f.alternatives}]
-            return self._search.gain_at(candidate, rate, [f.candidate for f in same])
+            same = (f for f in self.findings if candidate in {f.candidate, *f.alternatives})
+            return self._search.gain_at(candidate, rate, *(f.candidate for f in same))
         clean = self._tally.clean_of(np.array([candidate], dtype=np.intp))
         if not clean.paths[0]:
             return float(np.log1p(-SHARES[-1]) * clean.partly_paths[0])
@@ -187,7 +186,7 @@ class _Search:
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
-    def gain_at(self, candidate: int, rate: float, without: Sequence[int]) -> float:
+    def gain_at(self, candidate: int, rate: float, *without: int) -> float:
         only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
         rates, floor = self._rates_without(*without), self._floor(*without)
         gain = self._sure_gain(only, grid, rates, floor)

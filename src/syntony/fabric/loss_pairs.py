@@ -1,10 +1,11 @@
 """Two parts of one switch that lose at once: which two. Pure.
 
-Adding one component at a time, and exchanging one for one, can end at two parts that explain the
-losses worse than two others do: each of these alone, beside one of the former, gains nothing. And
-of round trips without a direction two such pairs can explain the same. Where the uplinks of a leaf
-are two, every round trip into it crosses one of them down and one up; both that lose down, one
-twice as much as the other, look just like the one losing in both directions and the other up.
+A search that adds or exchanges one component at a time can end at a pair that explains the losses
+worse than another pair: each part of the better pair gains nothing together with one of the worse.
+And round trips without a direction fit several pairs. With two uplinks at a leaf, each round trip
+comes in by one and leaves by one: both lossy on the way in, one twice as much as the other, equals
+one lossy both ways and the other on the way out. A switch counts as a part of itself: it and one
+of its links may lose.
 """
 
 from __future__ import annotations
@@ -94,11 +95,10 @@ def with_whole(parts: Parts, whole: int) -> Parts:
 
 
 def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
-    """The two parts that explain best what their whole is found for, with the log-odds of the two
-    against the one; arguments as `find_pairs`.
+    """The two parts that together best explain what a switch was found for, with their log-odds
+    against it; arguments as `find_pairs`.
 
-    A switch that loses a share of all its packets is as rare as two of its links that do, so
-    nothing but the choice of the two speaks against them.
+    A lossy switch is as rare as two lossy links of it: only the choice of the two counts.
     """
     own, _ = fits.fitted(np.array([whole], dtype=np.intp), base, floor)
     gain, _ = fits.fitted(parts.candidates, base, floor)
@@ -126,8 +126,8 @@ def rival_pairs(
 
 
 def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
-    """Of each of two that were found: what may lose in its stead if the other is not the other
-    one either → odds against it."""
+    """For each of two found parts: what may lose instead, and its odds. Rivals are pairs, so the
+    other part may be another one, too."""
     own = rivals.own
     found: dict[int, dict[int, float]] = {part: {} for part in own.parts}
     for pair in rivals.pairs:
@@ -150,8 +150,7 @@ def _places(parts: Parts) -> dict[int, int]:
 def _matched(
     own: tuple[int, int], rival: tuple[int, int], places: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """Which of a rival pair stands for which: itself, else one at the same place, else the other
-    one."""
+    """Which part of a rival pair replaces which: itself, else one at the same place, else any."""
     one, two = own
     straight, crosswise = list(zip(own, rival, strict=True)), [(one, rival[1]), (two, rival[0])]
 
@@ -164,10 +163,10 @@ def _matched(
 def find_pairs(
     fits: Fits, parts: Parts, starts: Index, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
-    """Pairs of parts at different places, by parts: of each the best that was tried.
+    """Pairs of parts at different places, by parts: of each pair the best rates that were tried.
 
-    From each start the best other part beside it is found, then the best beside that, for as long
-    as anything is gained.
+    Holds one part at its rate and fits every other; then holds the best of these and fits again,
+    until nothing more is gained. Repeated for each start.
 
     Args:
         parts: of one switch.

@@ -50,18 +50,16 @@ class FlowEnds(NamedTuple):
 
 
 def stopped_apart(sent: Ints, nics: Index) -> bool:
-    """Whether these NICs send no probes any more, and stopped at different times: as hosts that
-    stand still do, and not hosts below one switch that died.
+    """Whether several NICs send no more probes and the last of them stopped alone: so do hosts that
+    stand still, not hosts at a switch that dies.
 
     Args:
         sent: in each second of some flows, the newest last, (seconds, flows).
         nics: place of the NIC that sends each, (flows,).
     """
-    last = [
-        int(np.flatnonzero(sent[:, nics == nic].any(axis=1)).max(initial=-1))
-        for nic in np.unique(nics)
-    ]
-    return bool(last) and max(last) < len(sent) - 1 and max(last) - min(last) > AT_ONCE_S
+    each = (sent[:, nics == nic].any(axis=1) for nic in np.unique(nics))
+    last = sorted(int(np.flatnonzero(sends).max(initial=-1)) for sends in each)
+    return len(last) > 1 and len(sent) - 1 > last[-1] > last[-2] + AT_ONCE_S
 
 
 def reclassify_slow_hosts(

@@ -473,20 +473,14 @@ class Watch:
 
 
 def _hidden(broken: Ints, pair: Index, slack: Floats) -> NDArray[np.bool_]:
-    """Flows whose round trips may all have broken the other way than most of their pair's, (n,):
-    those that lost least, as many as the slack leaves open.
-
-    Args:
-        broken: round trips of each flow, (n,).
-        pair: of each flow, (n,).
-        slack: of each pair, (pairs,).
-    """
+    """Flows, (n,), that may have broken the other way than their pair: those that lost least, as
+    many losses as the slack of the pair, (pairs,), leaves open."""
     order = np.lexsort((broken, pair))
     total = np.cumsum(broken[order])
-    first = np.diff(pair[order], prepend=-1) != 0
-    before = np.maximum.accumulate(np.where(first, total - broken[order], 0))
+    of_pair = np.bincount(pair, broken, len(slack))
+    before = np.cumsum(of_pair) - of_pair
     hidden = np.empty(len(broken), dtype=np.bool_)
-    hidden[order] = total - before <= slack[pair[order]]
+    hidden[order] = total - before[pair[order]] <= slack[pair[order]]
     return hidden
 
 
