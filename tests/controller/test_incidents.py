@@ -240,6 +240,13 @@ def test_a_dead_spine_explains_its_links(control: Control) -> None:
     assert causes["leaf0-0->spine1"] is not None
 
 
+def test_a_link_that_loses_more_than_its_lossy_switch_pages_for_itself(control: Control) -> None:
+    switch, link = finding("spine1", "spine"), finding("leaf0->spine1", "link", loss=0.2)
+    control.findings = (switch, link)
+    control.tick(6)
+    assert sorted(control.pages()) == ["link-loss leaf0->spine1", "switch-loss spine1"]
+
+
 def test_a_clocks_jump_is_no_fault_of_the_fabric(control: Control) -> None:
     control.findings = (finding("h0", "clock", fault="clock"),)
     control.tick(5)

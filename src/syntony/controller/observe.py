@@ -193,15 +193,11 @@ def of_findings(
 
 
 def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
-    """Metrics that do not explain a part that loses more than a lossy switch around it does: of
-    both what was found at once is named. What a dead switch loses may look like anything."""
-    wholes = (
-        name
-        for each in findings
-        if each is not found and each.fault == "loss"
-        for name in suspected(each)
-    )
-    beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in wholes)
+    """Metrics that do not explain a part that loses over twice as much as a lossy switch around it:
+    both were found at once. What a dead switch loses may look like anything."""
+    wholes = (each for each in findings if each.fault == "loss" and 2 * each.loss < found.loss)
+    names = (name for each in wholes for name in suspected(each))
+    beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in names)
     return frozenset({"switch_loss", "ambiguous_loss"}) if beside else frozenset()
 
 
