@@ -391,7 +391,7 @@ class Book:
         found: dict[str, list[Incident]] = {}
         if reach_ns:
             for each in self.state.incidents:
-                known = each.paged_as or each.cause or each.silenced
+                known = each.paged_as or each.silenced
                 if known and not each.live and now_ns - each.resolved_ns < reach_ns:
                     found.setdefault(each.rule, []).append(each)
         return found
@@ -445,7 +445,7 @@ class Book:
     def _stands(self, incident: Incident) -> bool:
         """Whether it can stand for others: it is there, or it paged. What vanished
         before that explains nothing."""
-        return self._lasts(incident) or incident.paged or incident.cause > 0
+        return self._lasts(incident) or incident.paged
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
