@@ -98,7 +98,9 @@ class ColumnarStore:
         tables = _TABLES[over]
         broken = self._broken(first_ns, last_ns, tables=tables)
         corrections = correct_directions(broken)
-        rows = self._engine.select(queries.directions(first_ns, last_ns, tables[0]))
+        rows = self._engine.select_since(
+            tables[0], first_ns, queries.directions(first_ns, last_ns, tables[0])
+        )
         cells = {(str(row[0]), str(row[1])): row for row in rows}
         found = {way: _cell(row, corrections.pop(way, _NONE)) for way, row in cells.items()}
         for (src, dst), correction in corrections.items():
@@ -176,7 +178,9 @@ class ColumnarStore:
         dst: str = "",
         tables: tuple[Table, Table] = (PROBE, HEARD),
     ) -> Sequence[BrokenSecond]:
-        rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst, tables))
+        rows = self._engine.select_since(
+            tables[0], first_ns, queries.unresolved(first_ns, last_ns, src, dst, tables)
+        )
         return [
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows

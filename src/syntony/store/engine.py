@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.errors import StoreError
 from syntony.model import S
-from syntony.wire.tables import Column
+from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +39,10 @@ class Engine(Protocol):
 
     def select(self, sql: str) -> list[Row]:
         """Run a query; 64-bit integers come back as integers."""
+
+    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
+        """Run a query about one table's rows of `first_ns` and later; the engine is spared it
+        where there are known to be none."""
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         """Add rows as one block."""
