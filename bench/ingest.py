@@ -249,7 +249,9 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     tls = {f"b{number}": controller.issue(f"b{number}") for number in range(arguments.agents)}
     hosts = list(tls)
     agents = [
-        Agent(host, _peers(hosts, place, arguments.peers), _channel(controller, tls[host]), arguments)
+        Agent(
+            host, _peers(hosts, place, arguments.peers), _channel(controller, tls[host]), arguments
+        )
         for place, host in enumerate(hosts)
     ]
     listening = [await agent.attach() for agent in agents]

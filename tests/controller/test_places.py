@@ -1,5 +1,8 @@
-"""What may hold what, found by roots: nothing that holds is overlooked. Names, learnt paths and
-homes are drawn, and the seed is printed; the rules compared with are `Places.holds` and `Book`'s."""
+"""What may hold what, found by roots: nothing that holds is overlooked.
+
+Names, learnt paths and homes are drawn, and the seed is printed; compared with are `Places.holds`
+and a book that compares all incidents with all.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def name(rng: random.Random) -> str:
 def drawn() -> random.Random:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    return random.Random(seed)  # noqa: S311 — not a secret
+    return random.Random(seed)
 
 
 def test_whatever_holds_or_mirrors_shares_a_root() -> None:
@@ -89,7 +92,7 @@ RULES = (
 
 def life(seed: int) -> list[list[Incident]]:
     """All incidents of a book after each evaluation of drawn subjects of a drawn fabric."""
-    rng = random.Random(seed)  # noqa: S311 — not a secret
+    rng = random.Random(seed)
     places, book = fabric(rng), Book(RULES)
     subjects = [(rng.choice(RULES).metric, name(rng)) for _ in range(60)]
     after = []
@@ -114,9 +117,9 @@ def test_causes_are_those_that_comparing_all_with_all_finds(
     assert sum(each.cause > 0 for after in found for each in after[-1]) > len(seeds)
 
     def every(
-        self: causes.Related, incident: Incident, since_ns: int = -1
+        self: causes.Related, incident: Incident, rule: str, since_ns: int = -1
     ) -> list[Incident]:
-        others = self._incidents
+        others = (each for each in self._incidents if each.rule == rule)
         return [each for each in others if each is not incident and each.resolved_ns > since_ns]
 
     monkeypatch.setattr(causes.Related, "to", every)

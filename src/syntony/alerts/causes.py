@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from syntony.alerts.observations import Containment
@@ -39,8 +40,8 @@ def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bo
 
 
 class Related:
-    """Incidents by what they are about, so that each is compared with the few that may have to do
-    with it: of thousands at a time, comparing each with every other takes seconds.
+    """Incidents by rule and by what they are about, so that each is compared with the few that may
+    have to do with it: of thousands at a time, comparing each with every other takes seconds.
 
     Args:
         incidents: oldest first.
@@ -49,24 +50,24 @@ class Related:
 
     def __init__(self, incidents: Iterable[Incident], topology: Containment) -> None:
         self._incidents = tuple(incidents)
-        self._topology = topology
-        self._named: dict[str, list[int]] = defaultdict(list)
-        self._within: dict[str, list[int]] = defaultdict(list)
+        self._roots, self._around = cache(topology.roots), cache(topology.around)
+        self._named: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._within: dict[tuple[str, str], list[int]] = defaultdict(list)
         """By the roots of what may contain them."""
         for place, each in enumerate(self._incidents):
-            for root in set[str]().union(*map(topology.roots, (each.subject, *each.members))):
-                self._named[root].append(place)
-            for root in topology.around(each.subject):
-                self._within[root].append(place)
+            for root in set[str]().union(*map(self._roots, (each.subject, *each.members))):
+                self._named[each.rule, root].append(place)
+            for root in self._around(each.subject):
+                self._within[each.rule, root].append(place)
 
-    def to(self, incident: Incident, since_ns: int = -1) -> Iterator[Incident]:
-        """All that may explain an incident or be a part of it, oldest first, and some others; of
-        those that are over, what was still there after `since_ns` (fleet time)."""
-        around = self._topology.around(incident.subject)
-        for name in incident.members[:1]:  # what explains it contains all of them
-            around |= self._topology.around(name)
-        places = {place for root in around for place in self._named.get(root, ())}
-        for root in self._topology.roots(incident.subject):
-            places.update(self._within.get(root, ()))
+    def to(self, incident: Incident, rule: str, since_ns: int = -1) -> Iterator[Incident]:
+        """All of a rule that may explain an incident or be a part of it, oldest first, and some
+        others; of those that are over, what was still there after `since_ns` (fleet time)."""
+        places: set[int] = set()
+        # What explains it contains all of its members.
+        for root in self._around(incident.subject).union(*map(self._around, incident.members[:1])):
+            places.update(self._named.get((rule, root), ()))
+        for root in self._roots(incident.subject):
+            places.update(self._within.get((rule, root), ()))
         found = map(self._incidents.__getitem__, sorted(places))
         return (each for each in found if each is not incident and each.resolved_ns > since_ns)

@@ -340,8 +340,8 @@ class Book:
 
     def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
         changes = []
-        standing = _related(filter(self._stands, self._live.values()), topology)
-        over = _related(self._just_over(now_ns), topology)
+        standing = Related(filter(self._stands, self._live.values()), topology)
+        over = Related(self._just_over(now_ns), topology)
         for incident in self._live.values():
             cause = self._cause(incident, standing, topology)
             if cause is not None:
@@ -360,24 +360,16 @@ class Book:
         return changes
 
     def _cause(
-        self,
-        incident: Incident,
-        by_rule: dict[str, Related],
-        topology: Containment,
-        since_ns: int = -1,
+        self, incident: Incident, others: Related, topology: Containment, since_ns: int = -1
     ) -> Incident | None:
         """The incident that explains this one: of the same rule as `precedes`, else one that it is
         the continuation of, else of the first rule that has one, the oldest."""
-
-        def related(rule: str) -> Iterable[Incident]:
-            return by_rule[rule].to(incident, since_ns) if rule in by_rule else ()
-
-        for other in related(incident.rule):
+        for other in others.to(incident, incident.rule, since_ns):
             if precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
-            for other in related(name):
+            for other in others.to(incident, name, since_ns):
                 if self._continues(incident, other, topology):
                     return other
         for name in rule.explained_by:
@@ -385,7 +377,7 @@ class Book:
             if wider is None or wider.metric in incident.apart_from:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
-            for other in related(name):
+            for other in others.to(incident, name, since_ns):
                 if explains(other, incident, holds) and not self._renames(other, incident):
                     return other
         return None
@@ -403,7 +395,7 @@ class Book:
         ]
 
     def _past_cause(
-        self, now_ns: int, incident: Incident, over: dict[str, Related], topology: Containment
+        self, now_ns: int, incident: Incident, over: Related, topology: Containment
     ) -> int:
         """The number of the incident that is over and still explains this one: nothing was counted
         since, or its end lies within what the value reaches back to."""
@@ -416,10 +408,7 @@ class Book:
         """Whether one is there instead of another that paged, and may be the same."""
         instead = other.paged and not other.cause and not self._lasts(other)
         one, two = incident.subject, other.subject
-        return (
-            instead
-            and (topology.may_hold(one, two) or topology.may_hold(two, one))
-        )
+        return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
     def _renames(self, other: Incident, incident: Incident) -> bool:
         """Whether one that has not paged is no cause of one that has: it may be the same by
@@ -491,14 +480,6 @@ def explained(book: Book, number: int) -> list[Incident]:
         found += fresh
         causes = {incident.number for incident in fresh}
     return sorted(found, key=lambda incident: incident.number)
-
-
-def _related(incidents: Iterable[Incident], topology: Containment) -> dict[str, Related]:
-    """By rule."""
-    by_rule: dict[str, list[Incident]] = {}
-    for each in incidents:
-        by_rule.setdefault(each.rule, []).append(each)
-    return {rule: Related(found, topology) for rule, found in by_rule.items()}
 
 
 def _key(rule: str, subject: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -42,8 +43,9 @@ class EdgeArrays(NamedTuple):
     def of(cls, nodes: Sequence[str], edges: Sequence[Edge]) -> EdgeArrays:
         """`nodes` must hold every end of `edges`."""
         place = {node: number for number, node in enumerate(nodes)}
-        numbers = np.array(list(map(_NUMBERS, edges)), dtype=np.float64)
-        theta, drift, sigma, drift_sigma, rtt, doubt = np.ascontiguousarray(numbers.T)
+        numbers = np.fromiter(chain.from_iterable(map(_NUMBERS, edges)), np.float64)
+        columns = np.ascontiguousarray(numbers.reshape(len(edges), -1).T)
+        theta, drift, sigma, drift_sigma, rtt, doubt = columns
         least = np.maximum(LEAST_SIGMA_NS, np.spacing(np.abs(theta)))
         return cls(
             len(nodes),

@@ -97,7 +97,7 @@ class ClickHouseEngine:
     def select(self, sql: str) -> list[Row]:
         return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact"))
 
-    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
+    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:  # noqa: ARG002
         return self.select(sql)  # others write there, too
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:

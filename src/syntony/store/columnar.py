@@ -10,7 +10,7 @@ import msgspec
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import queries
-from syntony.store.engine import Engine, Row, Scalar, integer, real
+from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
 from syntony.store.interface import MAX_POINTS, Recorded
@@ -146,10 +146,7 @@ class ColumnarStore:
         return tuple(_path_event(row) for row in reversed(rows))
 
     def latest_ns(self) -> int:
-        present = self._partitions(PROBE)
-        if not present:
-            return 0
-        return integer(self._engine.select(queries.newest(PROBE, present[-1]))[0][0])
+        return newest_ns(self._engine, PROBE)
 
     def count_rows(self) -> int:
         return integer(self._engine.select(queries.count_rows())[0][0])

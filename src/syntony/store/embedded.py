@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.errors import MissingError, StoreError
-from syntony.store import queries
-from syntony.store.engine import STATEMENT_BUDGET_NS, Row, bounded, first_line, integer, parse_rows
+from syntony.store.engine import (
+    STATEMENT_BUDGET_NS,
+    Row,
+    bounded,
+    first_line,
+    integer,
+    newest_ns,
+    parse_rows,
+)
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -85,17 +92,17 @@ class EmbeddedEngine:
 
     def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
         if table.name not in self._found_ns:
-            self._found_ns[table.name] = self._newest_ns(table)
-        newest_ns = max(self._found_ns[table.name], self._inserted_ns.get(table.name, 0))
-        return self.select(sql) if newest_ns >= first_ns else []
+            self._found_ns[table.name] = newest_ns(self, table)
+        known_ns = max(self._found_ns[table.name], self._inserted_ns.get(table.name, 0))
+        return self.select(sql) if known_ns >= first_ns else []
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        newest_ns = integer(pc.max(rows.column("ts_ns")).as_py())
         # Before they are there, so that none is overlooked.
-        self._inserted_ns[table] = max(newest_ns, self._inserted_ns.get(table, 0))
+        last_ns = integer(pc.max(rows.column("ts_ns")).as_py())
+        self._inserted_ns[table] = max(last_ns, self._inserted_ns.get(table, 0))
         names = ", ".join(column.name for column in columns)
         # The engine reads Arrow itself; an unnamed file in memory hands it over without a copy
         # through text.
@@ -110,13 +117,6 @@ class EmbeddedEngine:
             )
         finally:
             os.close(fd)
-
-    def _newest_ns(self, table: Table) -> int:
-        """Of the rows in the store now; 0 where there are none."""
-        present = self.select(queries.partitions(table))
-        if not present:
-            return 0
-        return integer(self.select(queries.newest(table, integer(present[-1][0])))[0][0])
 
     def close(self) -> None:
         self._requested.close()

@@ -10,6 +10,7 @@ import msgspec
 
 from syntony.errors import StoreError
 from syntony.model import S
+from syntony.store import queries
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ def first_line(message: str) -> str:
     """An engine's complaint without its stack trace, at a length for one line."""
     line = next((line for line in message.splitlines() if line.strip()), "no reason given")
     return line.strip()[:300]
+
+
+def newest_ns(engine: Engine, table: Table) -> int:
+    """The newest instant of a table's rows, fleet time; 0 where there are none."""
+    present = engine.select(queries.partitions(table))
+    if not present:
+        return 0
+    return integer(engine.select(queries.newest(table, integer(present[-1][0])))[0][0])
 
 
 def integer(value: Value) -> int:

@@ -59,9 +59,7 @@ class LinkRows:
 
     def counters(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkCounterRow, ...]:
         """How far each counter went up, those that did or that cannot be read."""
-        rows = self._engine.select_since(
-            LINK_COUNTER, first_ns, _counters(first_ns, last_ns, nic)
-        )
+        rows = self._engine.select_since(LINK_COUNTER, first_ns, _counters(first_ns, last_ns, nic))
         return tuple(
             LinkCounterRow(
                 nic=str(row[0]),
