@@ -15,6 +15,7 @@ from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
 from syntony.store.columnar import ColumnarStore
 from syntony.store.embedded import EmbeddedEngine
+from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
 from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import (
@@ -380,9 +381,12 @@ def test_nothing_is_asked_about_windows_that_no_rows_have_reached(
 ) -> None:
     asked: list[str] = []
     select = EmbeddedEngine.select
-    monkeypatch.setattr(
-        EmbeddedEngine, "select", lambda engine, sql: asked.append(sql) or select(engine, sql)
-    )
+
+    def noting(engine: EmbeddedEngine, sql: str) -> list[Row]:
+        asked.append(sql)
+        return select(engine, sql)
+
+    monkeypatch.setattr(EmbeddedEngine, "select", noting)
 
     def ports(first_ns: int) -> tuple[list[str], bool]:
         """Those found, and whether the engine was asked about them."""

@@ -171,17 +171,6 @@ class NetworkSolver:
             solved[node] = line
 
 
-def solve_component(edges: Sequence[Edge], previous: Mapping[str, Timeline]) -> dict[str, Timeline]:
-    """One connected part at the newest instant its edges speak of.
-
-    Args:
-        edges: of one connected part, at least one.
-        previous: last timelines, for the gauge and for step detection.
-    """
-    nodes, solution = _solved(edges, previous)
-    return carried(_timelines(nodes, solution, {}), previous)
-
-
 def _solved(
     edges: Sequence[Edge], previous: Mapping[str, Timeline]
 ) -> tuple[list[str], MeshSolution]:
