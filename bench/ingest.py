@@ -92,7 +92,8 @@ class Agent:
     ) -> None:
         self._host, self._peers = host, peers
         self._rows, self._ill = arguments.rows_per_batch, arguments.ill
-        self.warm = False
+        self.steady = False
+        """Whether its batches come once a second, and bring what it reports beside them."""
         self._call = channel.stream_stream(ATTACH)()
         self._writing = asyncio.Lock()
         self._sent: dict[int, float] = {}
@@ -113,7 +114,7 @@ class Agent:
     async def _live(self) -> None:
         """Listen, and report without rows as long as there are none to send."""
         listening = asyncio.create_task(self._listen())
-        while not self.warm and not listening.done():
+        while not self.steady and not listening.done():
             for data in bundles(self._reports()):
                 await self._write(data)
             await asyncio.wait([listening], timeout=1.0)
@@ -136,7 +137,7 @@ class Agent:
         data = second_of_probes(self._host, second, self._rows)
         self._sent[self.seq] = time.monotonic()
         batch = Batch(seq=self.seq, table=PROBE.name, rows=self._rows, dropped=0, arrow=data)
-        for data in bundles([encode(batch), *self._reports()]):
+        for data in bundles([encode(batch), *(self._reports() if self.steady else ())]):
             await self._write(data)
 
     async def warm_up(self) -> None:
@@ -160,6 +161,7 @@ class Agent:
         while self.acknowledged < self.seq:
             self._progress.clear()
             await self._progress.wait()
+        self.steady = True
         await self._call.done_writing()
 
     async def _listen(self) -> None:
@@ -257,8 +259,6 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     listening = [await agent.attach() for agent in agents]
     await asyncio.gather(*(agent.warm_up() for agent in agents))
     await asyncio.sleep(arguments.settle)
-    for agent in agents:
-        agent.warm = True
     before = Usage.now(controller.pid)
     if arguments.load == "flood":
         await asyncio.gather(*(_flood(agent, arguments) for agent in agents))
@@ -289,6 +289,7 @@ async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
 async def _steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
     # Agents report at their own moment of the second, not all at once.
     await asyncio.sleep(place / arguments.agents)
+    agent.steady = True
     started = time.monotonic()
     first = (now_ns() - START_NS) // S
     for second in range(arguments.seconds):

@@ -77,7 +77,7 @@ class EmbeddedEngine:
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
         self._found_ns: dict[str, int] = {}
         self._inserted_ns: dict[str, int] = {}
-        """Newest instant of each table, when it was asked about first and of what came since: no
+        """Newest instant of each table: at the first question about it, and of what came since: no
         other process writes here."""
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         for each in (self._own, self._requested):
