@@ -44,20 +44,31 @@ class Copy(NamedTuple):
 class World:
     """One direction of one connection for `seconds`.
 
+    Args:
+        slowest_ns: what is late is so late at most, beside what others need.
+
     Attributes:
         sent: what the sender's tap could see.
         received: what the receiver's could.
         true_delays: of every byte's copies that arrived, by instants of the taps: place to delays.
     """
 
-    def __init__(self, rng: random.Random, *, seconds: int, bps: float, **odds: float) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        seconds: int,
+        bps: float,
+        slowest_ns: float = 3 * S,
+        **odds: float,
+    ) -> None:
         self.rng, self.odds = rng, odds
         self.seconds = seconds
         self.finest = min(22, max(10, int(math.log2(bps / 8)) - 8))
         """No tap samples closer bytes than 2 to this power."""
         self.isn = rng.choice([rng.randrange(NUMBERS), NUMBERS - rng.randrange(1, 1 << 20)])
         # TCP has at most 2^30 bytes under way: what is late or lost holds a fast stream back.
-        self.most_ns = min(3 * S, int((1 << 30) * 8 * S / bps) // 3)
+        self.most_ns = int(min(slowest_ns, (1 << 30) * 8 * S / bps / 3))
         self.base_ns = rng.randrange(2 * US, min(30 * MS, self.most_ns // 4))
         self.jitter_ns = rng.choice([500, 50 * US, min(5 * MS, self.most_ns // 30)])
         self.sent: list[Segment] = []

@@ -25,10 +25,9 @@ from syntony.wire.segments import SegmentFlow, SegmentsReport
 SEED = random.SystemRandom().randrange(1 << 32)
 GBPS = 1e9
 QUIET: dict[str, float] = {}
-ROUGH = {
-    "loss": 0.02, "needless": 0.05, "duplicate": 0.02, "late": 0.01, "unread": 0.1, "unsent": 0.05,
-    "adapt": 0.2,
-}  # fmt: skip
+LATE = {"loss": 0.02, "needless": 0.05, "duplicate": 0.02, "late": 0.01}
+"""Some packets need longer than `MAX_DELAY_NS`; both ends see all of them."""
+ROUGH = LATE | {"unread": 0.1, "unsent": 0.05, "adapt": 0.2, "slowest_ns": MAX_DELAY_NS // 2}
 
 
 def run(world: World, taps: dict[str, Tap], bound_ns: int) -> list[Delays]:
@@ -70,11 +69,14 @@ def grade(rng: random.Random, bps: float, odds: dict[str, float]) -> tuple[int, 
 
 
 @pytest.mark.parametrize("gbps", [0.001, 0.2, 8, 60, 400])
-@pytest.mark.parametrize("turn", range(3))
-def test_no_byte_is_taken_for_another_however_rough_the_way(gbps: float, turn: int) -> None:
+@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize("odds", [ROUGH, LATE], ids=["rough", "late"])
+def test_no_byte_is_taken_for_another_however_rough_the_way(
+    gbps: float, turn: int, odds: dict[str, float]
+) -> None:
     seed = SEED + turn
     print("seed", seed, gbps)
-    reported, false, _ = grade(random.Random(seed), gbps * GBPS, ROUGH)
+    reported, false, _ = grade(random.Random(seed), gbps * GBPS, odds)
     assert false == 0, reported
 
 

@@ -27,13 +27,10 @@ from syntony.wire.tables import (
 )
 from syntony.workload import Bundle, FaultClass, diagnose
 from syntony.workload.flow_lines import NOT_SAMPLED, flow_lines
-from syntony.workload.flows import Flows
 from syntony.workload.recorded import (
     IDLE_SHARE,
     SETTLE_NS,
     Recorded,
-    _Divided,
-    _one_way_ns,
     recorded,
 )
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
@@ -415,117 +412,3 @@ def test_what_another_generator_drew_is_judged_alike_from_the_store(fault: str) 
         }
         named += bool(reported)
     assert named or not fault
-
-
-def _world(draw: random.Random, late_ns: int, share: float, kind: str) -> tuple[Rows, str, str]:
-    """Eight hosts in a ring and back, each direction with its own one-way delay, from which round
-    trips and what is measured follow. From second 30 on one direction is late, or the queueing
-    discipline of its sender; a share of the seconds has no measurement."""
-    hosts = [f"h{place}/rail0" for place in range(8)]
-    ways = [
-        (hosts[place], hosts[(place + step) % 8])
-        for place in range(8)
-        for step in (1, 3, 5, 7)
-    ]  # fmt: skip
-    slow = draw.choice(ways)
-    base = {way: draw.uniform(20_000, 24_000) for way in ways}
-    rows: Rows = {JOB_FLOW.name: [], JOB_DELAY.name: []}
-    for second in range(60):
-        added = late_ns if second >= 30 else 0
-        passed = {
-            way: base[way] * draw.uniform(0.95, 1.05) + added * (way == slow and kind == "path")
-            for way in ways
-        }
-        for there, back in ways:
-            waits = added * ({there, back} == {*slow} and kind == "host")
-            trip_ns = passed[there, back] + passed[back, there] + waits + draw.uniform(0, 4_000)
-            ports = {"sport": 40_000, "dport": 40_000}
-            rows[JOB_FLOW.name].append(flow(there, back, second, rtt_ns=int(trip_ns), **ports))
-            if draw.random() < share:
-                owd_ns = int(passed[there, back])
-                rows[JOB_DELAY.name].append(delay(there, back, second, owd_p50_ns=owd_ns, **ports))
-    return rows, f"{slow[0]}:40000>{slow[1]}:40000", f"{slow[1]}:40000>{slow[0]}:40000"
-
-
-@pytest.mark.parametrize("late_ns", [300_000, 5 * MS])
-@pytest.mark.parametrize(
-    ("kind", "share", "both", "named_as"),
-    [
-        ("path", 1.0, False, "one-way delay of its segments"),
-        ("path", 0.8, False, "one-way delay of its segments"),
-        ("path", 0.0, True, "half of its round trip"),
-        ("host", 1.0, True, "half of its round trip"),
-    ],
-)
-def test_the_direction_that_is_slow_is_named_where_it_was_measured(
-    late_ns: int, kind: str, share: float, both: bool, named_as: str
-) -> None:
-    print(f"seed {SEED}")
-    rows, slow, other = _world(random.Random(SEED), late_ns, share, kind)
-    found = diagnose(bundle(record(rows))).verdicts
-    assert {each.fault for each in found} == {FaultClass.SLOW_FLOW}
-    assert {each.subjects for each in found} == ({(slow,), (other,)} if both else {(slow,)})
-    assert all(each.evidence[0].text.startswith(named_as) for each in found)
-    value, truth = found[0].evidence[0].value, late_ns / (2 if both else 1)
-    assert value is not None
-    assert truth < value < truth + 40_000
-
-
-def test_both_directions_of_a_flow_are_its_round_trip() -> None:
-    """Whatever was measured of them, and however clocks differ."""
-    draw = random.Random(SEED)
-    print(f"seed {SEED}")
-    for _ in range(500):
-        trip_ns, off_ns = draw.randrange(1, 10 * MS), draw.randrange(-MS, MS)
-        there = draw.randrange(trip_ns)
-        back = draw.randrange(trip_ns - there)
-        one, other = there + off_ns, back - off_ns
-        both = _one_way_ns(trip_ns, one, other, None), _one_way_ns(trip_ns, other, one, None)
-        assert sum(both) == pytest.approx(trip_ns)
-        assert both[0] - both[1] == pytest.approx(one - other)
-        assert _one_way_ns(trip_ns, None, None, None) == trip_ns / 2
-        assert _one_way_ns(trip_ns, there, None, None) == max(there, trip_ns / 2)
-        assert 0 <= _one_way_ns(trip_ns, None, back, None) <= min(trip_ns / 2, trip_ns - back)
-    assert _one_way_ns(100, 900, 5, None) == 900  # the kernel's is smoothed: it follows
-
-
-def test_a_second_that_was_measured_in_part_is_divided_as_the_one_before() -> None:
-    """Whichever direction has become slow since."""
-    draw = random.Random(SEED)
-    print(f"seed {SEED}")
-    for _ in range(500):
-        there, back, rest = (draw.randrange(10 * MS) for _ in range(3))
-        last = _Divided(there, back, rest, 0.0)
-        slower, faster = there + draw.randrange(5 * MS), back + draw.randrange(5 * MS)
-        trip_ns = slower + faster + rest
-        for one, other in ((slower, None), (None, faster)):
-            assert _one_way_ns(trip_ns, one, other, last) == pytest.approx(slower + rest / 2)
-        assert _one_way_ns(there + back + rest, None, None, last) == pytest.approx(there + rest / 2)
-        any_ns = draw.randrange(30 * MS)
-        for one, other in ((there, None), (None, back), (None, None)):
-            assert 0 <= _one_way_ns(any_ns, one, other, last) <= any_ns
-
-
-def test_a_difference_measured_long_ago_divides_nothing() -> None:
-    for gap, share in ((9, 2.0), (10, 1.0)):
-        rows: Rows = {JOB_FLOW.name: [], JOB_DELAY.name: []}
-        for there, back, owd_ns in (("h0/rail0", "h1/rail0", 20 * MS), ("h1/rail0", "h0/rail0", 0)):
-            for second in (0, gap):
-                row = flow(there, back, second, rtt_ns=20 * MS, dport=40_000)
-                rows[JOB_FLOW.name].append(row)
-            row = delay(there, back, 0, owd_p50_ns=owd_ns, dport=40_000)
-            rows[JOB_DELAY.name].append(row)
-        found = Flows(bundle(record(rows)).tables["flows"])
-        place = next(n for n, name in enumerate(found.names) if name.startswith("h0"))
-        assert found.column("owd_p50_ns")[place][-1] == pytest.approx(share * 10 * MS)
-
-
-def test_what_a_clock_does_not_know_is_no_slow_flow() -> None:
-    """One-way delays of a host whose clock says that it may be 40 µs off."""
-    rows, slow, _ = _world(random.Random(SEED), 200_000, 1.0, "path")
-    assert diagnose(bundle(record(rows))).verdicts
-    for row in rows[JOB_DELAY.name]:
-        row["clk_err_ns"] = 40_000.0
-    found = bundle(record(rows))
-    assert not diagnose(found).verdicts
-    assert slow in Flows(found.tables["flows"]).names

@@ -4,7 +4,8 @@ came to the other. Pure.
 Both ends stamp the segments that carry certain bytes, chosen by sequence number alone. A byte is
 used only if it passed the sender exactly once and everything that the sender might have sent of it
 is known: within `MAX_DELAY_NS` before its arrival nothing was left unsampled. So a retransmission
-is never taken for the original. Sequence numbers wrap: TCP lets no more than 2^30 bytes be under
+is never taken for the original, unless one was under way for longer than that and its leaving was
+not sampled. Sequence numbers wrap: TCP lets no more than 2^30 bytes be under
 way, so that of several bytes with one number the newest that was sent is the one that arrived, and
 if the sender has gone further since than that, it is none.
 """

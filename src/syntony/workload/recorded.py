@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 import statistics
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from syntony.wire.tables import (
     PROBE,
     STEP,
 )
+from syntony.workload.round_trips import Second, one_way
 from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 SETTLE_NS = 4 * S
@@ -235,14 +236,20 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
         src, sport, dst, dport = key
         hops = next((each["hops"].split() for each in reversed(some) if each["hops"]), None)
         near, far = (nic.partition("/")[0] for nic in (src, dst))
-        trips = {each["ts_ns"]: each["rtt_ns"] for each in some if each["rtt_ns"]}
-        for each in some:
+        lately: deque[Second] = deque(maxlen=DIVIDED_SECONDS)
+        for each in sorted(some, key=lambda row: row["ts_ns"]):
             sends = each["tx_bps"] > IDLE_SHARE * busiest
             passed = delays.get((*key, each["ts_ns"]), _UNMEASURED)
             back = delays.get((dst, dport, src, sport, each["ts_ns"]), _UNMEASURED)
-            there_ns, back_ns = _measured(passed), _measured(back)
-            last = _last_divided(delays, key, trips, each["ts_ns"])
-            one_way = _one_way_ns(each["rtt_ns"], there_ns, back_ns, last)
+            there_ns = _measured(passed)
+            second = Second(
+                each["ts_ns"], each["rtt_ns"] or 0, there_ns, _measured(back),
+                max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0),
+            )  # fmt: skip
+            if each["rtt_ns"]:
+                lately.appendleft(second)
+            from_ns = each["ts_ns"] - DIVIDED_SECONDS * S
+            part_ns, error_ns = one_way([one for one in lately if one.at_ns > from_ns] or [second])
             yield {
                 "flow": f"{src}:{sport}>{dst}:{dport}",
                 "at_ns": each["ts_ns"],
@@ -251,7 +258,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "dst": dst,
                 "bytes": each["tx_bps"] / 8,
                 "rate_bps": each["tx_bps"] if sends else None,
-                "owd_p50_ns": one_way if sends and each["rtt_ns"] else None,
+                "owd_p50_ns": part_ns if sends and each["rtt_ns"] else None,
                 "rtt_p50_ns": each["rtt_ns"] if sends and each["rtt_ns"] else None,
                 "one_way_p50_ns": there_ns,
                 "one_way_count": None if there_ns is None else passed["count"],
@@ -265,12 +272,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "dscp": None if math.isnan(each["dscp"]) else each["dscp"],
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
                 # Both stamps of a round trip are of one clock, those of a segment of two.
-                "clk_err_ns": max(
-                    passed["clk_err_ns"] or 0.0,
-                    back["clk_err_ns"] or 0.0,
-                    0.0 if last is None else last.clk_err_ns,
-                )
-                / math.sqrt(2),
+                "clk_err_ns": error_ns / math.sqrt(2),
             }
 
 
@@ -279,75 +281,6 @@ _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
 
 def _measured(passed: Row) -> int | None:
     return passed["owd_p50_ns"] if passed["count"] else None
-
-
-class _Divided(NamedTuple):
-    """A round trip of which both directions were measured from NIC to NIC."""
-
-    there_ns: int
-    back_ns: int
-    rest_ns: int
-    """In hosts."""
-    clk_err_ns: float
-
-
-def _last_divided(
-    delays: Mapping[tuple[Any, ...], Row],
-    key: tuple[Any, ...],
-    trips: Mapping[int, int],
-    ts_ns: int,
-) -> _Divided | None:
-    """As of the newest second with any measurement, if both directions were measured in one of the
-    last `DIVIDED_SECONDS`: hosts are taken to need what they needed then."""
-    src, sport, dst, dport = key
-    newest: tuple[int, int | None, int | None] | None = None
-    for at_ns in range(ts_ns, ts_ns - DIVIDED_SECONDS * S, -S):
-        passed = delays.get((*key, at_ns), _UNMEASURED)
-        back = delays.get((dst, dport, src, sport, at_ns), _UNMEASURED)
-        there_ns, back_ns = _measured(passed), _measured(back)
-        if at_ns not in trips or (there_ns is None and back_ns is None):
-            continue
-        newest = newest or (trips[at_ns], there_ns, back_ns)
-        if there_ns is not None and back_ns is not None:
-            rest_ns = max(0, trips[at_ns] - there_ns - back_ns)
-            error_ns = max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0)
-            return _divided(*newest, rest_ns, error_ns)
-    return None
-
-
-def _divided(
-    rtt_ns: int, there_ns: int | None, back_ns: int | None, rest_ns: int, error_ns: float
-) -> _Divided:
-    if there_ns is None:
-        there_ns = max(0, rtt_ns - rest_ns - (back_ns or 0))
-    if back_ns is None:
-        back_ns = max(0, rtt_ns - rest_ns - there_ns)
-    return _Divided(there_ns, back_ns, rest_ns, error_ns)
-
-
-def _one_way_ns(
-    rtt_ns: int, there_ns: int | None, back_ns: int | None, last: _Divided | None
-) -> float:
-    """A direction's part of the kernel's round trip, in ns: what segments need there and back from
-    NIC to NIC, as far as that was measured, and half of the rest, which nobody can tell apart:
-    waiting in hosts. Both directions together are the round trip.
-
-    Args:
-        rtt_ns: of that second.
-        there_ns, back_ns: from NIC to NIC in that second; None: not measured.
-        last: as of the newest second with a measurement. Where one direction was measured, hosts
-            are taken to need what they needed then; where none was, the directions to differ so.
-    """
-    half = rtt_ns / 2
-    if there_ns is not None and (back_ns is not None or last is None):
-        return max(there_ns, half if back_ns is None else half + (there_ns - back_ns) / 2)
-    if last is None:
-        return half if back_ns is None else min(half, max(0.0, rtt_ns - back_ns))
-    if there_ns is not None:
-        return min(float(rtt_ns), there_ns + last.rest_ns / 2)
-    if back_ns is not None:
-        return max(0.0, rtt_ns - back_ns - last.rest_ns / 2)
-    return min(float(rtt_ns), max(0.0, half + (last.there_ns - last.back_ns) / 2))
 
 
 def _probe(each: Row) -> Row:

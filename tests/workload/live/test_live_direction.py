@@ -39,10 +39,11 @@ def measured(tmp_path: Path, from_ns: int) -> dict[tuple[str, str], list[dict[st
     place = tmp_path / f"bundle{sum(1 for _ in tmp_path.iterdir())}"
     done = syntony("record", JOB, "--lab", NAME, "--window", "110s", "--out", str(place))
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    if done.returncode:
+    flows = place / "flows.parquet"
+    if done.returncode or not flows.exists():  # a table without rows has no file
         print(done.stderr, flush=True)
         return found
-    for row in pq.read_table(place / "flows.parquet").to_pylist():
+    for row in pq.read_table(flows).to_pylist():
         if row["at_ns"] >= from_ns and row.get("one_way_p50_ns") is not None:
             found.setdefault((row["src"], row["dst"]), []).append(row)
     return found
@@ -68,6 +69,13 @@ def levels(
     }
 
 
+def worst() -> str:
+    """Where the flow that `job flows` lists first goes to, "" without a flow."""
+    found = syntony("job", "flows", JOB, "--lab", NAME, "--window", "8s", "--json")
+    rows = json.loads(found.stdout or "[]")
+    return rows[0]["dst"] if rows else ""
+
+
 def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
     lab: LiveLab, tmp_path: Path
 ) -> None:
@@ -83,11 +91,11 @@ def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
         ahead_ns = fleet_ahead_ns(lab)
         assert ahead_ns is not None
         slow = levels(tmp_path, ways, fault.since_ns + ahead_ns + 2 * S)
-        lines = syntony("job", "flows", JOB, "--lab", NAME, "--window", "8s", "--json").stdout
+        eventually(lambda: worst() == nics[0], f"a flow to {nics[0]} listed first")
     for way in ways:
         truth_ns = ADDED_NS if way[1] == nics[0] else 0
-        for kind, slack_ns in enumerate((SLACK_NS, 2 * SLACK_NS)):  # measured; as rules see it
+        for kind in (0, 1):  # measured; as rules see it
+            slack_ns = (1 + kind) * SLACK_NS + truth_ns // 5
             grown_ns = slow[way][kind] - quiet[way][kind]
             print(way, kind, quiet[way][kind], slow[way][kind], flush=True)
             assert abs(grown_ns - truth_ns) < slack_ns, (way, kind, grown_ns)
-    assert json.loads(lines)[0]["dst"] == nics[0]  # worst first

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO
 
 from syntony.audit.runfile import Head, line, parse_head, reports
 from syntony.errors import InputError
+from syntony.io.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def state_dir() -> Path:
         return Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}/audit"
 
 
-class RunWriter:
+class RunWriter(Closing):
     """One run as it grows.
 
     Args:
@@ -70,10 +71,8 @@ class RunWriter:
         self._file.write(line(report))
         self._file.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """No more reports."""
         self._file.close()
 
 

@@ -19,7 +19,6 @@ from syntony.errors import MissingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from syntony.lab.jobs.mesh import Mesh
 
@@ -200,18 +199,13 @@ class NcclMesh:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(TransportError):
             for name, ways in (("close_send", self._out), ("close_receive", self._into)):
                 for way in ways.values():
                     self._transport.call("deregister", way.comm, way.memory)
                     self._transport.call(name, way.comm)
-        self._mesh.__exit__(kind, error, trace)
+        self._mesh.__exit__()
 
     def exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
         """Sends all of `out` and fills all of `into`, both by peer rank, at the same time.

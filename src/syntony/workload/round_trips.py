@@ -1,0 +1,53 @@
+"""One direction's part of a flow's round trips. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Second(NamedTuple):
+    """What is known of one second of a flow."""
+
+    at_ns: int
+    rtt_ns: int
+    """The kernel's, smoothed: it follows what segments need."""
+    there_ns: int | None
+    """Measured one-way delay from NIC to NIC; None: not measured."""
+    back_ns: int | None
+    clk_err_ns: float
+    """1-sigma, of what was measured."""
+
+
+def one_way(seconds: Sequence[Second]) -> tuple[float, float]:
+    """The part of the first second's round trip that lies in its direction, and the clocks' 1-sigma
+    of what it was made from, both in ns.
+
+    It is what segments need there and back from NIC to NIC, as far as that was measured, and half
+    of the rest, which nobody can tell apart: waiting in hosts. Both directions together are the
+    round trip. Where one direction was measured, hosts are taken to need what they needed when both
+    were; where none was, the directions to differ as in the newest second with a measurement.
+
+    Args:
+        seconds: of one flow, newest first, at least one: as far back as they are comparable.
+    """
+    now = seconds[0]
+    newest = next((each for each in seconds if _measured(each)), now)
+    whole = next((each for each in seconds if len(_measured(each)) == 2), None)
+    there_ns, back_ns = newest.there_ns, newest.back_ns
+    if whole is not None:
+        rest_ns = max(0, whole.rtt_ns - sum(_measured(whole)))
+        there_ns, back_ns = (
+            newest.rtt_ns - rest_ns - (other or 0) if one is None else one
+            for one, other in ((there_ns, back_ns), (back_ns, there_ns))
+        )
+    elif there_ns is None or back_ns is None:  # nothing says that they differ
+        there_ns = back_ns = 0
+    found_ns = (now.rtt_ns + there_ns - back_ns) / 2
+    least_ns, most_ns = now.there_ns or 0, now.rtt_ns - (now.back_ns or 0)
+    error_ns = max(each.clk_err_ns for each in (now, newest, whole or now))
+    return max(least_ns, min(most_ns, found_ns)), error_ns
+
+
+def _measured(second: Second) -> list[int]:
+    return [each for each in (second.there_ns, second.back_ns) if each is not None]
