@@ -67,7 +67,7 @@ def rows_of(job: Drawn, draw: random.Random) -> Rows:
             passed[one, other] = base[one, other] * draw.uniform(0.9, 1.1) + waits
         for one, other in sorted(pairs):
             way = f"{job.hosts[one]}/e0", f"{job.hosts[other]}/e0"
-            ports = {"sport": 41_000, "dport": 41_000}
+            ports: dict[str, Any] = {"sport": 41_000, "dport": 41_000}
             trip = passed[one, other] + passed[other, one] + job.in_hosts_ns * draw.uniform(1, 2)
             dscp = job.dscp if job.hosts[one] in job.wrong else 0.0
             rows[JOB_FLOW.name].append(flow(*way, second, rtt_ns=int(trip), dscp=dscp, **ports))
