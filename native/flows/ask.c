@@ -18,7 +18,8 @@ enum {
     BATCH = 32,            /* questions in one message: their answers fit any receive buffer */
     ANSWER_BYTES = 2048,
     WAIT_S = 2,
-    EXTENSIONS = 1 << (INET_DIAG_INFO - 1),
+    EXTENSIONS = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_TOS - 1) |
+                 1 << (INET_DIAG_TCLASS - 1),
 };
 
 struct question {

@@ -4,6 +4,7 @@
 #include <linux/mptcp.h>
 #include <linux/netlink.h>
 #include <linux/tcp.h>
+#include <netinet/in.h>
 #include <string.h>
 
 #include "syn_flows.h"
@@ -11,6 +12,7 @@
 enum {
     MPTCP_INFO_TOKEN_AT = 12, /* mptcpi_token in struct mptcp_info, since 5.9 */
     TYPE_MASK = 0x3fff,
+    ECN_BITS = 2, /* below the DSCP in the byte of the header */
 };
 
 struct span {
@@ -104,6 +106,15 @@ static void take_identity(const struct inet_diag_msg *message, struct syn_flow_s
     memcpy(out->remote, message->id.idiag_dst, bytes);
 }
 
+/* The attribute that says with which class packets leave: an IPv6 socket has one for either family,
+ * and sends IPv4 where its peer's address is mapped. */
+static uint16_t class_attribute(const struct syn_flow_sample *sample)
+{
+    struct in6_addr remote;
+    memcpy(&remote, sample->remote, sizeof remote);
+    return sample->family == 6 && !IN6_IS_ADDR_V4MAPPED(&remote) ? INET_DIAG_TCLASS : INET_DIAG_TOS;
+}
+
 int syn_flow_parse(const uint8_t *data, size_t length, struct syn_flow_sample *out)
 {
     struct inet_diag_msg message;
@@ -112,6 +123,8 @@ int syn_flow_parse(const uint8_t *data, size_t length, struct syn_flow_sample *o
     memcpy(&message, data, sizeof message);
     memset(out, 0, sizeof *out);
     take_identity(&message, out);
+    uint16_t class_type = class_attribute(out);
+    out->dscp = -1;
     struct span rest = {data + sizeof message, length - sizeof message};
     struct span value;
     uint16_t type;
@@ -119,6 +132,8 @@ int syn_flow_parse(const uint8_t *data, size_t length, struct syn_flow_sample *o
     while ((more = next_attribute(&rest, &type, &value)) > 0) {
         if (type == INET_DIAG_INFO)
             take_info(value, out);
+        else if (type == class_type && value.length == 1)
+            out->dscp = (int8_t)(value.data[0] >> ECN_BITS);
         else if (type == INET_DIAG_ULP_INFO && take_protocol(value, out) < 0)
             return 0;
     }

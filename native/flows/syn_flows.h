@@ -39,7 +39,8 @@ struct syn_flow_sample {
     uint8_t backoff;         /* retransmission timeouts in a row, now */
     uint8_t window_probes;   /* probes of a closed window, unanswered */
     uint8_t local_id;        /* MPTCP's id of the local address; 0: the connection's first */
-    uint8_t unused[7];       /* numpy's copies have no padding */
+    int8_t dscp;             /* of what it sends, 0 to 63; -1: the kernel does not say */
+    uint8_t unused[6];       /* numpy's copies have no padding */
 };
 
 struct syn_flow_owner {

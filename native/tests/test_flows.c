@@ -34,6 +34,14 @@ static size_t put_token(uint8_t *out, size_t at, uint32_t token)
     return put(out, at, INET_DIAG_ULP_INFO | NLA_F_NESTED, ulp, outer);
 }
 
+enum { CLASS_OF_IPV4 = 10, CLASS_OF_IPV6 = 46, ECN = 2 };
+
+static size_t put_class(uint8_t *out, size_t at)
+{
+    uint8_t ipv4 = CLASS_OF_IPV4 << 2 | ECN, ipv6 = CLASS_OF_IPV6 << 2 | ECN;
+    return put(out, put(out, at, INET_DIAG_TCLASS, &ipv6, 1), INET_DIAG_TOS, &ipv4, 1);
+}
+
 static size_t make_message(uint8_t *out)
 {
     struct inet_diag_msg message = {.idiag_family = AF_INET6, .idiag_state = 1,
@@ -49,7 +57,7 @@ static size_t make_message(uint8_t *out)
     memset(out, 0, ROOM);
     memcpy(out, &message, sizeof message);
     size_t end = put(out, sizeof message, INET_DIAG_INFO, &info, sizeof info);
-    return put_token(out, end, 0xabcdef);
+    return put_token(out, put_class(out, end), 0xabcdef);
 }
 
 static void a_message_is_read_whole(void)
@@ -72,6 +80,33 @@ static void a_message_is_read_whole(void)
     CHECK_EQUAL(sample.rtt_us, 56);
     CHECK_EQUAL(sample.retransmits, 7);
     CHECK_EQUAL(sample.bytes_acked, 89);
+    CHECK_EQUAL(sample.dscp, CLASS_OF_IPV6);
+}
+
+static int dscp_of(uint8_t family, const char *remote, size_t (*more)(uint8_t *, size_t))
+{
+    uint8_t data[ROOM] = {0};
+    struct inet_diag_msg message = {.idiag_family = family};
+    CHECK_EQUAL(inet_pton(family, remote, message.id.idiag_dst), 1);
+    memcpy(data, &message, sizeof message);
+    struct syn_flow_sample sample;
+    CHECK(syn_flow_parse(data, more ? more(data, sizeof message) : sizeof message, &sample));
+    return sample.dscp;
+}
+
+static size_t put_wide_class(uint8_t *out, size_t at)
+{
+    uint16_t wide = 0x2828;
+    return put(out, at, INET_DIAG_TOS, &wide, sizeof wide);
+}
+
+static void the_class_is_that_of_the_packets_family(void)
+{
+    CHECK_EQUAL(dscp_of(AF_INET, "10.0.0.1", put_class), CLASS_OF_IPV4);
+    CHECK_EQUAL(dscp_of(AF_INET6, "fd00::1", put_class), CLASS_OF_IPV6);
+    CHECK_EQUAL(dscp_of(AF_INET6, "::ffff:10.0.0.1", put_class), CLASS_OF_IPV4);
+    CHECK_EQUAL(dscp_of(AF_INET, "10.0.0.1", NULL), -1);
+    CHECK_EQUAL(dscp_of(AF_INET, "10.0.0.1", put_wide_class), -1);
 }
 
 static void a_closed_window_is_no_timeout(void)
@@ -126,6 +161,7 @@ static void mutate(uint64_t count, uint64_t state)
 int main(int count, char **arguments)
 {
     a_message_is_read_whole();
+    the_class_is_that_of_the_packets_family();
     a_closed_window_is_no_timeout();
     short_messages_are_refused_or_read_in_part();
     if (count == 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 from syntony.controller.batches import Piece
@@ -60,6 +61,18 @@ def test_looks_of_a_second_become_one_row_when_it_is_over() -> None:
     assert recorder.rows(T0 + 6 * S)[0]["retransmits"] == 3
     recorder.report(T0 + 6 * S, view(retransmits=2))  # another connection took its ports
     assert recorder.rows(T0 + 9 * S)[0]["retransmits"] == 0
+
+
+def test_the_class_is_the_newest_and_what_is_none_is_not_known() -> None:
+    recorder = Recorder()
+    recorder.report(T0 + 1, view(dscp=10))
+    recorder.report(T0 + S // 2, view(dscp=26), *(
+        view(local_port=port, dscp=dscp) for port, dscp in ((1, 63), (2, 64), (3, -1), (4, 1 << 40))
+    ))  # fmt: skip
+    recorder.report(T0 + S // 2, view(local_port=5))  # an agent of before
+    found = {row["sport"]: row["dscp"] for row in recorder.rows(T0 + 3 * S)}
+    assert (found[40_000], found[1]) == (26, 63)
+    assert all(math.isnan(float(str(found[port]))) for port in (2, 3, 4, 5))
 
 
 def test_both_ends_tell_of_what_they_send_and_links_are_named_where_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import time
 from pathlib import Path
@@ -97,6 +98,23 @@ def test_bytes_and_acknowledgements_are_counted(flows: TcpFlows, pair: Pair) -> 
     assert after.rtt_ns > 0
 
 
+def test_the_class_is_that_which_the_socket_has_now(flows: TcpFlows, pair: Pair) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    if pair.client.family == socket.AF_INET:
+        option = socket.IPPROTO_IP, socket.IP_TOS
+    else:
+        option = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
+    assert sample_of(flows, pair).dscp == 0
+    rows = row_of(flows.find(), pair)
+    for dscp in (*draw.sample(range(1, 64), 5), 63, 0):
+        pair.client.setsockopt(*option, dscp << 2)
+        assert sample_of(flows, pair).dscp == dscp
+        flows.sample(rows)
+        assert flows.samples(rows, 1)[0].dscp == dscp
+
+
 def test_a_receiver_that_reads_nothing_leaves_data_unsent_not_unacknowledged(
     flows: TcpFlows, pair: Pair
 ) -> None:
@@ -164,6 +182,10 @@ def test_an_ipv4_peer_of_a_dual_stack_socket_is_ipv4(flows: TcpFlows) -> None:
     rows = flows.find(["127.0.0.4"])
     flows.sample(rows)
     assert len(flows.samples(rows, 1)) == 1
+    pair.server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 8 << 2)
+    pair.server.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 26 << 2)
+    flows.sample(rows)
+    assert flows.samples(rows, 1)[0].dscp == 26
     pair.close()
 
 
@@ -196,4 +218,7 @@ def test_subflows_have_the_token_and_the_inode_of_their_connection(flows: TcpFlo
     rows = row_of(flows.find(), pair)
     flows.sample(rows)
     assert flows.samples(rows, 1)[0].token == client.token
+    pair.client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 26 << 2)
+    flows.sample(rows)
+    assert flows.samples(rows, 1)[0].dscp == 26
     pair.close()

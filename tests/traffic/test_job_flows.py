@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.traffic.one_end import NOW, Host, here, there
+from tests.traffic.test_flow_state import sample
 from tests.traffic.test_place import leaf_spine
 
+from syntony.agent.steering.orders import flows_report
 from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board
 from syntony.traffic.connection import State
@@ -35,6 +37,11 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     assert flow == JobFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
                            moving=False, tx_bps=7, rx_bps=5, windows=3)  # fmt: skip
     assert flow.traced, "however little it carries"
+    assert flow.dscp == -1, "nobody has looked"
+    meter.take(sample(NOW, dscp=26))
+    (flow,) = reported(host)
+    (view,) = flows_report([flow], (), lambda *_: (), fleet_ns=0, join_port=0).flows
+    assert (flow.dscp, view.dscp) == (26, 26)
 
 
 @pytest.mark.parametrize(

@@ -168,9 +168,10 @@ def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
     host = Host()
     for second in range(1, 4):
         host.now_ns = second * S
-        host.tell(host.sample(acked=second * 1_000_000))
+        host.tell(host.sample(acked=second * 1_000_000, dscp=20 + second))
     (reported,) = flows_of(host)
     assert (reported.job, reported.token, reported.nic, reported.flow) == ("train", 0, "n0", OWN)
+    assert reported.dscp == 23, "of now"
     assert reported.tx_bps == 8_000_000
     assert reported.dialled, "the end with the greater port"
     assert not reported.movable

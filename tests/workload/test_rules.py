@@ -64,6 +64,25 @@ def test_a_short_delay_of_a_flow_that_keeps_pace_is_no_fault(
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
+@pytest.mark.parametrize(("little", "named"), [(3.0, True), (12.0, False)])
+def test_a_slow_flow_stands_out_of_what_others_and_it_itself_wait_a_little(
+    little: float, named: bool
+) -> None:
+    """Half of the flows elsewhere wait for `little` times as long as usual, now and then from the
+    start, and so does the one that is slow later on."""
+    made = mesh()
+    delays = made["flows"]["owd_p50_ns"]
+    elsewhere = [flow for flow, (src, dst) in enumerate(MESH)
+                 if src != MESH[7][0] and dst != MESH[7][1]]  # fmt: skip
+    for flow in elsewhere[::2]:
+        of_flow(delays, flow, 0)[np.arange(WINDOWS) % 5 < 3] *= little
+    of_flow(delays, 7, 0)[np.arange(WINDOWS) % 5 < 3] *= 3
+    of_flow(delays, 7)[:] = 60 * 4 * US
+    found = slow_flow.find(Facts(bundle(made)))
+    assert [each.subjects for each in found] == ([("qp7",)] if named else [])
+    assert all(each.onset_ns == T0 + AFTER * 100 * MS for each in found)
+
+
 @pytest.mark.parametrize(("least", "named"), [(20.0, True), (4.0, False)])
 def test_a_queue_that_drains_now_and_then_is_no_slow_flow(least: float, named: bool) -> None:
     made = mesh()

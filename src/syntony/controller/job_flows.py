@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ MAX_FLOWS = 20_000
 MAX_LOOKS = 4 * MAX_FLOWS
 KEEP_S = 60
 """What was known of a flow is forgotten so long after its last report."""
+DSCPS = 64
 LATE_NS = 3 * S
 """A second is stored so long after it began at the latest; before, once all hosts that report flows
 have reported later ones."""
@@ -120,4 +122,5 @@ class JobFlowRecorder:
             "rtt_ns": int(statistics.median(each.rtt_ns for each in looks)),
             "retransmits": min(max(0, view.retransmits - before), (1 << 32) - 1),
             "hops": " ".join(links),
+            "dscp": view.dscp if 0 <= view.dscp < DSCPS else math.nan,
         }

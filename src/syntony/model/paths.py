@@ -102,6 +102,8 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     delivery_bps: int
     busy_ns: int = 0
     """How long data have been under way or waiting to be, since the flow began (in ticks)."""
+    dscp: int = -1
+    """Of what this end sends; -1: not known."""
 
 
 class StallEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,8 @@ MIGRATIONS = (
     Migration(4),
     # One-way delays of jobs' TCP segments: a table is added.
     Migration(5),
+    # Flows of jobs have a DSCP: a column is added.
+    Migration(6),
 )
 
 

@@ -42,6 +42,8 @@ class JobFlow(NamedTuple):
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0
     """Segments sent again since it began."""
+    dscp: int = -1
+    """Of what this end sends; -1: not known."""
 
     @property
     def traced(self) -> bool:
@@ -75,6 +77,7 @@ def job_flows(
                 windows=subflow.meter.windows,
                 rtt_ns=subflow.meter.rtt_ns,
                 retransmits=subflow.meter.retransmits,
+                dscp=subflow.meter.dscp,
             )
     for known in plain:
         way = known.judge
@@ -94,4 +97,5 @@ def job_flows(
             windows=way.meter.windows,
             rtt_ns=way.meter.rtt_ns,
             retransmits=way.meter.retransmits,
+            dscp=way.meter.dscp,
         )

@@ -76,6 +76,11 @@ class Meter:
         """Segments sent again since the subflow began, as of then."""
         return self._before.retransmits if self._before is not None else 0
 
+    @property
+    def dscp(self) -> int:
+        """Of what this end sends, as of then; -1: not known."""
+        return self._before.dscp if self._before is not None else -1
+
     def take(self, sample: FlowSample) -> None:
         """One look at the counters, whenever it is."""
         elapsed_ns = sample.at_ns - self._began_ns

@@ -364,6 +364,7 @@ JOB_FLOW = Table(
         Column("rtt_ns", "int64", "the kernel's smoothed round trip, median of its looks"),
         Column("retransmits", "uint32", "segments sent again"),
         Column("hops", "string", "directed links from NIC to NIC, by blanks; empty: not known"),
+        Column("dscp", "float32", "of the sending socket's packets; NaN: not known"),
     ),
     order=("job", "src", "dst", "sport", "ts_ns"),
     retention_days=7,

@@ -46,6 +46,8 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0
     """Segments sent again since it began."""
+    dscp: int = -1
+    """Of what this end sends, 0 to 63; -1: not known."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):

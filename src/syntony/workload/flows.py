@@ -239,9 +239,10 @@ class Flows:
 
     @cached_property
     def between_nics(self) -> Floats:
-        """Delay in ns as probes have it: without what hosts add, where that is known."""
-        measured = np.isfinite(self.one_way) & ~self.untrusted[:, None]
-        return np.where(measured, self.one_way, self.delay)
+        """Delay in ns as probes have it: without what hosts add, of which round trips are made."""
+        of_round_trip = np.isfinite(self.column("rtt_p50_ns"))
+        measured = np.where(of_round_trip, self.one_way, self.delay)
+        return np.where(self.untrusted[:, None], np.nan, measured)
 
     def delay_name(self, flow: int, stretch: Episode | None) -> str:
         """What a flow's delays over an episode, or at all, are, for people."""

@@ -54,6 +54,8 @@ class Pairs:
         self.grid = Grid(table, rows.reshape(-1), len(first), at_ns, width_of(at_ns))
         self.delay = self.grid.matrix(table.numbers("owd_p50_ns"))
         """(streams, windows) in ns."""
+        self.tail = self.grid.matrix(table.numbers("owd_p99_ns"))
+        """99th percentile of each window, likewise."""
         self.clock_err_ns = np.nan_to_num(
             median(self.grid.matrix(table.numbers("clk_err_ns")), axis=1)) * np.sqrt(2)  # fmt: skip
         self.streams: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -63,7 +65,8 @@ class Pairs:
 
     def distrust(self, nics: Iterable[str]) -> None:
         """Forget delays of these NICs."""
-        self.delay[self.touching(nics)] = np.nan
+        rows = self.touching(nics)
+        self.delay[rows] = self.tail[rows] = np.nan
 
     def touching(self, places: Iterable[str]) -> list[int]:
         """Streams from or to any of these NICs or hosts."""
@@ -78,6 +81,13 @@ class Pairs:
         part = self._part(begin_ns, last_ns)
         value = float(median(self.delay[streams][:, part])) if streams else np.nan
         return None if np.isnan(value) else value
+
+    def longest(self, streams: list[int], begin_ns: int, last_ns: int) -> float:
+        """What the slowest probes need in one of ten windows of a stretch, in ns; 0 where that is
+        not known."""
+        found = self.tail[streams][:, self._part(begin_ns, last_ns)]
+        known = found[np.isfinite(found)]
+        return float(np.quantile(known, 0.9)) if len(known) else 0.0
 
     def _part(self, begin_ns: int, last_ns: int) -> slice:
         first = max(0, (begin_ns - self.grid.begin_ns) // self.grid.width_ns)

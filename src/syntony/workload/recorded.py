@@ -269,6 +269,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "peer_rank": ranks.get(far),
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
+                "dscp": None if math.isnan(each["dscp"]) else each["dscp"],
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),

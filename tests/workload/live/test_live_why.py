@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from syntony.errors import MissingError
@@ -109,6 +110,8 @@ def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
         assert syntony("record", "flows", "--lab", "t-why", "--out", place).returncode == 0
         kept = json.loads(syntony("diagnose", place, "--json").stdout)
         assert "slow-flow" in {each["class"] for each in kept}
+        classes = pq.read_table(Path(place) / "flows.parquet", columns=["dscp"])["dscp"]
+        assert set(classes.to_pylist()) == {0}, "the job's sockets have the default class"
     (seen,) = (each for each in requested("jobs", "list") if each["job"] == "flows")
     assert (seen["job"], seen["hosts"], seen["ranks"]) == ("flows", list(hosts), 4)
 

@@ -88,6 +88,7 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         windows=each.windows,
         rtt_ns=each.rtt_ns,
         retransmits=each.retransmits,
+        dscp=each.dscp,
         hops=hops(each.nic, each.flow),
         paceable=pace[0],
         pace_bps=pace[1],

@@ -27,11 +27,12 @@ ACTION = (
 
 
 class _Pair(NamedTuple):
-    """One direction between two NICs: delays in ns in band, out of band, and by probes in the job's
-    own class; that class, how the probes' differs, flows."""
+    """One direction between two NICs: delays in ns in band, out of band, of the slowest probes, and
+    by probes in the job's own class; that class, how the probes' differs, flows."""
 
     in_band: float
     probed: float
+    longest: float
     matched: float | None
     kind: TrafficClass
     other: tuple[str, ...]
@@ -39,8 +40,9 @@ class _Pair(NamedTuple):
 
     @property
     def slow(self) -> bool:
-        """Whether the job's packets wait and probes in another class do not."""
-        return self.in_band > RATIO * self.probed and bool(self.other)
+        """Whether the job's packets wait and probes in another class do not, not even those that
+        come when the job sends: bursts of the job's own make such a queue."""
+        return self.in_band > max(RATIO * self.probed, self.longest) and bool(self.other)
 
 
 def find(facts: Facts) -> list[Finding]:
@@ -99,7 +101,10 @@ def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
         if not np.isfinite(in_band):
             continue
         example = probes.kind[other[0]] if probed else kind
-        pair = _Pair(in_band, probed or in_band, matched, kind, differ(kind, example), indices)
+        longest = probes.longest(other, begin_ns, last_ns)
+        pair = _Pair(
+            in_band, probed or in_band, longest, matched, kind, differ(kind, example), indices
+        )
         found.append((job, src, dst, pair))
     return found
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import N, episode, median
+from syntony.workload.grid import N, episode
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
     from syntony.workload.facts import Facts
     from syntony.workload.flows import Flows
+    from syntony.workload.grid import Episode
 
 OFF = 0.2
 """Of the planned share (taxonomy)."""
+MOST_OF_RECORDING = 0.2
+"""That bytes are summed over at most, to see steps as wholes."""
 MOST = 0.7
 """Of the rail's flows that must carry more, or less."""
 ALONE = 1.15
@@ -38,7 +42,9 @@ def find(facts: Facts) -> list[Finding]:
     rows = np.array([number.get(int(code), -1) for code in codes.codes], dtype=np.int64)
     known = rows >= 0
     np.add.at(carried, (rows[known], flows.grid.column[known]), sent[known])
-    carried = _rolling(carried)
+    step = min(facts.step_ns / flows.grid.width_ns, carried.shape[1] * MOST_OF_RECORDING)
+    smeared = max(N, math.ceil(step))
+    sums, carried = carried, _rolling(carried, smeared)
     total = carried.sum(axis=0)
     plan = _plan(facts, rails)
     if len(rails) < 2 or plan is None:
@@ -54,18 +60,25 @@ def find(facts: Facts) -> list[Finding]:
     order = sorted(range(len(rails)), key=lambda each: -abs(level[each]))
     if abs(level[order[0]]) <= OFF:
         return []
-    named = [rails[each] for each in order if abs(level[each]) * ALONE >= abs(level[order[0]])]
+    worst_rails = [each for each in order if abs(level[each]) * ALONE >= abs(level[order[0]])]
+    change = _change(facts, sums, stretch, smeared // 2)
+    named = [rails[each] for each in _changed(worst_rails, change)]
     begin_ns, last_ns = facts.span(stretch)
     own = _deviating(flows, rails, plan, level, part)
     if not any(len(own[rail]) >= MOST * flows.rail.count(rail) for rail in named):
         return []  # a few flows are to blame, not how the rail is used
-    text = ", ".join(f"{rails[each]} {level[each]:+.0%}" for each in order[:8])
+    text, since = (
+        ", ".join(f"{rails[each]} {values[each]:+.0%}" for each in order[:8])
+        for values in (level, change - 1)
+    )
     return [
         Finding(
             fault=FaultClass.RAIL_IMBALANCE, subjects=tuple(named), onset_ns=begin_ns,
             last_ns=last_ns, confidence=confidence(stretch.share, len(named) == 1 or None),
             evidence=(Evidence("bytes", f"share of bytes against plan: {text}",
-                               float(level[order[0]]), 0.0),),
+                               float(level[order[0]]), 0.0),
+                      *((Evidence("bytes", f"bytes against before, at the same pace: {since}"),)
+                        if np.isfinite(change).all() else ())),
             alternatives=(
                 weigh(FaultClass.REDUCED_CAPACITY, True, "no flow was moved off a dead part"),
                 weigh(FaultClass.FLAPPING, True if facts.links else None, "no port of the rail"
@@ -76,17 +89,60 @@ def find(facts: Facts) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _rolling(carried: Floats) -> Floats:
-    """Bytes of each window and those beside it, N in all: within one operation rails that carry
+def _change(facts: Facts, sums: Floats, stretch: Episode, smeared: int) -> Floats:
+    """What each rail carries for an operation, or step, in an episode over what it carried before,
+    (rails,). NaN where that is not known: a rail that is full carries no more in a second when it
+    has more to carry, and the others carry less.
+
+    Args:
+        sums: bytes, (rails, windows).
+        smeared: windows by which the episode may begin and end early, or late.
+    """
+    assert facts.flows is not None  # noqa: S101 - rails
+    grid = facts.flows.grid
+    each_s = []
+    for first, end in ((0, stretch.first - smeared),
+                       (stretch.first + smeared, stretch.last + 1 - smeared)):  # fmt: skip
+        pace = _pace(facts, grid.instant(first), grid.instant(end))
+        each_s.append(sums[:, first : max(first, end)].sum(axis=1) / max(end - first, 1) / pace)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        change: Floats = each_s[1] / each_s[0]
+    return change
+
+
+def _pace(facts: Facts, begin_ns: int, end_ns: int) -> float:
+    """Operations, or steps, of one rank in a ns; NaN where too few were recorded."""
+    table, name = facts.bundle.table("collectives"), "enqueue_ns"
+    if not table.rows:
+        table, name = facts.steps, "begin_ns"
+    rank, at_ns = table.ints("rank"), table.ints(name)
+    at_ns = at_ns[rank == rank.max(initial=0)]
+    at_ns = at_ns[(at_ns >= begin_ns) & (at_ns < end_ns)]
+    if len(at_ns) < N:
+        return float("nan")
+    return (len(at_ns) - 1) / float(at_ns.max() - at_ns.min())
+
+
+def _changed(rails: list[int], change: Floats) -> list[int]:
+    """Those of the rails that carry something else than before, if all others carry the same: of
+    two that deviate alike, one did so because of the other. All of them where that is not clear."""
+    size = np.abs(np.log(np.maximum(change, 1e-9)))
+    found = [each for each in rails if size[each] > np.log(1 + OFF)]
+    same = [each for each in rails if size[each] < np.log(1 + OFF / 2)]
+    return found if found and len(found) + len(same) == len(rails) else rails
+
+
+def _rolling(carried: Floats, windows: int) -> Floats:
+    """Bytes of each window and those beside it: within one operation, or step, rails that carry
     little are done before the others."""
-    beside = np.ones(min(N, carried.shape[1]))
+    beside = np.ones(min(windows, carried.shape[1]))
     return np.array([np.convolve(each, beside, mode="same") for each in carried])
 
 
 def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
                part: slice) -> dict[str, list[int]]:  # fmt: skip
     """Flows of each rail that carry more, or less, than other rails' flows, as the rail does."""
-    sent = median(flows.column("bytes", "sum")[:, part], axis=1)
+    sent = np.nansum(flows.column("bytes", "sum")[:, part], axis=1)
     place = np.array([rails.index(rail) for rail in flows.rail])
     found = {}
     for number, rail in enumerate(rails):

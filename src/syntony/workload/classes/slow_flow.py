@@ -9,7 +9,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
-from syntony.workload.grid import MAD_SIGMA, Episode, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
 from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ SIGMAS = 3.0
 """Of the like's scatter of rates that a slow one must be away from them."""
 MOST_LATE = 0.34
 """Of its siblings that may be delayed as well."""
+LITTLE = 0.1
+"""… by more than so much of its own delay."""
 STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
@@ -67,7 +69,7 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
 
 
 def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
-    stretch = flows.late.get(flow) or slow[flow]
+    stretch = _worst_part(flows, flow) if flow in flows.late else slow[flow]
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
@@ -113,6 +115,19 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     )  # fmt: skip
 
 
+def _worst_part(flows: Flows, flow: int) -> Episode:
+    """When a late flow waits about as long as it ever does, if that is for most of its episode:
+    before, it may have waited a little in bursts of the job's own."""
+    stretch, excess = flows.late[flow], flows.excess[flow]
+    part = slice(stretch.first, stretch.last + 1)
+    known = np.isfinite(excess)
+    level = LITTLE * float(np.quantile(excess[part][known[part]], 1 - STAYS))
+    worst = episode(known & (excess > level) & flows.waiting[flow], known)
+    if worst is None or 2 * (worst.last - worst.first) < stretch.last - stretch.first:
+        return stretch
+    return worst
+
+
 def _beside(facts: Facts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
     """What probes between the same NICs need in the same direction at the same time."""
     if facts.probes is None:
@@ -149,7 +164,9 @@ def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
     others = list(np.flatnonzero(peers))
     if len(others) < 3:
         return False
-    late = sum(int(row) in flows.late for row in others)
+    excess = median(flows.excess[:, part], axis=1)
+    little = LITTLE * excess[flow]
+    late = sum(int(row) in flows.late and not excess[row] < little for row in others)
     if late > MOST_LATE * len(others):
         return False
     rate = np.array([_over(flows.rate[row, part]) for row in others])
