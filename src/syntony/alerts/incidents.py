@@ -389,9 +389,7 @@ class Book:
         return [
             each
             for each in self.state.incidents
-            if each.resolved_ns > oldest_ns
-            and not each.live
-            and (each.paged_as or each.silenced)
+            if each.resolved_ns > oldest_ns and not each.live and (each.paged_as or each.silenced)
         ]
 
     def _past_cause(
