@@ -236,6 +236,14 @@ def _lossy_switch(fabric: Probed) -> list[Fault]:
     return [Fault(part, LOSS)]
 
 
+def _switch_and_link(fabric: Probed) -> list[Fault]:
+    """A switch loses, and one of its links loses as well."""
+    leaf, spine = _leaf(fabric), fabric.rng.choice(fabric.spines)
+    part = fabric.rng.choice([leaf, spine])
+    fabric.losses = {part: _share(fabric)}
+    return [Fault(part, LOSS), _loses(fabric, leaf, spine)]
+
+
 def _link_and_paused(fabric: Probed) -> list[Fault]:
     """A link loses; one or two hosts stand still now and then (see `_pause`)."""
     return [_loses(fabric, _leaf(fabric), fabric.rng.choice(fabric.spines))]
@@ -268,6 +276,7 @@ PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy link, dead spine": _link_and_spine,
     "two lossy links at one switch": _sharing_a_switch,
     "lossy switch": _lossy_switch,
+    "lossy switch, lossy link of it": _switch_and_link,
     "lossy link, paused hosts": _link_and_paused,
     "dead leaf, congested uplink": _leaf_and_congestion,
 }

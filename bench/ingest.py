@@ -6,6 +6,10 @@ process that holds one TLS channel and one stream per agent and sends ready-made
 own CPU is reported beside the controller's, so that a limit of the client is not taken for one of
 the controller.
 
+From the moment it is attached each agent says every second how far its clock is from those of
+`--peers` others, on both rails, as real ones do, so clocks are synchronized and nobody is silent;
+with `--ill` a part of each agent is down, which is an incident each.
+
     python -m bench.ingest flood --rows 2000000 --rows-per-batch 2000
     python -m bench.ingest fleet --agents 1000 --seconds 20 --rows-per-batch 160
 """
@@ -20,7 +24,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +33,9 @@ from tests.link import ControllerProcess, hello
 
 from syntony.controller.pki import TlsPaths
 from syntony.io.transport import grpc
-from syntony.model import S
+from syntony.model import Edge, S
 from syntony.wire.arrow import encode_columns
+from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.messages import (
     ATTACH,
@@ -41,6 +46,7 @@ from syntony.wire.messages import (
     bundles,
     decode_controller,
 )
+from syntony.wire.parts import PartsReport, PartState, PartStatus
 from syntony.wire.probes import KeysHeld, ProbeKeys
 from syntony.wire.tables import PROBE
 
@@ -68,11 +74,26 @@ class Outcome(NamedTuple):
 
 class Agent:
     """One stream: sends batches, remembers when each went and when it was acknowledged; says that
-    it has the probe keys it was sent, as agents do, or it would be sent them twice a second."""
+    it has the probe keys it was sent, as agents do, or it would be sent them twice a second.
 
-    def __init__(self, host: str, channel: grpc.aio.Channel, rows: int) -> None:
-        self._host = host
-        self._rows = rows
+    Args:
+        host: its name.
+        peers: whose clocks it measures.
+        channel: of its own.
+        arguments: of the bench.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        peers: Sequence[str],
+        channel: grpc.aio.Channel,
+        arguments: argparse.Namespace,
+    ) -> None:
+        self._host, self._peers = host, peers
+        self._rows, self._ill = arguments.rows_per_batch, arguments.ill
+        self.steady = False
+        """Whether its batches come once a second, and bring what it reports beside them."""
         self._call = channel.stream_stream(ATTACH)()
         self._writing = asyncio.Lock()
         self._sent: dict[int, float] = {}
@@ -88,7 +109,24 @@ class Agent:
 
     async def attach(self) -> asyncio.Task[None]:
         await self._write(encode(hello(self._host, "bench")))
-        return asyncio.create_task(self._listen())
+        return asyncio.create_task(self._live())
+
+    async def _live(self) -> None:
+        """Listen, and report without rows as long as there are none to send."""
+        listening = asyncio.create_task(self._listen())
+        while not self.steady and not listening.done():
+            for data in bundles(self._reports()):
+                await self._write(data)
+            await asyncio.wait([listening], timeout=1.0)
+        await listening
+
+    def _reports(self) -> list[bytes]:
+        """What it says beside its rows, every second."""
+        clocks = encode(clocks_of(self._host, self._peers))
+        if not self._ill:
+            return [clocks]
+        down = PartStatus(name="spool", state=PartState.FAILED, reason="full", age_ns=3600 * S)
+        return [clocks, encode(PartsReport(parts=(down,)))]
 
     async def send(self, second: int) -> None:
         """One batch, when the window allows it."""
@@ -99,7 +137,8 @@ class Agent:
         data = second_of_probes(self._host, second, self._rows)
         self._sent[self.seq] = time.monotonic()
         batch = Batch(seq=self.seq, table=PROBE.name, rows=self._rows, dropped=0, arrow=data)
-        await self._write(encode(batch))
+        for data in bundles([encode(batch), *(self._reports() if self.steady else ())]):
+            await self._write(data)
 
     async def warm_up(self) -> None:
         """So many batches that the controller looks none of the following ones up in the store."""
@@ -107,7 +146,7 @@ class Agent:
         for _ in range(MAX_UNACKED):
             self.seq += 1
             self._sent[self.seq] = time.monotonic()
-            data = second_of_probes(self._host, -1, 1)
+            data = second_of_probes(self._host, (now_ns() - START_NS) // S, 1)
             batch = Batch(seq=self.seq, table=PROBE.name, rows=1, dropped=0, arrow=data)
             messages.append(encode(batch))
         for data in bundles(messages):
@@ -122,6 +161,7 @@ class Agent:
         while self.acknowledged < self.seq:
             self._progress.clear()
             await self._progress.wait()
+        self.steady = True
         await self._call.done_writing()
 
     async def _listen(self) -> None:
@@ -143,6 +183,28 @@ class Agent:
 async def _messages(call: Any) -> AsyncIterator[bytes]:
     async for data in call:
         yield data
+
+
+_RNG = np.random.default_rng(17)
+_BEGAN_S = time.monotonic()
+
+
+def now_ns() -> int:
+    """What all agents' clocks say, and their rows."""
+    return START_NS + round((time.monotonic() - _BEGAN_S) * S)
+
+
+def clocks_of(host: str, peers: Sequence[str]) -> Edges:
+    """Readings of one window, as right as those of NICs with stamps: of each peer on each rail."""
+    edges = [
+        Edge(
+            a=host, b=peer, ref_ns=now_ns(), theta_ns=theta, drift_ppb=0.0, sigma_ns=20.0,
+            drift_sigma_ppb=5.0, rtt_floor_ns=8_000.0, probes=80, mode="both", a_epoch=1, b_epoch=1,
+        )
+        for peer, thetas in zip(peers, _RNG.normal(0, 20, (len(peers), 2)).tolist(), strict=True)
+        for theta in thetas
+    ]  # fmt: skip
+    return Edges(edges=tuple(edges), epochs={host: 1})
 
 
 _TEMPLATES: dict[tuple[str, int], dict[str, Any]] = {}
@@ -187,9 +249,12 @@ class Usage(NamedTuple):
 async def drive(controller: ControllerProcess, arguments: argparse.Namespace) -> Outcome:
     """Attach every agent, send, wait for the last ack."""
     tls = {f"b{number}": controller.issue(f"b{number}") for number in range(arguments.agents)}
+    hosts = list(tls)
     agents = [
-        Agent(host, _channel(controller, paths), arguments.rows_per_batch)
-        for host, paths in tls.items()
+        Agent(
+            host, _peers(hosts, place, arguments.peers), _channel(controller, tls[host]), arguments
+        )
+        for place, host in enumerate(hosts)
     ]
     listening = [await agent.attach() for agent in agents]
     await asyncio.gather(*(agent.warm_up() for agent in agents))
@@ -208,6 +273,13 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     return _outcome(agents, arguments.rows_per_batch, before, after, controller.pid)
 
 
+def _peers(hosts: Sequence[str], place: int, wanted: int) -> list[str]:
+    """Some other hosts, drawn as a plan's are: all clocks are a few edges from each other."""
+    others = len(hosts) - 1
+    drawn = _RNG.choice(others, min(wanted, others), replace=False)
+    return [hosts[(place + 1 + other) % len(hosts)] for other in drawn]
+
+
 async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
     batches = arguments.rows // arguments.rows_per_batch // arguments.agents
     for second in range(batches):
@@ -217,9 +289,11 @@ async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
 async def _steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
     # Agents report at their own moment of the second, not all at once.
     await asyncio.sleep(place / arguments.agents)
+    agent.steady = True
     started = time.monotonic()
+    first = (now_ns() - START_NS) // S
     for second in range(arguments.seconds):
-        await agent.send(second)
+        await agent.send(first + second)
         await asyncio.sleep(max(0.0, started + second + 1 - time.monotonic()))
 
 
@@ -262,6 +336,8 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2_000_000, help="flood: rows in all")
     parser.add_argument("--seconds", type=int, default=20, help="fleet: batches per agent")
     parser.add_argument("--rows-per-batch", type=int, default=0, help="flood: 2000, fleet: 160")
+    parser.add_argument("--peers", type=int, default=10, help="whose clocks each agent measures")
+    parser.add_argument("--ill", action="store_true", help="a part of each agent is down")
     parser.add_argument("--settle", type=float, default=3.0, help="seconds after attaching")
     arguments = parser.parse_args()
     for load in (arguments.load,) if arguments.load else ("flood", "fleet"):

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from syntony.clock.network import solve_component
+from syntony.clock.network import NetworkSolver
 from syntony.mesh.plan import mesh
 from syntony.model import Edge, NicRef, S
 
@@ -50,8 +50,10 @@ def main() -> None:
     print(f"{'clocks':>8} {'edges':>9} {'solve':>9} {'error rms':>10} {'error max':>10}")
     for count in args.clocks:
         measured, offsets = edges(count, args.seed)
+        solver = NetworkSolver()
+        solver.update(measured, 0)
         start = time.perf_counter()
-        lines = solve_component(measured, {})
+        lines = {line.node: line for line in solver.solve(0)}
         seconds = time.perf_counter() - start
         truth = {f"h{clock}": offset for clock, offset in enumerate(offsets)}
         error = np.array([line.offset_ns + truth[node] for node, line in lines.items()])

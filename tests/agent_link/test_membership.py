@@ -122,8 +122,14 @@ def test_a_new_host_joins_and_serves(controller: ControllerProcess, trust: str) 
     assert tls.ca.read_bytes() == controller.authority.pem
     with attached(controller.agent_config(name, tls)) as agent:
         agent.send()
+        listing = ask(f"unix:{controller.socket}", IdentitiesQuery())
+        (there,) = [each for each in listing.certificates if each.name == name]
+        assert there.seen_ns == listing.now_ns
+        assert "attached" in enrol(controller, "list").output
+    wait_until(lambda: not connected(controller, name))
     listing = ask(f"unix:{controller.socket}", IdentitiesQuery())
     (one,) = [each for each in listing.certificates if each.name == name]
+    assert one.seen_ns < listing.now_ns
     assert (one.role, one.origin, one.revoked_ns) == ("agent", "join", 0)
     assert one.seen_ns >= one.issued_ns > 0
     assert name in enrol(controller, "list").output

@@ -41,6 +41,11 @@ class Names:
     def mirrors(self, one: str, other: str) -> bool:
         return "->" in one and "->".join(reversed(one.split("->"))) == other
 
+    def roots(self, name: str) -> frozenset[str]:
+        return frozenset(name.split("->"))
+
+    around = roots
+
 
 def rule(name: str, metric: str, **fields: object) -> Rule:
     return msgspec.convert(

@@ -41,17 +41,19 @@ class Apart:
     def mirrors(self, one: str, other: str) -> bool:
         return False
 
+    def roots(self, name: str) -> frozenset[str]:
+        return frozenset({"anything"})
 
-class Inside:
+    around = roots
+
+
+class Inside(Apart):
     """A subject is part of every subject whose name begins its own."""
 
     def holds(self, wider: str, narrower: str) -> bool:
         return narrower != wider and narrower.startswith(wider)
 
     may_hold = holds
-
-    def mirrors(self, one: str, other: str) -> bool:
-        return False
 
 
 def rule(name: str = "hot", **settings: object) -> Rule:

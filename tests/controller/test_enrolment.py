@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -399,11 +400,15 @@ def test_the_list_tells_who_was_there(fleet: Fleet) -> None:
     who = fleet.join("h1")
     fleet.token("viewer", "wall")
     fleet.enrolment.admit(who)
-    reported = fleet.enrolment.listing()
+    admitted_ns = fleet.now_ns
+    fleet.now_ns += 40 * S
+    reported = fleet.enrolment.listing(set())
     (one,) = reported.certificates
     assert (one.name, one.role, one.origin, one.seen_ns, one.revoked_ns) == (
-        "h1", "agent", "join", fleet.now_ns, 0,
+        "h1", "agent", "join", admitted_ns, 0,
     )  # fmt: skip
+    (attached,) = fleet.enrolment.listing({one.serial}).certificates
+    assert attached == msgspec.structs.replace(one, seen_ns=fleet.now_ns)
     assert [(each.role, each.names) for each in reported.tokens] == [("viewer", ("wall",))]
 
 

@@ -170,6 +170,26 @@ def test_a_dead_spine_is_one_page_not_one_for_each_leaf(control: Control) -> Non
     assert set(control.live()) == {"spine1", *lost}
 
 
+def test_a_link_that_loses_beside_a_dead_spine_pages_although_its_leaf_was_suspected_at_first(
+    control: Control,
+) -> None:
+    """Drawn case 18700008: the leaf's cable to the spine was a suspect, and is not any more."""
+    control.homes = {"h0/rail0": "leaf0"}
+    lost = {f"leaf{leaf}--spine0": T0 for leaf in range(3)}
+    control.fabric = standing(lost=lost, gone={"spine0": 3})
+    control.findings = (
+        finding("leaf2", "leaf", alternatives=("leaf2--spine1", "leaf2--spine0"), twins=2,
+                confidence=0.9, probabilities=(0.05, 0.05)),
+    )  # fmt: skip
+    control.tick(3)
+    control.findings = (finding("spine1->leaf2", "link"),)
+    control.tick(6)
+    assert control.pages() == ["switch-down spine0", "link-loss spine1->leaf2"]
+    control.findings = (finding("spine0->leaf2", "link"),)
+    control.tick(20)
+    assert len(control.pages()) == 2, "what the spine holds is its evidence"
+
+
 def test_a_silent_host_is_one_incident_not_one_for_each_port(control: Control) -> None:
     control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h0/rail1"))
     control.silent["h0"] = 60 * S
@@ -218,6 +238,13 @@ def test_a_dead_spine_explains_its_links(control: Control) -> None:
     causes = {each["subject"]: each["cause"] for each in reply.incidents}
     assert causes["spine1"] is None
     assert causes["leaf0-0->spine1"] is not None
+
+
+def test_a_link_that_loses_more_than_its_lossy_switch_pages_for_itself(control: Control) -> None:
+    switch, link = finding("spine1", "spine"), finding("leaf0->spine1", "link", loss=0.2)
+    control.findings = (switch, link)
+    control.tick(6)
+    assert sorted(control.pages()) == ["link-loss leaf0->spine1", "switch-loss spine1"]
 
 
 def test_a_clocks_jump_is_no_fault_of_the_fabric(control: Control) -> None:

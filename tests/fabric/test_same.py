@@ -10,6 +10,7 @@ import math
 import random
 import statistics
 from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -197,12 +198,18 @@ class PlainWatch:
             verdict[pair] = (telling, missing >= broken_of[pair] - slack, missing <= slack)
         doubted = {nic for pair, (telling, there, back) in verdict.items()
                    if telling and not there and not back for nic in pair}  # fmt: skip
+        hidden = {
+            way
+            for pair in sent_of
+            for way in self._hidden(sums, pair, SLACK + SLACK_S * heard_of[pair] / length)
+        }
         sent, lost = np.zeros((2, 4, len(self.flows)), dtype=np.int64)
         open_targets = set()
         for place, way in enumerate(self.flows):
             out, lost_out, came, lost_back, broken = sums[way]
             telling, there, back = verdict.get(way[:2], (False, False, False))
             clear = telling and (there or back) and not doubted & set(way[:2])
+            clear &= way not in hidden
             if broken and not clear:
                 open_targets.add(way.dst)
                 sent[2, place] = out
@@ -218,6 +225,15 @@ class PlainWatch:
         all_sent = sent.reshape(-1)
         all_lost = np.minimum(lost.reshape(-1), all_sent)
         return WindowCounts(f"{length}s", all_sent, all_lost, overlaps=True)
+
+    def _hidden(
+        self, sums: dict[Way, list[int]], pair: tuple[str, str], left: float
+    ) -> Iterator[Way]:
+        broken = [way for way in self.flows if way[:2] == pair and sums[way][4]]
+        for way in sorted(broken, key=lambda way: sums[way][4]):
+            left -= sums[way][4]
+            if left >= 0:
+                yield way
 
     def _change(self) -> WindowCounts:
         now, before = self.seconds[-10:], self.seconds[-60:-10]

@@ -131,8 +131,22 @@ def test_newer_seconds_speak_for_or_against_a_fault_of_that_size() -> None:
     assert [each.candidate for each in lossy.findings] == [0]
     assert lossy.gain_at(1, 0.02) < -100
     assert lossy.gain_at(1, 1e-4) == pytest.approx(-1.0, rel=0.05)
-    # Beside a known 2 % of its own there is no room for as much again.
-    assert -500 < lossy.gain_at(0, 0.02) < -20
+    # What was found there itself is no evidence against it.
+    assert lossy.gain_at(0, 0.02) > 100 > lossy.gain_at(0, 0.3)
+
+
+def test_what_was_found_instead_of_a_candidate_does_not_speak_against_it() -> None:
+    """Two that hardly differ: one of them is found, and the other is its alternative."""
+    paths = [[0, 1]] * 10 + [[0]] + background(100)
+    searched = LossSearch(tally(paths, [1000] * 111, [20] * 10 + [18] + [0] * 100), PENALTY)
+    assert [(each.candidate, each.alternatives) for each in searched.findings] == [(0, ())]
+    assert searched.gain_at(1, 0.02) < -20, "it is told from 0"
+    searched = LossSearch(
+        tally(paths[:10] + paths[11:], [1000] * 110, [20] * 10 + [0] * 100), PENALTY
+    )
+    (found,) = searched.findings
+    assert {found.candidate, *found.alternatives} == {0, 1}
+    assert min(searched.gain_at(0, 0.02), searched.gain_at(1, 0.02)) > 100
 
 
 def partly(paths: int, may: list[int]) -> PartlyLearnt:

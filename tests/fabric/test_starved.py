@@ -8,7 +8,7 @@ import pytest
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
-from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts
+from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts, stopped_apart
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
@@ -92,3 +92,31 @@ def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
     assert kind(finding(window="60s"), seen) == "nic"
     both = reclassify_slow_hosts((finding(), finding(OTHER)), FlowEnds.of(FLOWS), [seen])
     assert [each.kind for each in both] == ["replies", "nic"]
+
+
+@pytest.mark.parametrize(
+    ("last", "apart"),
+    [
+        # Seconds ago that each of the NICs sent last.
+        ((9, 3), True),
+        ((60, 3), True),
+        ((6, 3), True),
+        ((5, 3), False),
+        ((60, 9, 3), True),
+        ((60, 3, 3), False),
+        ((3, 3), False),
+        ((9,), False),
+        ((9, 0), False),
+        ((0, 0), False),
+        ((), False),
+    ],
+)
+def test_hosts_that_stop_one_after_the_other_did_not_lose_their_switch(
+    last: tuple[int, ...], apart: bool
+) -> None:
+    seconds = 60
+    sent = np.array([[8 * (age >= ago) for ago in last] for age in range(seconds - 1, -1, -1)])
+    sent = np.repeat(sent.reshape(seconds, len(last)), 2, axis=1)
+    sent[:, 1::2] = 0
+    nics = np.repeat(np.arange(len(last)), 2)
+    assert stopped_apart(sent, nics) is apart

@@ -71,6 +71,30 @@ def test_two_windows_tell_of_one_fault_if_they_share_half_of_the_paths(
     assert chosen(first, second) == (names if both else names[:1])
 
 
+def test_what_a_window_shows_beside_the_fault_of_a_shorter_one_is_another_fault() -> None:
+    """Half of the paths of a cable at a spine cross another cable of it."""
+    first, second = Said("leaf1", 0, 90), Said("spine0", 1, 50)
+    assert chosen(first, second, Said("leaf1", 1, 400)) == [("leaf1", 0), ("spine0", 1)]
+    nearer = Said("h4/rail0", 1, 70)
+    assert chosen(first, second, nearer) == [("leaf1", 0), ("spine0", 1)], "h4 is leaf1 by a part"
+    assert chosen(first, second, Said("leaf2", 1, 400)) == [("leaf1", 0), ("leaf2", 1)]
+
+
+def test_a_fault_that_longer_windows_show_is_not_over_because_a_shorter_one_shows_it() -> None:
+    """What is uncertain in one second is named from the three that are certain."""
+    paths = [["leaf0", "spine0"]] * 10 + [["leaf0"]] + [[f"leaf{k}"] for k in range(1, 9)]
+    candidates = make_candidates(Listing.of(paths))
+    lost = np.array([20] * 10 + [0] * 9)
+    one = WindowCounts("1s", np.array([1_000] * 10 + [0] + [1_000] * 8), lost, overlaps=True)
+    three = WindowCounts("3s", np.full(19, 3_000), 3 * lost, overlaps=True)
+    (uncertain,) = locate(candidates, [one])
+    assert "leaf0" in {uncertain.component, *uncertain.alternatives}
+    (found,) = locate(candidates, [one, three])
+    assert found.window == "3s"
+    assert "leaf0" not in {found.component, *found.alternatives}
+    assert locate(candidates, [one._replace(lost=0 * lost), three]) == ()
+
+
 def test_less_than_half_of_the_paths_is_another_fault() -> None:
     paths = [["a", "leaf0"]] * 2 + [["a", "leaf1"]] * 3 + [["b", "leaf1"]] * 9
     few = make_candidates(Listing.of(paths))

@@ -14,6 +14,8 @@ from syntony.model import ClockState, S
 from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
 from syntony.store.columnar import ColumnarStore
+from syntony.store.embedded import EmbeddedEngine
+from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
 from syntony.wire.probes import MatrixCell, SeriesPoint
 from syntony.wire.tables import (
@@ -372,3 +374,42 @@ def test_old_engines_get_the_common_subset(version: str, *, modern: bool) -> Non
 
 def test_quoting() -> None:
     assert quote("a'b\\c") == "'a\\'b\\\\c'"
+
+
+def test_nothing_is_asked_about_windows_that_no_rows_have_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    select = EmbeddedEngine.select
+
+    def noting(engine: EmbeddedEngine, sql: str) -> list[Row]:
+        asked.append(sql)
+        return select(engine, sql)
+
+    monkeypatch.setattr(EmbeddedEngine, "select", noting)
+
+    def ports(first_ns: int) -> tuple[list[str], bool]:
+        """Those found, and whether the engine was asked about them."""
+        asked.clear()
+        found = [each.nic for each in store.links.ports(first_ns, END)]
+        return found, any("argMax" in sql for sql in asked)
+
+    def look(nic: str, at_ns: int) -> None:
+        fill_table(store, LINK_PORT, [{"nic": nic, "ts_ns": at_ns}])
+
+    place = str(tmp_path / "store")
+    store = open_store(place)
+    assert ports(T0) == ([], False)
+    look("a/n", T0)
+    assert ports(T0) == (["a/n"], True)
+    assert ports(T0 + 1) == ([], False)
+    look("b/n", T0 + 2)
+    look("c/n", T0 + 1)  # late
+    assert ports(T0 + 1) == (["b/n", "c/n"], True)
+    assert ports(T0 + 3) == ([], False)
+    store.close()
+    store = open_store(place)
+    look("d/n", T0 - HOUR_NS)
+    assert ports(T0 + 2) == (["b/n"], True)  # stored before it was opened
+    assert ports(T0 + 3) == ([], False)
+    store.close()

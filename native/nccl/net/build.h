@@ -1,6 +1,6 @@
-/* New queue pairs of a rail that returns, made and connected in a thread of their own. To make one
- * ready to receive, the kernel asks for its neighbour's address, and may wait for it for a second,
- * as after a port's return: NCCL's thread goes on over the other rails. */
+/* New queue pairs of a rail, connected in a thread of their own; of one that returns also made there.
+ * To make one ready to receive, the kernel asks for its neighbour's address, and may wait for it for a
+ * second, as after a port's return: NCCL's thread goes on with other rails and connections. */
 #ifndef NET_BUILD_H
 #define NET_BUILD_H
 

@@ -1,6 +1,7 @@
 #include "conn.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config.h"
@@ -271,12 +272,37 @@ void conn_end(struct conn *conn)
     if (!conn->link.closed)
         conn_say(conn, CONTROL_BYE, 0, receipts, count * sizeof *receipts);
     link_end(&conn->link);
-    for (int r = 0; r < conn->rails; r++) {
+    for (int r = 0; r < conn->rails; r++)
         agent_close_flow(conn->flow[r]);
-        build_wait(&conn->build[r]);
-        queues_end(&conn->queues[r]);
-    }
     if (conn->fences)
         INFO("connection closed: rails left %" PRIu64 " times, chunks sent again %" PRIu64,
              conn->fences, conn->replayed);
+    conn_free(conn);
+}
+
+static void *free_built(void *argument)
+{
+    struct conn *conn = argument;
+    for (int r = 0; r < MAX_RAILS; r++)
+        if (conn->build[r].running) {
+            build_wait(&conn->build[r]);
+            queues_end(&conn->queues[r]);
+        }
+    free(conn);
+    return NULL;
+}
+
+void conn_free(struct conn *conn)
+{
+    bool builds = false;
+    pthread_t thread;
+    for (int r = 0; r < MAX_RAILS; r++)
+        if (conn->build[r].running)
+            builds = true;
+        else if (conn->queues[r].port)
+            queues_end(&conn->queues[r]);
+    if (builds && pthread_create(&thread, NULL, free_built, conn) == 0)
+        pthread_detach(thread);
+    else
+        free_built(conn);
 }

@@ -61,6 +61,11 @@ bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, stru
 /* Of the receiver: NULL: later. */
 struct receive *conn_receive(struct conn *conn, int count, void **data, const size_t *sizes,
                              const int *tags, void **memories);
+/* Close it, and free it. */
 void conn_end(struct conn *conn);
+/* Its queue pairs end before this returns, but for those of rails that are being connected: they end,
+ * and it is freed, in a thread that waits for the kernel. They write nothing of NCCL's: no sender has a
+ * receiver's before they are connected. */
+void conn_free(struct conn *conn);
 
 #endif

@@ -132,7 +132,6 @@ static int hand_over(struct conn *conn, const char *problem, void **comm)
     struct comm *made = calloc(1, sizeof *made);
     if (made == NULL) {
         conn_end(conn);
-        free(conn);
         return NCCL_SYSTEM;
     }
     made->conn = conn;
@@ -340,7 +339,6 @@ int net_close(void *comm)
     struct comm *own = comm;
     if (own && !is_child()) { /* the parent's are still in use */
         conn_end(own->conn);
-        free(own->conn);
         free(own);
     }
     return NCCL_OK;

@@ -16,7 +16,7 @@
 
 _Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
 
-enum stage { CONNECTING, WAIT_HELLO, WAIT_READY };
+enum stage { CONNECTING, WAIT_HELLO, BUILDING, WAIT_READY };
 static const int64_t HELLO_NS = INT64_C(10000000000);
 
 struct setup {
@@ -95,10 +95,7 @@ static void drop(struct setup *setup)
 {
     struct conn *conn = setup->conn;
     close(conn->link.fd);
-    for (int r = 0; r < MAX_RAILS; r++)
-        if (conn->queues[r].port)
-            queues_end(&conn->queues[r]);
-    free(conn);
+    conn_free(conn);
     free(setup);
 }
 
@@ -175,15 +172,34 @@ static const char *take_hello(struct setup *setup, const struct control *control
     if (conn->rails > (int)hello.rails)
         conn->rails = (int)hello.rails;
     for (int r = 0; r < conn->rails; r++) {
-        const char *problem = queues_connect(&conn->queues[r], &hello.rail[r], 1, conn->seed,
-                                             conn->traffic_class);
+        struct build_order order = {.connect = true, .remote = hello.rail[r], .generation = 1,
+                                    .seed = conn->seed, .traffic_class = conn->traffic_class};
+        const char *problem = build_begin(&conn->build[r], &conn->queues[r], &order);
         if (problem)
             return problem;
     }
+    setup->stage = BUILDING;
+    return NULL;
+}
+
+/* As soon as all rails are connected here, the peer learns of it. */
+static const char *finish_building(struct setup *setup)
+{
+    struct conn *conn = setup->conn;
+    bool running = false;
+    for (int r = 0; r < conn->rails; r++) {
+        const char *problem = NULL;
+        if (build_ended(&conn->build[r], &problem) && problem)
+            return problem;
+        running |= conn->build[r].running;
+    }
+    if (running)
+        return NULL;
     if (!conn->is_sender)
         say_hello(setup);
     link_send(&conn->link, &(struct control){.kind = CONTROL_READY}, NULL);
     setup->stage = WAIT_READY;
+    setup->begun_ns = clock_ns();
     return NULL;
 }
 
@@ -192,13 +208,13 @@ static const char *advance(struct setup *setup, struct conn **conn)
 {
     struct control control;
     const void *payload = NULL;
-    int got;
+    const char *problem = setup->stage == BUILDING ? finish_building(setup) : NULL;
+    int got = 0;
     link_flush(&setup->conn->link);
-    while ((got = link_receive(&setup->conn->link, &control, &payload)) > 0) {
+    while (problem == NULL && setup->stage != BUILDING &&
+           (got = link_receive(&setup->conn->link, &control, &payload)) > 0) {
         if (setup->stage == WAIT_HELLO) {
-            const char *problem = take_hello(setup, &control, payload);
-            if (problem)
-                return problem;
+            problem = take_hello(setup, &control, payload);
         } else if (control.kind == CONTROL_READY) {
             conn_begin(setup->conn);
             *conn = setup->conn;
@@ -206,6 +222,8 @@ static const char *advance(struct setup *setup, struct conn **conn)
         } else
             return "the peer does not speak this plug-in's protocol";
     }
+    if (problem)
+        return problem;
     if (got < 0)
         return "the peer does not speak this plug-in's protocol";
     return setup->conn->link.closed ? "the peer closed the control connection" : NULL;
@@ -271,7 +289,8 @@ const char *setup_accept(struct listener *listener, struct conn **conn)
     }
     struct setup *setup = listener->pending;
     const char *problem = advance(setup, conn);
-    if (problem == NULL && *conn == NULL && clock_ns() - setup->begun_ns > HELLO_NS)
+    if (problem == NULL && *conn == NULL && setup->stage != BUILDING &&
+        clock_ns() - setup->begun_ns > HELLO_NS)
         problem = "no greeting";
     if (*conn) {
         listener->pending = NULL;

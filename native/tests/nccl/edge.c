@@ -129,6 +129,13 @@ void exchange(void)
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }
 
+void until_pairs(int wanted)
+{
+    uint32_t unused[16];
+    while (faults_flow_labels(unused, 16) != wanted)
+        exchange();
+}
+
 int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
 {
     CHECK(argc >= 4);

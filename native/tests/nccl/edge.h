@@ -28,6 +28,8 @@ void pump(void *request, int64_t for_ms);
 /* A message, from the first call to the check of its bytes. A receive stays posted, with which the
  * receiver goes on; so after the first there is no `post_receive` for the next message. */
 void exchange(void);
+/* Messages go on until so many queue pairs work. */
+void until_pairs(int wanted);
 /* main: LIBRARY PROVIDER CASE [fails]; with `fails` it is an error if the case holds. */
 int run_case(int argc, char **argv, const struct edge_case *cases, size_t count);
 

@@ -91,6 +91,7 @@ extern struct pair *pairs[MAX_PAIRS];
 extern struct region *regions[MAX_REGIONS];
 extern uint32_t pair_count, region_count;
 extern struct fake_counts counts;
+extern struct fake_limits limits;
 extern uint64_t random_state;
 
 int64_t fake_now(void);

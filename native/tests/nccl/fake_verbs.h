@@ -56,7 +56,8 @@ void fake_fail_queues(int port);            /* every queue pair ends with a comp
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
  * address meanwhile, and whoever called waits. */
 void fake_hold_neighbour(int port, int hold);
-int fake_held_calls(void); /* that wait now */
+int fake_held_calls(void);  /* that wait now */
+int fake_queue_pairs(void); /* that were made and not destroyed */
 void fake_counts(struct fake_counts *counts);
 /* ns that threads spent in posting and polling, and how often they were called. */
 struct fake_cost { uint64_t posting_ns, posts, polling_ns, polls; };

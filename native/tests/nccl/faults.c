@@ -25,6 +25,7 @@ static struct {
     int (*flow_labels)(uint32_t *, int);
     void (*hold_neighbour)(int, int);
     int (*held_calls)(void);
+    int (*queue_pairs)(void);
 } fake;
 static struct syn_job_page *page;
 static uint64_t notices;
@@ -105,6 +106,7 @@ void faults_load(const char *provider)
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
     *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
+    *(void **)&fake.queue_pairs = dlsym(loaded, "fake_queue_pairs");
 }
 
 static void wait_us(uint64_t us)
@@ -313,6 +315,11 @@ void faults_hold_neighbour(int port, int hold)
 int faults_held_calls(void)
 {
     return fake.held_calls();
+}
+
+int faults_queue_pairs(void)
+{
+    return fake.queue_pairs();
 }
 
 void faults_error(int port)

@@ -31,6 +31,7 @@ void faults_lose(int port, int permille);
 void faults_error(int port);
 void faults_hold_neighbour(int port, int hold);
 int faults_held_calls(void);
+int faults_queue_pairs(void);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);

@@ -128,7 +128,7 @@ static void receivers_device_vanishes(void)
     faults_vanish(2);
     int64_t begun = now_ms();
     CHECK_EQUAL(result_of(request, NULL), 6);
-    CHECK(now_ms() - begun < 1000);
+    CHECK(now_ms() - begun < 2000); /* not only when it should have drained */
 }
 
 /* A NIC that hangs does not end its work: its queue pairs are taken away, and it may return. */

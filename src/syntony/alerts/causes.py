@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from syntony.alerts.observations import Containment
@@ -35,3 +37,37 @@ def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bo
         name == cause.subject or name in cause.members or holds(cause.subject, name)
         for name in incident.members or (incident.subject,)
     )
+
+
+class Related:
+    """Incidents by rule and by what they are about, so that each is compared with the few that may
+    have to do with it: of thousands at a time, comparing each with every other takes seconds.
+
+    Args:
+        incidents: oldest first.
+        topology: what is part of what.
+    """
+
+    def __init__(self, incidents: Iterable[Incident], topology: Containment) -> None:
+        self._incidents = tuple(incidents)
+        self._roots, self._around = cache(topology.roots), cache(topology.around)
+        self._named: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._within: dict[tuple[str, str], list[int]] = defaultdict(list)
+        """By the roots of what may contain them."""
+        for place, each in enumerate(self._incidents):
+            for root in set[str]().union(*map(self._roots, (each.subject, *each.members))):
+                self._named[each.rule, root].append(place)
+            for root in self._around(each.subject):
+                self._within[each.rule, root].append(place)
+
+    def to(self, incident: Incident, rule: str, since_ns: int = -1) -> Iterator[Incident]:
+        """All of a rule that may explain an incident or be a part of it, oldest first, and some
+        others; of those that are over, what was still there after `since_ns` (fleet time)."""
+        places: set[int] = set()
+        # What explains it contains all of its members.
+        for root in self._around(incident.subject).union(*map(self._around, incident.members[:1])):
+            places.update(self._named.get((rule, root), ()))
+        for root in self._roots(incident.subject):
+            places.update(self._within.get((rule, root), ()))
+        found = map(self._incidents.__getitem__, sorted(places))
+        return (each for each in found if each is not incident and each.resolved_ns > since_ns)

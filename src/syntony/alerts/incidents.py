@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.alerts.causes import explains, is_reported, precedes
+from syntony.alerts.causes import Related, explains, is_reported, precedes
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
@@ -340,12 +340,10 @@ class Book:
 
     def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
         changes = []
-        by_rule: dict[str, list[Incident]] = {each.rule: [] for each in self._live.values()}
-        for incident in filter(self._stands, self._live.values()):
-            by_rule[incident.rule].append(incident)
-        over = self._just_over(now_ns)
+        standing = Related(filter(self._stands, self._live.values()), topology)
+        over = Related(self._just_over(now_ns), topology)
         for incident in self._live.values():
-            cause = self._cause(incident, by_rule, topology)
+            cause = self._cause(incident, standing, topology)
             if cause is not None:
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
@@ -362,16 +360,16 @@ class Book:
         return changes
 
     def _cause(
-        self, incident: Incident, by_rule: dict[str, list[Incident]], topology: Containment
+        self, incident: Incident, others: Related, topology: Containment, since_ns: int = -1
     ) -> Incident | None:
         """The incident that explains this one: of the same rule as `precedes`, else one that it is
         the continuation of, else of the first rule that has one, the oldest."""
-        for other in by_rule[incident.rule]:
-            if other is not incident and precedes(other, incident, topology):
+        for other in others.to(incident, incident.rule, since_ns):
+            if precedes(other, incident, topology):
                 return other
         rule = self._rules[incident.rule]
         for name in rule.joins:
-            for other in by_rule.get(name, ()):
+            for other in others.to(incident, name, since_ns):
                 if self._continues(incident, other, topology):
                     return other
         for name in rule.explained_by:
@@ -379,50 +377,38 @@ class Book:
             if wider is None or wider.metric in incident.apart_from:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
-            for other in by_rule.get(name, ()):
+            for other in others.to(incident, name, since_ns):
                 if explains(other, incident, holds) and not self._renames(other, incident):
                     return other
         return None
 
-    def _just_over(self, now_ns: int) -> dict[str, list[Incident]]:
-        """By rule: incidents that ended within the reach of some live one's value. What vanished
-        before it paged explains nothing, as while it was live (`_stands`)."""
-        reach_ns = max((each.span_ns for each in self._live.values()), default=0)
-        found: dict[str, list[Incident]] = {}
-        if reach_ns:
-            for each in self.state.incidents:
-                known = each.paged_as or each.cause or each.silenced
-                if known and not each.live and now_ns - each.resolved_ns < reach_ns:
-                    found.setdefault(each.rule, []).append(each)
-        return found
+    def _just_over(self, now_ns: int) -> list[Incident]:
+        """Incidents that ended within the reach of some live one's value. What vanished before it
+        paged explains nothing, as while it was live (`_stands`)."""
+        oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
+        return [
+            each
+            for each in self.state.incidents
+            if each.resolved_ns > oldest_ns
+            and not each.live
+            and (each.paged_as or each.silenced)
+        ]
 
     def _past_cause(
-        self,
-        now_ns: int,
-        incident: Incident,
-        over: dict[str, list[Incident]],
-        topology: Containment,
+        self, now_ns: int, incident: Incident, over: Related, topology: Containment
     ) -> int:
         """The number of the incident that is over and still explains this one: nothing was counted
         since, or its end lies within what the value reaches back to."""
         if self._rules[incident.rule].counts:
             return incident.cause if incident.value <= incident.caused else 0
-        near = {
-            name: [each for each in past if now_ns - each.resolved_ns < incident.span_ns]
-            for name, past in over.items()
-        }
-        cause = self._cause(incident, {incident.rule: [], **near}, topology)
+        cause = self._cause(incident, over, topology, now_ns - incident.span_ns)
         return cause.number if cause else 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether one is there instead of another that paged, and may be the same."""
         instead = other.paged and not other.cause and not self._lasts(other)
         one, two = incident.subject, other.subject
-        return (
-            instead
-            and other is not incident
-            and (topology.may_hold(one, two) or topology.may_hold(two, one))
-        )
+        return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
     def _renames(self, other: Incident, incident: Incident) -> bool:
         """Whether one that has not paged is no cause of one that has: it may be the same by
@@ -445,7 +431,7 @@ class Book:
     def _stands(self, incident: Incident) -> bool:
         """Whether it can stand for others: it is there, or it paged. What vanished
         before that explains nothing."""
-        return self._lasts(incident) or incident.paged or incident.cause > 0
+        return self._lasts(incident) or incident.paged
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []

@@ -43,6 +43,12 @@ class Containment(Protocol):
     def mirrors(self, one: str, other: str) -> bool:
         """Whether these are the two directions of one cable."""
 
+    def roots(self, name: str) -> frozenset[str]:
+        """The devices and hosts that a name begins with, as a whole or in its parts."""
+
+    def around(self, name: str) -> frozenset[str]:
+        """Roots of what may contain a subject: whatever does, or mirrors it, has one of these."""
+
 
 class Measured(NamedTuple):
     """Everything of one evaluation."""

@@ -117,6 +117,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
         state = _state(each, found.now_ns)
         if everything or state in {"valid", "expiring"}:
             seen = f"{format_ns(found.now_ns - each.seen_ns)} ago" if each.seen_ns else "never"
+            seen = "attached" if each.seen_ns == found.now_ns else seen
             issued, expires = _instant(each.issued_ns), _instant(each.expires_ns)
             table.add_row(
                 each.name, each.role, state, issued, expires, seen, each.origin, each.serial

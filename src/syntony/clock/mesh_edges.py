@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,10 @@ from syntony.model import Edge
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
+_ENDS = attrgetter("a", "b")
+_NUMBERS = attrgetter(
+    "theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns"
+)
 LEAST_SIGMA_NS = 0.5
 """No edge is believed to be better: stamps are whole nanoseconds."""
 
@@ -38,26 +43,21 @@ class EdgeArrays(NamedTuple):
     def of(cls, nodes: Sequence[str], edges: Sequence[Edge]) -> EdgeArrays:
         """`nodes` must hold every end of `edges`."""
         place = {node: number for number, node in enumerate(nodes)}
-        numbers = np.array(
-            [
-                (
-                    edge.theta_ns,
-                    edge.drift_ppb * 1e-9,
-                    max(edge.sigma_ns, LEAST_SIGMA_NS, math.ulp(edge.theta_ns)),
-                    edge.drift_sigma_ppb * 1e-9,
-                    edge.rtt_floor_ns,
-                    max(edge.doubt_ns, 0.0),
-                )
-                for edge in edges
-            ],
-            dtype=np.float64,
-        )
+        numbers = np.fromiter(chain.from_iterable(map(_NUMBERS, edges)), np.float64)
+        columns = np.ascontiguousarray(numbers.reshape(len(edges), -1).T)
+        theta, drift, sigma, drift_sigma, rtt, doubt = columns
+        least = np.maximum(LEAST_SIGMA_NS, np.spacing(np.abs(theta)))
         return cls(
             len(nodes),
             np.array([place[edge.a] for edge in edges], dtype=np.intp),
             np.array([place[edge.b] for edge in edges], dtype=np.intp),
             np.array([edge.ref_ns for edge in edges], dtype=np.int64),
-            *(np.ascontiguousarray(column) for column in numbers.T),
+            theta,
+            drift * 1e-9,
+            np.maximum(sigma, least),
+            drift_sigma * 1e-9,
+            rtt,
+            np.maximum(doubt, 0.0),
         )
 
     def theta_at(self, at_a_ns: NDArray[np.int64]) -> Floats:
@@ -118,9 +118,9 @@ def whole(values: Floats) -> NDArray[np.int64]:
 def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
     """Edges of each connected part."""
     beside: dict[str, list[str]] = defaultdict(list)
-    for edge in edges:
-        beside[edge.a].append(edge.b)
-        beside[edge.b].append(edge.a)
+    for a, b in set(map(_ENDS, edges)):
+        beside[a].append(b)
+        beside[b].append(a)
     part_of: dict[str, str] = {}
     for first in beside:
         waiting = [first]
@@ -129,6 +129,8 @@ def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
             if node not in part_of:
                 part_of[node] = first
                 waiting += beside[node]
+    if len(set(part_of.values())) == 1:
+        return [list(edges)]
     parts: dict[str, list[Edge]] = defaultdict(list)
     for edge in edges:
         parts[part_of[edge.a]].append(edge)

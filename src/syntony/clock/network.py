@@ -52,8 +52,13 @@ class NetworkSolver:
         self._epochs: dict[str, int] = {}
         self._changed_ns: dict[str, int] = {}
         """When a clock's epoch last changed."""
-        self.verdicts: tuple[EdgeVerdict, ...] = ()
+        self._solutions: list[tuple[Sequence[Edge], Sequence[str], MeshSolution]] = []
+        """Edges, clocks and solution of each connected part, as of the last solve."""
+
+    @property
+    def verdicts(self) -> tuple[EdgeVerdict, ...]:
         """One per edge of the last solve."""
+        return tuple(each for solved in self._solutions for each in _verdicts(*solved))
 
     def update(
         self, edges: Sequence[Edge], now_ns: int, epochs: Mapping[str, int] | None = None
@@ -119,12 +124,11 @@ class NetworkSolver:
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
         torn = self._torn(previous)
         solved: dict[str, Timeline] = {}
-        verdicts: list[EdgeVerdict] = []
+        self._solutions = []
         for part in connected_parts(fresh):
             nodes, solution = _solved(part, previous)
             solved.update(carried(_timelines(nodes, solution, self._epochs), previous, torn))
-            verdicts.extend(_verdicts(part, nodes, solution))
-        self.verdicts = tuple(verdicts)
+            self._solutions.append((part, nodes, solution))
         for node, timeline in solved.items():
             self._last[node] = (now_ns, timeline)
             self._inherited.pop(node, None)
@@ -165,17 +169,6 @@ class NetworkSolver:
             if epoch != line.epoch:
                 line = structs.replace(line, state=ClockState.UNKNOWN, epoch=epoch, reason=NOT_YET)
             solved[node] = line
-
-
-def solve_component(edges: Sequence[Edge], previous: Mapping[str, Timeline]) -> dict[str, Timeline]:
-    """One connected part at the newest instant its edges speak of.
-
-    Args:
-        edges: of one connected part, at least one.
-        previous: last timelines, for the gauge and for step detection.
-    """
-    nodes, solution = _solved(edges, previous)
-    return carried(_timelines(nodes, solution, {}), previous)
 
 
 def _solved(
@@ -251,20 +244,13 @@ def _reason(edge: Edge, residual_ns: float, liars: set[str]) -> str:
 
 
 def _sane(edge: Edge) -> bool:
-    numbers = (
-        edge.theta_ns,
-        edge.drift_ppb,
-        edge.sigma_ns,
-        edge.drift_sigma_ppb,
-        edge.doubt_ns,
-    )
+    numbers = edge.theta_ns + edge.drift_ppb + edge.sigma_ns + edge.drift_sigma_ppb + edge.doubt_ns
     return (
         edge.a != edge.b
-        and all(math.isfinite(number) for number in numbers)
+        and math.isfinite(numbers + edge.rtt_floor_ns)
         and edge.sigma_ns > 0
         and edge.drift_sigma_ppb > 0
         and abs(edge.theta_ns) < MAX_THETA_NS
         and abs(edge.ref_ns) < MAX_THETA_NS
         and abs(edge.drift_ppb) < MAX_DRIFT_PPB
-        and math.isfinite(edge.rtt_floor_ns)
     )

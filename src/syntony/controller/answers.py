@@ -253,7 +253,10 @@ def audit_reports(requested: Requested, query: AuditReportsQuery) -> AuditReport
 
 @question(IdentitiesQuery, READ, Runs.DISK)
 def identities(requested: Requested, _: IdentitiesQuery) -> Identities:
-    return requested.services.membership.enrolment.listing()
+    sessions = list(requested.services.sessions.values())
+    return requested.services.membership.enrolment.listing(
+        {session.certificate.serial for session in sessions}
+    )
 
 
 @question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import attrgetter
 
-import msgspec
+from msgspec import structs
 
 from syntony.model import Edge, UtcReading
 from syntony.wire.clocks import Edges
@@ -22,6 +23,9 @@ MAX_DRIFT_PPB = 10e6
 """One per cent: a hundred times what a crystal does."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
 """Nothing is known to a femtosecond: a smaller sigma would outvote the fleet, or divide by zero."""
+
+_NUMBERS = attrgetter(*(each.name for each in structs.fields(Edge) if each.type is float))
+"""All that may be no number, of fields that are added later as well."""
 
 
 def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
@@ -36,11 +40,13 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
         said: its message.
         is_clock: whether a clock of that name is in the fleet.
     """
+    given = said.edges[:MAX_EDGES]
+    clocks = set(filter(is_clock, {node for edge in given for node in (edge.a, edge.b)}))
+    own = {node for node in clocks if _is_of(host, node)}
     edges = tuple(
         edge
-        for edge in said.edges[:MAX_EDGES]
-        if _is_of(host, edge.a) and edge.a != edge.b and is_clock(edge.a) and is_clock(edge.b)
-        if _possible(edge)
+        for edge in given
+        if edge.a in own and edge.b in clocks and edge.a != edge.b and _possible(edge)
     )
     utc = {
         reading.node: reading
@@ -56,20 +62,20 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
     left_out += len(said.epochs) - len(epochs)
     if not left_out:
         return said, 0
-    kept = msgspec.structs.replace(said, edges=edges, utc=tuple(utc.values()), epochs=epochs)
+    kept = structs.replace(said, edges=edges, utc=tuple(utc.values()), epochs=epochs)
     return kept, left_out
 
 
 def _possible(edge: Edge) -> bool:
     return (
-        abs(edge.ref_ns) <= MAX_INSTANT_NS
+        math.isfinite(sum(_NUMBERS(edge)))
+        and abs(edge.ref_ns) <= MAX_INSTANT_NS
         and abs(edge.theta_ns) <= MAX_INSTANT_NS
         and abs(edge.drift_ppb) <= MAX_DRIFT_PPB
         and MIN_SIGMA <= edge.sigma_ns <= MAX_SIGMA
         and MIN_SIGMA <= edge.drift_sigma_ppb <= MAX_SIGMA
         and abs(edge.rtt_floor_ns) <= MAX_INSTANT_NS
         and 0 <= edge.probes <= MAX_INSTANT_NS
-        and _all_finite(edge)
     )
 
 
@@ -79,12 +85,6 @@ def _possible_reading(reading: UtcReading) -> bool:
         all(abs(instant) <= MAX_INSTANT_NS for instant in instants)
         and 0 <= reading.bound_ns <= MAX_SIGMA
     )
-
-
-def _all_finite(edge: Edge) -> bool:
-    """Fields that other versions add included."""
-    numbers = (getattr(edge, name) for name in edge.__struct_fields__)
-    return all(math.isfinite(number) for number in numbers if isinstance(number, float))
 
 
 def _is_of(host: str, node: str) -> bool:

@@ -10,8 +10,10 @@ import fnmatch
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
+
+from msgspec import structs
 
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import EnrolmentConfig
@@ -211,13 +213,20 @@ class Enrolment:
         self._reload(now_ns)
         return Revoked(serials=serials)
 
-    def listing(self) -> Identities:
-        """Certificates and waiting tokens. Raises `StateError`."""
+    def listing(self, attached: Container[str]) -> Identities:
+        """Certificates and waiting tokens. Raises `StateError`.
+
+        Args:
+            attached: serials in use at this moment: those are seen now.
+        """
         self.refresh()
         now_ns = self._now()
         return Identities(
             now_ns=now_ns,
-            certificates=self._identities.certificates(),
+            certificates=tuple(
+                structs.replace(each, seen_ns=now_ns) if each.serial in attached else each
+                for each in self._identities.certificates()
+            ),
             tokens=self._identities.tokens(now_ns),
         )
 

@@ -182,13 +182,23 @@ def of_findings(
         notes: by suspects that cannot be distinguished: what is being done about it.
         senders: NICs that jobs send from: what is late on the way out of one waits for itself.
     """
+    findings = tuple(findings)
     return [
-        _of_finding(found, notes or {})
+        _of_finding(found, notes or {})._replace(apart_from=_apart_from(found, findings))
         for found in findings
         if found.fault != "clock"
         and found.kind != ComponentKind.REPLIES
         and not (found.fault == "delay" and _source(found.component) in senders)
     ]
+
+
+def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
+    """Metrics that do not explain a part that loses over twice as much as a lossy switch around it:
+    both were found at once. What a dead switch loses may look like anything."""
+    wholes = (each for each in findings if each.fault == "loss" and 2 * each.loss < found.loss)
+    names = (name for each in wholes for name in suspected(each))
+    beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in names)
+    return frozenset({"switch_loss", "ambiguous_loss"}) if beside else frozenset()
 
 
 def _source(link: str) -> str:

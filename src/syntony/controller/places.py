@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from syntony.fabric.names import (
@@ -18,6 +19,7 @@ from syntony.fabric.names import (
     suspects,
 )
 
+_MARKS = re.compile("|".join(map(re.escape, (OR, BOTH_WAYS, ARROW, CABLE, GROUP))))
 FLEET = "all agents"
 """A subject: no host can have this name."""
 
@@ -108,6 +110,22 @@ class Places:
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
         return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
+
+    @staticmethod
+    def roots(name: str) -> frozenset[str]:
+        """The devices and hosts that a name begins with, as a whole or in its parts."""
+        return frozenset(part.partition("/")[0] for part in _MARKS.split(name))
+
+    def around(self, name: str) -> frozenset[str]:
+        """Roots of all that may hold or mirror what `name` names, or any of its suspects."""
+        found = {FLEET, *self.roots(name)}
+        for each in suspects(name):
+            one, both, other = each.partition(BOTH_WAYS)
+            for way in (f"{one}->{other}", f"{other}->{one}") if both else (each,):
+                near = self._around.get(way, (set(), set()))[1] | {self._homes.get(way, "")}
+                for component in near.union(self._crossing.get(way, ())) - {""}:
+                    found |= self.roots(component)
+        return frozenset(found)
 
     @staticmethod
     def mirrors(one: str, other: str) -> bool:

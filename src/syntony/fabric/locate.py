@@ -66,6 +66,8 @@ class _Ranked(NamedTuple):
     candidate: int
     window: int
     finding: Finding
+    is_over: bool = False
+    """Newer seconds speak against it."""
 
 
 def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Finding, ...]:
@@ -87,7 +89,7 @@ def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
     for number, window in enumerate(windows):
         one = _search(candidates, window, loss.STRICTNESS + threshold)
         found = _losses(candidates, window, number, one)
-        lost += [each for each in found if not _is_over(each, searches)]
+        lost += [each._replace(is_over=_is_over(each, searches)) for each in found]
         if window.overlaps:
             searches.append(one)
         late += _delays(candidates, window, number, delay.STRICTNESS + threshold)
@@ -105,9 +107,9 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
     """One finding for each fault: the shortest window in which it is plain, else the clearest.
 
     A window that began before the fault did mixes it with better times, and may name a part of
-    what is to blame, or more than that. Findings of one window were found beside each other and
-    stay so; of two windows, the second yields if most paths of either cross the other, or if either
-    may be the other.
+    what is to blame, or more than that. Findings of one window are different faults; of two
+    windows, the second yields if most paths of either cross the other, or if either may be the
+    other, unless its own window shows the first as well.
     """
     chosen: list[_Ranked] = []
 
@@ -117,25 +119,34 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
 
-    for each in sorted(found, key=order):
-        rivals = [other for other in chosen if other.window != each.window]
-        if not any(_may_be(candidates, each, other) for other in rivals):
+    for each in sorted((each for each in found if not each.is_over), key=order):
+        besides = [other for other in found if other.window == each.window]
+        if not any(_may_be(candidates, each, other, besides) for other in chosen):
             chosen.append(each)
     return chosen
 
 
-def _may_be(candidates: Candidates, one: _Ranked, other: _Ranked) -> bool:
-    """Whether findings of two windows may be one fault."""
+def _may_be(
+    candidates: Candidates, one: _Ranked, other: _Ranked, besides: Sequence[_Ranked]
+) -> bool:
+    """Whether a finding may be the same fault as one of another window, rather than one of
+    `besides`, all of its own window, is."""
+    if one.window == other.window:
+        return False
     if other.finding.component in one.finding.alternatives:
         return True
     if one.finding.component in other.finding.alternatives:
         return True
-    return _overlap(candidates, one.candidate, other.candidate)
+    share = _shared(candidates, one.candidate, other.candidate)
+    nearer = (_shared(candidates, each.candidate, other.candidate) > share for each in besides)
+    return share >= SAME_SHARE and not any(nearer)
 
 
-def _overlap(candidates: Candidates, one: int, other: int) -> bool:
+def _shared(candidates: Candidates, one: int, other: int) -> float:
+    """Of the one with fewer paths, the share that crosses the other, too; all if it has none."""
     a, b = (candidates.crossed.by(number) for number in (one, other))
-    return bool((a & b).sum() >= SAME_SHARE * min(a.sum(), b.sum()))
+    fewer = min(a.sum(), b.sum())
+    return float((a & b).sum() / fewer) if fewer else 1.0
 
 
 def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:

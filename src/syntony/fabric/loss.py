@@ -116,10 +116,12 @@ class LossSearch:
             self.findings = self._search.run()
 
     def gain_at(self, candidate: int, loss: float) -> float:
-        """Nats gained (lost, if negative) by `candidate` losing so much beside what was found."""
+        """Nats gained (lost, if negative) by `candidate` losing so much beside what was found, less
+        what may be this candidate."""
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), _MAX_RATE)
         if self._search is not None:
-            return self._search.gain_at(candidate, rate)
+            same = (f for f in self.findings if candidate in {f.candidate, *f.alternatives})
+            return self._search.gain_at(candidate, rate, *(f.candidate for f in same))
         clean = self._tally.clean_of(np.array([candidate], dtype=np.intp))
         if not clean.paths[0]:
             return float(np.log1p(-SHARES[-1]) * clean.partly_paths[0])
@@ -184,12 +186,12 @@ class _Search:
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
-    def gain_at(self, candidate: int, rate: float) -> float:
+    def gain_at(self, candidate: int, rate: float, *without: int) -> float:
         only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-        floor = self._floor()
-        gain = self._sure_gain(only, grid, self._rates, floor)
+        rates, floor = self._rates_without(*without), self._floor(*without)
+        gain = self._sure_gain(only, grid, rates, floor)
         if not self._clean_of(only).paths[0] and not len(self._entries.of(candidate)[0]):
-            gain = gain + self._may_gains(only, grid, self._rates, floor).max(axis=0)
+            gain = gain + self._may_gains(only, grid, rates, floor).max(axis=0)
         return float(gain[0, 0])
 
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
@@ -241,22 +243,17 @@ class _Search:
             self._moved = min(1.0 / self._paths, _MAX_MOVED)
             return
         plain = self._likelihood(self._rates)
-        moved = self._likelihood_moved(None)
+        moved = self._likelihood_moved()
         odds = np.log(self._moved / (1 - self._moved)) + moved - plain
         share = 1.0 / (1.0 + np.exp(-np.clip(odds, -50, 50)))
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
 
-    def _likelihood_moved(self, without: int | None) -> Floats:
+    def _likelihood_moved(self, *without: int) -> Floats:
         """Each path's likelihood if it went through that found component which suits it best."""
-        rates = [rate for candidate, rate in self._found.items() if candidate != without]
-        if not rates:
-            return np.full(len(self._lost), -np.inf)
-        return np.asarray(
-            np.max(
-                [self._likelihood(np.full(len(self._lost), self._background + r)) for r in rates],
-                axis=0,
-            )
-        )
+        rates = [rate for candidate, rate in self._found.items() if candidate not in without]
+        nothing = np.zeros(len(self._lost))
+        each = (self._likelihood(nothing + self._background + rate) for rate in rates)
+        return np.asarray(np.max([nothing - np.inf, *each], axis=0))
 
     def _rates_of_found(self) -> Floats:
         rates = np.zeros(len(self._lost))
@@ -279,9 +276,9 @@ class _Search:
             lost, came = lost[:, None], came[:, None]
         return np.asarray(lost * np.log(-np.expm1(-rate)) - came * rate)
 
-    def _floor(self, without: int | None = None) -> Floats:
+    def _floor(self, *without: int) -> Floats:
         """How unlikely a path can be at most: it may be an outlier, or have moved."""
-        moved = self._likelihood_moved(without) + np.log(self._moved)
+        moved = self._likelihood_moved(*without) + np.log(self._moved)
         return np.asarray(np.maximum(self._best - self._outlier, moved))
 
     def _promising(self) -> Index:
@@ -303,7 +300,7 @@ class _Search:
         if not len(candidates):
             return np.zeros(0), np.zeros(0)
         left_out = () if without is None else (without,)
-        rates, floor = self._rates_without(*left_out), self._floor(without)
+        rates, floor = self._rates_without(*left_out), self._floor(*left_out)
         gain, rate = self.fitted(candidates, rates, floor)
         others = len(self._found) - (without is not None)
         return gain - self.price[candidates] + np.log1p(others), rate
@@ -443,8 +440,10 @@ class _Search:
         taken = self._found.keys() - {*beside.parts}
         near = self._near(*beside.parts)
         parts = beside.parts_of(beside.switch, near[~np.isin(near, list(taken))])
+        if beside.switch not in taken:
+            parts = loss_pairs.with_whole(parts, beside.switch)
         base, floor = self._rates_without(*beside.parts), self._best - self._outlier
-        return loss_pairs.rival_pairs(self, beside.parts, parts, base, floor)
+        return loss_pairs.rival_pairs(self, beside, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
         """Candidates on the lossy paths of found ones, these among them."""

@@ -1,10 +1,11 @@
 """Two parts of one switch that lose at once: which two. Pure.
 
-Adding one component at a time, and exchanging one for one, can end at two parts that explain the
-losses worse than two others do: each of these alone, beside one of the former, gains nothing. And
-of round trips without a direction two such pairs can explain the same. Where the uplinks of a leaf
-are two, every round trip into it crosses one of them down and one up; both that lose down, one
-twice as much as the other, look just like the one losing in both directions and the other up.
+A search that adds or exchanges one component at a time can end at a pair that explains the losses
+worse than another pair: each part of the better pair gains nothing together with one of the worse.
+And round trips without a direction fit several pairs. With two uplinks at a leaf, each round trip
+comes in by one and leaves by one: both lossy on the way in, one twice as much as the other, equals
+one lossy both ways and the other on the way out. A switch counts as a part of itself: it and one
+of its links may lose.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[
     """
     beside = []
     for switch in switches.tolist():
-        places = _places(parts_of(switch, found))
+        parts = parts_of(switch, found)
+        places = _places(with_whole(parts, switch) if switch in found else parts)
         beside += [
             Beside(switch, (one, two), parts_of)
             for one, two in combinations(sorted(places), 2)
@@ -85,12 +87,18 @@ def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[
     return beside
 
 
-def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
-    """The two parts that explain best what their whole is found for, with the log-odds of the two
-    against the one; arguments as `find_pairs`.
+def with_whole(parts: Parts, whole: int) -> Parts:
+    """The same and the switch itself, at a place of its own; nothing where it has no parts."""
+    if not len(parts.candidates):
+        return parts
+    return Parts(np.append(parts.candidates, whole), np.append(parts.place, -1))
 
-    A switch that loses a share of all its packets is as rare as two of its links that do, so
-    nothing but the choice of the two speaks against them.
+
+def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
+    """The two parts that together best explain what a switch was found for, with their log-odds
+    against it; arguments as `find_pairs`.
+
+    A lossy switch is as rare as two lossy links of it: only the choice of the two counts.
     """
     own, _ = fits.fitted(np.array([whole], dtype=np.intp), base, floor)
     gain, _ = fits.fitted(parts.candidates, base, floor)
@@ -101,25 +109,25 @@ def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) ->
 
 
 def rival_pairs(
-    fits: Fits, own: tuple[int, int], parts: Parts, base: Floats, floor: Floats
+    fits: Fits, beside: Beside, parts: Parts, base: Floats, floor: Floats
 ) -> RivalPairs:
     """Of two that were found the rivals; arguments as `find_pairs`.
 
-    Args:
-        own: the two, in ascending order.
+    The switch is as unlikely as two of its links: it costs what two of the other cost.
     """
+    own = beside.parts
     places = _places(parts)
     starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
     found = {
-        pair.parts: pair._replace(nats=pair.nats - float(fits.price[[*pair.parts]].sum()))
+        pair.parts: pair._replace(nats=pair.nats - _price(fits, pair, beside.switch))
         for pair in find_pairs(fits, parts, starts, base, floor).values()
     }
     return RivalPairs(found.pop(own), tuple(found.values()), places)
 
 
 def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
-    """Of each of two that were found: what may lose in its stead if the other is not the other
-    one either → odds against it."""
+    """For each of two found parts: what may lose instead, and its odds. Rivals are pairs, so the
+    other part may be another one, too."""
     own = rivals.own
     found: dict[int, dict[int, float]] = {part: {} for part in own.parts}
     for pair in rivals.pairs:
@@ -130,6 +138,11 @@ def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
     return found
 
 
+def _price(fits: Fits, pair: Pair, switch: int) -> float:
+    prices = fits.price[[each for each in pair.parts if each != switch]]
+    return float(prices.sum() * (3 if switch in pair.parts else 1))
+
+
 def _places(parts: Parts) -> dict[int, int]:
     return dict(zip(parts.candidates.tolist(), parts.place.tolist(), strict=True))
 
@@ -137,8 +150,7 @@ def _places(parts: Parts) -> dict[int, int]:
 def _matched(
     own: tuple[int, int], rival: tuple[int, int], places: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """Which of a rival pair stands for which: itself, else one at the same place, else the other
-    one."""
+    """Which part of a rival pair replaces which: itself, else one at the same place, else any."""
     one, two = own
     straight, crosswise = list(zip(own, rival, strict=True)), [(one, rival[1]), (two, rival[0])]
 
@@ -151,10 +163,10 @@ def _matched(
 def find_pairs(
     fits: Fits, parts: Parts, starts: Index, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
-    """Pairs of parts at different places, by parts: of each the best that was tried.
+    """Pairs of parts at different places, by parts: of each pair the best rates that were tried.
 
-    From each start the best other part beside it is found, then the best beside that, for as long
-    as anything is gained.
+    Holds one part at its rate and fits every other; then holds the best of these and fits again,
+    until nothing more is gained. Repeated for each start.
 
     Args:
         parts: of one switch.

@@ -19,12 +19,14 @@ from syntony.fabric.book import Way
 from syntony.fabric.history import Window
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.names import ComponentKind, link_ends, replies_name
-from syntony.fabric.tally import Index
+from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
 _AT_HOSTS = frozenset(
     {ComponentKind.NIC, ComponentKind.HOST, ComponentKind.LINK, ComponentKind.CABLE}
 )
+AT_ONCE_S = 2
+"""Agents report whole seconds: so far apart are the ends of what ended at once."""
 MUCH = 2.0
 """A host's own probes must fare so many times better than those of others."""
 
@@ -45,6 +47,19 @@ class FlowEnds(NamedTuple):
             for nics in ([way.src for way in flows], [way.dst for way in flows])
         )
         return cls(tuple(places), src, dst)
+
+
+def stopped_apart(sent: Ints, nics: Index) -> bool:
+    """Whether several NICs send no more probes and the last of them stopped alone: so do hosts that
+    stand still, not hosts at a switch that dies.
+
+    Args:
+        sent: in each second of some flows, the newest last, (seconds, flows).
+        nics: place of the NIC that sends each, (flows,).
+    """
+    each = (sent[:, nics == nic].any(axis=1) for nic in np.unique(nics))
+    last = sorted(int(np.flatnonzero(sends).max(initial=-1)) for sends in each)
+    return len(last) > 1 and len(sent) - 1 > last[-1] > last[-2] + AT_ONCE_S
 
 
 def reclassify_slow_hosts(

@@ -31,7 +31,7 @@ from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.overflow import Overflow, Seconds
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.sums import FINE_S, WindowSums
-from syntony.fabric.tally import Index, Ints
+from syntony.fabric.tally import Floats, Index, Ints
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -174,8 +174,7 @@ class Watch:
     def answering(self) -> frozenset[str]:
         """NICs that answered any probe of the newest second."""
         counts = self._history.newest(len(self._flows))
-        broken = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
-        came = counts[history.SENT] > broken
+        came = counts[history.SENT] > counts[_AMISS].sum(axis=0)
         ends = self._layout().ends
         return frozenset(ends.nics[place] for place in np.unique(ends.dst[came]).tolist())
 
@@ -219,9 +218,20 @@ class Watch:
                 and self._singles_out(candidates, number, counts.get(found.window))
             )
             self._losing[key] = losing if held else losing.settled()
-            if not held:
+            if not held and not self._is_of_silent_hosts(candidates, number, found):
                 kept.append(found)
         return tuple(kept)
+
+    def _is_of_silent_hosts(self, candidates: Candidates, number: int, found: Finding) -> bool:
+        """Whether a switch seems dead because hosts at it stood still, one after the other."""
+        if found.fault != "blackhole" or found.kind in _LINKS:
+            return False
+        ends, crossing = self._layout().ends, self._crossing(candidates.crossed.by(number))
+        counts = self._history.newest(len(self._flows))
+        unanswered = crossing & (counts[_AMISS].sum(axis=0) > 0)
+        own = np.flatnonzero(np.isin(ends.src, ends.dst[unanswered]))
+        sent = self._history.recent_counts(own)[:, history.SENT]
+        return starved.stopped_apart(sent, ends.src[own])
 
     def _singles_out(self, candidates: Candidates, number: int, counts: Ints | None) -> bool:
         if counts is None:
@@ -445,9 +455,10 @@ class Watch:
         all_there &= clear
         all_back &= clear
         of_flow = window.counts[history.UNRESOLVED, flows]
-        there = np.where(all_there[here], of_flow, 0)
-        back = np.where(all_back[here], of_flow, 0)
-        return there, back, ~(all_there | all_back)[here]
+        known = (all_there | all_back)[here] & ~_hidden(of_flow, here, slack)
+        there = np.where(all_there[here] & known, of_flow, 0)
+        back = np.where(all_back[here] & known, of_flow, 0)
+        return there, back, ~known
 
     def _shares_end(self, ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Pairs with a NIC that one of the mixed has, too, (pairs,). Where a NIC loses both ways,
@@ -459,6 +470,18 @@ class Watch:
         doubted = np.zeros(len(self._nics), dtype=np.bool_)
         doubted[ends[mixed]] = True
         return np.asarray(doubted[ends].any(axis=1))
+
+
+def _hidden(broken: Ints, pair: Index, slack: Floats) -> NDArray[np.bool_]:
+    """Flows, (n,), that may have broken the other way than their pair: those that lost least, as
+    many losses as the slack of the pair, (pairs,), leaves open."""
+    order = np.lexsort((broken, pair))
+    total = np.cumsum(broken[order])
+    of_pair = np.bincount(pair, broken, len(slack))
+    before = np.cumsum(of_pair) - of_pair
+    hidden = np.empty(len(broken), dtype=np.bool_)
+    hidden[order] = total - before[pair[order]] <= slack[pair[order]]
+    return hidden
 
 
 def reply(way: Way) -> Way:

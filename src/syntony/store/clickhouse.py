@@ -18,7 +18,7 @@ from syntony.errors import StoreError, UsageError
 from syntony.model.names import is_name
 from syntony.store.engine import Row, bounded, first_line, parse_rows
 from syntony.store.native import encode_block
-from syntony.wire.tables import Column
+from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +96,9 @@ class ClickHouseEngine:
 
     def select(self, sql: str) -> list[Row]:
         return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact"))
+
+    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:  # noqa: ARG002
+        return self.select(sql)  # others write there, too
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         names = ", ".join(column.name for column in columns)

@@ -10,7 +10,7 @@ import msgspec
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import queries
-from syntony.store.engine import Engine, Row, Scalar, integer, real
+from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
 from syntony.store.interface import MAX_POINTS, Recorded
@@ -98,7 +98,9 @@ class ColumnarStore:
         tables = _TABLES[over]
         broken = self._broken(first_ns, last_ns, tables=tables)
         corrections = correct_directions(broken)
-        rows = self._engine.select(queries.directions(first_ns, last_ns, tables[0]))
+        rows = self._engine.select_since(
+            tables[0], first_ns, queries.directions(first_ns, last_ns, tables[0])
+        )
         cells = {(str(row[0]), str(row[1])): row for row in rows}
         found = {way: _cell(row, corrections.pop(way, _NONE)) for way, row in cells.items()}
         for (src, dst), correction in corrections.items():
@@ -144,10 +146,7 @@ class ColumnarStore:
         return tuple(_path_event(row) for row in reversed(rows))
 
     def latest_ns(self) -> int:
-        present = self._partitions(PROBE)
-        if not present:
-            return 0
-        return integer(self._engine.select(queries.newest(PROBE, present[-1]))[0][0])
+        return newest_ns(self._engine, PROBE)
 
     def count_rows(self) -> int:
         return integer(self._engine.select(queries.count_rows())[0][0])
@@ -176,7 +175,9 @@ class ColumnarStore:
         dst: str = "",
         tables: tuple[Table, Table] = (PROBE, HEARD),
     ) -> Sequence[BrokenSecond]:
-        rows = self._engine.select(queries.unresolved(first_ns, last_ns, src, dst, tables))
+        rows = self._engine.select_since(
+            tables[0], first_ns, queries.unresolved(first_ns, last_ns, src, dst, tables)
+        )
         return [
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows

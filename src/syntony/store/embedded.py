@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.errors import MissingError, StoreError
-from syntony.store.engine import STATEMENT_BUDGET_NS, Row, bounded, first_line, parse_rows
-from syntony.wire.tables import Column
+from syntony.store.engine import (
+    STATEMENT_BUDGET_NS,
+    Row,
+    bounded,
+    first_line,
+    integer,
+    newest_ns,
+    parse_rows,
+)
+from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +75,10 @@ class EmbeddedEngine:
             os.close(self._config_fd)
             os.close(self._lock_fd)
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
+        self._found_ns: dict[str, int] = {}
+        self._inserted_ns: dict[str, int] = {}
+        """Newest instant of each table: at the first question about it, and of what came since: no
+        other process writes here."""
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         for each in (self._own, self._requested):
             each.query(f"USE {DATABASE}")
@@ -78,9 +90,19 @@ class EmbeddedEngine:
         connection = self._requested if STATEMENT_BUDGET_NS.get() else self._own
         return parse_rows(connection.query(bounded(sql)))
 
+    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
+        if table.name not in self._found_ns:
+            self._found_ns[table.name] = newest_ns(self, table)
+        known_ns = max(self._found_ns[table.name], self._inserted_ns.get(table.name, 0))
+        return self.select(sql) if known_ns >= first_ns else []
+
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
+        # Before they are there, so that none is overlooked.
+        last_ns = integer(pc.max(rows.column("ts_ns")).as_py())
+        self._inserted_ns[table] = max(last_ns, self._inserted_ns.get(table, 0))
         names = ", ".join(column.name for column in columns)
         # The engine reads Arrow itself; an unnamed file in memory hands it over without a copy
         # through text.

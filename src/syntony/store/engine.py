@@ -10,7 +10,8 @@ import msgspec
 
 from syntony.errors import StoreError
 from syntony.model import S
-from syntony.wire.tables import Column
+from syntony.store import queries
+from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,10 @@ class Engine(Protocol):
     def select(self, sql: str) -> list[Row]:
         """Run a query; 64-bit integers come back as integers."""
 
+    def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
+        """Run a query about one table's rows of `first_ns` and later; the engine is spared it
+        where there are known to be none."""
+
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         """Add rows as one block."""
 
@@ -68,6 +73,14 @@ def first_line(message: str) -> str:
     """An engine's complaint without its stack trace, at a length for one line."""
     line = next((line for line in message.splitlines() if line.strip()), "no reason given")
     return line.strip()[:300]
+
+
+def newest_ns(engine: Engine, table: Table) -> int:
+    """The newest instant of a table's rows, fleet time; 0 where there are none."""
+    present = engine.select(queries.partitions(table))
+    if not present:
+        return 0
+    return integer(engine.select(queries.newest(table, integer(present[-1][0])))[0][0])
 
 
 def integer(value: Value) -> int:

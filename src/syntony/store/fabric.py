@@ -34,7 +34,7 @@ class FabricRows:
         self, first_ns: int, last_ns: int, *, proto: str = "udp"
     ) -> tuple[PathRow, ...]:
         """Paths of flows of one protocol (``udp``, ``tcp``) learnt in the window, oldest first."""
-        rows = self._engine.select(_learnt_paths(first_ns, last_ns, proto))
+        rows = self._engine.select_since(PATH, first_ns, _learnt_paths(first_ns, last_ns, proto))
         return tuple(
             PathRow(integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops))
             for ts_ns, src, dst, sport, dport, hops in rows

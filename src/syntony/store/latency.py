@@ -39,7 +39,8 @@ class LatencyRows:
         Losses are those whose direction the prober knew; `Store.matrix` has them all.
         """
         a, b = _KEYS[grouping]
-        rows = self._engine.select(_latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns))
+        sql = _latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns)
+        rows = self._engine.select_since(PROBE, first_ns, sql)
         return {f"{row[0]}->{row[1]}": _of(row[2:]) for row in rows}
 
     def classes(
@@ -50,12 +51,11 @@ class LatencyRows:
         Here a round trip broken in an unknown direction counts as lost on the prober's way out.
         """
         table = VERBS if over is Plane.VERBS else PROBE
-        rows = self._engine.select(
-            _latency(
-                "src AS a, dst AS b, dscp AS c", "a, b, c", first_ns, last_ns,
-                table=table, lost="sum(lost) + sumIf(unresolved, prober = src)",
-            )
+        sql = _latency(
+            "src AS a, dst AS b, dscp AS c", "a, b, c", first_ns, last_ns,
+            table=table, lost="sum(lost) + sumIf(unresolved, prober = src)",
         )  # fmt: skip
+        rows = self._engine.select_since(table, first_ns, sql)
         return {(str(row[0]), str(row[1]), integer(row[2])): _of(row[3:]) for row in rows}
 
     def of_pairs(self, pairs: Collection[tuple[str, str]], first_ns: int, last_ns: int) -> Latency:

@@ -28,8 +28,10 @@ class LinkRows:
 
     def ports(self, first_ns: int, last_ns: int) -> tuple[LinkStatus, ...]:
         """Every port seen in the window, sorted, with its losses of carrier in it."""
-        flaps = {str(row[0]): row for row in self._engine.select(_flaps(first_ns, last_ns))}
-        rows = self._engine.select(_ports(first_ns, last_ns))
+        since = self._engine.select_since
+        losses = since(LINK_EVENT, first_ns, _flaps(first_ns, last_ns))
+        flaps = {str(row[0]): row for row in losses}
+        rows = since(LINK_PORT, first_ns, _ports(first_ns, last_ns))
         return tuple(_status(row, flaps) for row in rows)
 
     def events(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkEventRow, ...]:
@@ -57,7 +59,7 @@ class LinkRows:
 
     def counters(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkCounterRow, ...]:
         """How far each counter went up, those that did or that cannot be read."""
-        rows = self._engine.select(_counters(first_ns, last_ns, nic))
+        rows = self._engine.select_since(LINK_COUNTER, first_ns, _counters(first_ns, last_ns, nic))
         return tuple(
             LinkCounterRow(
                 nic=str(row[0]),
@@ -71,7 +73,7 @@ class LinkRows:
 
     def modules(self, first_ns: int, last_ns: int) -> dict[str, tuple[str, str]]:
         """Port → the newest ``well`` or ``beyond limit`` of its module, and what was measured."""
-        rows = self._engine.select(_modules(first_ns, last_ns))
+        rows = self._engine.select_since(LINK_EVENT, first_ns, _modules(first_ns, last_ns))
         return {str(nic): (str(after), str(detail)) for nic, after, detail in rows}
 
 

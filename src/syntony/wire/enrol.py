@@ -75,7 +75,8 @@ class CertificateView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_ns: int
     """0: it is not."""
     seen_ns: int
-    """Last use that the controller noted, at most a minute late."""
+    """The controller's time where its agent is attached; else the last use that it noted, at most
+    a minute late."""
     origin: str
     """``join``, ``renewal``, or ``elsewhere``: not issued here, seen in use."""
 

@@ -1,0 +1,201 @@
+/* Protection domains, memory, completion queues and queue pairs of the fake provider. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fake_network.h"
+
+#undef ibv_reg_mr
+#pragma GCC visibility push(default)
+
+/* One more of what there are so many. */
+static bool take_one(int *left)
+{
+    if (*left == 0)
+        return false;
+    *left -= *left > 0;
+    return true;
+}
+
+struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+    struct ibv_pd *pd = calloc(1, sizeof *pd);
+    pd->context = context;
+    return pd;
+}
+
+int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
+{
+    (void)access;
+    if (fake_device_of(pd->context)->machine.no_memory) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    if (!take_one(&limits.regions)) {
+        pthread_mutex_unlock(&lock);
+        errno = ENOMEM;
+        return NULL;
+    }
+    uint32_t key = region_count++ % MAX_REGIONS;
+    if (regions[key] == NULL)
+        regions[key] = calloc(1, sizeof *regions[key]);
+    regions[key]->used = true;
+    regions[key]->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address,
+                                       .length = size, .lkey = key, .rkey = key};
+    pthread_mutex_unlock(&lock);
+    return &regions[key]->mr;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+    pthread_mutex_lock(&lock);
+    regions[mr->rkey]->used = false;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
+                             struct ibv_comp_channel *channel, int vector)
+{
+    (void)depth, (void)vector;
+    struct cq *cq = calloc(1, sizeof *cq);
+    cq->base.context = context;
+    cq->base.channel = channel;
+    cq->base.cq_context = user;
+    cq->last = &cq->first;
+    atomic_store(&cq->ready_ns, INT64_MAX);
+    return &cq->base;
+}
+
+int ibv_destroy_cq(struct ibv_cq *base)
+{
+    struct cq *cq = (struct cq *)base;
+    fake_forget_cq(cq);
+    while (cq->first) {
+        struct cqe *next = cq->first->next;
+        free(cq->first);
+        cq->first = next;
+    }
+    free(cq);
+    return 0;
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+    struct pair *pair = calloc(1, sizeof *pair);
+    pthread_mutex_lock(&lock);
+    struct fake_machine *machine = &fake_device_of(pd->context)->machine;
+    if (pair_count == MAX_PAIRS || !take_one(&limits.queue_pairs) ||
+        (machine->few_queues && machine->queues_left-- <= 0)) {
+        pthread_mutex_unlock(&lock);
+        free(pair);
+        errno = ENOMEM;
+        return NULL;
+    }
+    pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
+                                 .recv_cq = attr->recv_cq, .qp_num = pair_count, .qp_type = attr->qp_type,
+                                 .state = IBV_QPS_RESET};
+    pair->port = (int)(fake_device_of(pd->context) - devices);
+    pair->last_send = &pair->sends;
+    pair->last_receive = &pair->receives;
+    pair->last_out = &pair->out;
+    pairs[pair_count++] = pair;
+    pthread_mutex_unlock(&lock);
+    return &pair->base;
+}
+
+static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
+static int held_calls;
+
+void fake_hold_neighbour(int port, int hold)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].held = hold;
+    pthread_cond_broadcast(&let_go);
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_held_calls(void)
+{
+    pthread_mutex_lock(&lock);
+    int count = held_calls;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+    struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    bool waits = attr->qp_state == IBV_QPS_RTR && devices[pair->port].held;
+    held_calls += waits;
+    while (waits && devices[pair->port].held)
+        pthread_cond_wait(&let_go, &lock);
+    held_calls -= waits;
+    int mtu = limits.mtu[pair->port];
+    if (mask & IBV_QP_PATH_MTU && mtu >= 0 && (int)attr->path_mtu > mtu) {
+        pthread_mutex_unlock(&lock);
+        return EINVAL;
+    }
+    if (attr->qp_state == IBV_QPS_ERR)
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
+    qp->state = attr->qp_state;
+    if (mask & IBV_QP_QKEY)
+        pair->label = attr->qkey;
+    if (mask & IBV_QP_DEST_QPN) {
+        pair->peer = attr->dest_qp_num;
+        pair->label = attr->ah_attr.grh.flow_label;
+    }
+    if (mask & IBV_QP_TIMEOUT) {
+        pair->timeout = attr->timeout;
+        pair->retry_count = attr->retry_cnt;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
+                 struct ibv_qp_init_attr *init)
+{
+    (void)mask;
+    pthread_mutex_lock(&lock);
+    *attr = (struct ibv_qp_attr){.qp_state = qp->state, .cur_qp_state = qp->state, .port_num = 1,
+                                 .dest_qp_num = ((struct pair *)qp)->peer};
+    *init = (struct ibv_qp_init_attr){.send_cq = qp->send_cq, .recv_cq = qp->recv_cq,
+                                      .qp_type = IBV_QPT_RC};
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+/* Its packets in flight still arrive. */
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+    struct pair *pair = (struct pair *)qp;
+    pthread_mutex_lock(&lock);
+    pair->base.state = IBV_QPS_RESET;
+    pair->gone = true;
+    while (pair->sends) {
+        struct entry *next = pair->sends->next;
+        fake_free_entry(pair->sends);
+        pair->sends = next;
+    }
+    while (pair->receives) {
+        struct receive *next = pair->receives->next;
+        free(pair->receives);
+        pair->receives = next;
+    }
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int fake_queue_pairs(void)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < pair_count; i++)
+        count += pairs[i] && !pairs[i]->gone;
+    pthread_mutex_unlock(&lock);
+    return count;
+}

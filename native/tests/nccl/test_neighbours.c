@@ -1,0 +1,161 @@
+/* To connect a queue pair the kernel asks for its neighbour, which may not answer: the call waits,
+ * NCCL's thread does not. In these tests it would for ever: `run_case` ends that.
+ * test_neighbours LIBRARY PROVIDER CASE */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "edge.h"
+
+enum { PAIRS = 8 }; /* two of each rail, at both ends */
+
+/* A port is back, its neighbour is not: queue pairs are being connected there. */
+static void hold_return(int port)
+{
+    faults_hold_neighbour(port, 1);
+    faults_port(port, 0);
+    until_pairs(PAIRS / 2);
+    faults_port(port, 1);
+    while (faults_held_calls() == 0)
+        exchange();
+}
+
+static void exchange_often(int times)
+{
+    for (int i = 0; i < times; i++)
+        exchange();
+}
+
+static void exchange_for(int64_t for_ms)
+{
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
+        exchange();
+}
+
+/* Nothing that a connection had is left. */
+static void until_gone(void)
+{
+    while (faults_queue_pairs())
+        usleep(1000);
+}
+
+static void away_at_return(int port)
+{
+    begin();
+    connect_both();
+    exchange();
+    until_pairs(PAIRS);
+    hold_return(port);
+    exchange_often(200);
+    /* The port goes and comes once more meanwhile. */
+    faults_port(port, 0);
+    exchange_often(50);
+    faults_port(port, 1);
+    faults_hold_neighbour(port, 0);
+    until_pairs(PAIRS);
+    /* What returned carries, and is not given up at once. */
+    faults_port(port ^ 1, 0);
+    exchange_often(50);
+}
+
+static void senders_at_return(void)
+{
+    away_at_return(0);
+}
+
+static void receivers_at_return(void)
+{
+    away_at_return(2);
+}
+
+/* The peer leaves the rail while it is being connected here. */
+static void left_while_it_connects(void)
+{
+    begin();
+    connect_both();
+    exchange();
+    for (int port = 0; port < 4; port += 2) {
+        hold_return(port);
+        faults_port(port ^ 2, 0);
+        exchange_often(50);
+        faults_port(port ^ 2, 1);
+        exchange_for(200); /* it is asked for once more */
+        faults_hold_neighbour(port, 0);
+        until_pairs(PAIRS);
+        exchange_for(2500); /* and drains, where it fails */
+    }
+}
+
+/* To close waits for nobody; what cannot end yet ends later, everything else at once. */
+static void closed_while_it_connects(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 1); /* 2 x 1 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    hold_return(0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK_EQUAL(faults_held_calls(), 1);
+    CHECK_EQUAL(faults_queue_pairs(), 2); /* of the one rail of the sender */
+    faults_hold_neighbour(0, 0);
+    until_gone();
+}
+
+/* Both ends go on for a while, and are not connected. */
+static void connect_in_vain(void)
+{
+    while (faults_held_calls() == 0 || now_ms() % 100) {
+        CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
+        CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
+        CHECK(sender == NULL || receiver == NULL);
+    }
+}
+
+static void away_at_connecting(int port)
+{
+    begin();
+    faults_hold_neighbour(port, 1);
+    connect_in_vain();
+    faults_hold_neighbour(port, 0);
+    connect_both();
+    until_pairs(PAIRS);
+    exchange_often(50);
+}
+
+static void senders_at_connecting(void)
+{
+    away_at_connecting(0);
+}
+
+static void receivers_at_connecting(void)
+{
+    away_at_connecting(3);
+}
+
+/* The receiver gives up: its peer learns of it, and nothing stays. */
+static void not_accepted(void)
+{
+    int result = 0;
+    begin();
+    faults_hold_neighbour(2, 1);
+    connect_in_vain();
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_LISTEN, listener), 0);
+    CHECK_EQUAL(faults_held_calls(), 1);
+    while (result == 0)
+        result = drive_connect(&net, 0, handle, &sender);
+    CHECK_EQUAL(result, 2);
+    CHECK(sender == NULL);
+    faults_hold_neighbour(2, 0);
+    until_gone();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct edge_case CASES[] = {
+        {"senders_at_return", senders_at_return}, {"receivers_at_return", receivers_at_return},
+        {"left_while_it_connects", left_while_it_connects},
+        {"closed_while_it_connects", closed_while_it_connects},
+        {"senders_at_connecting", senders_at_connecting},
+        {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted}};
+    return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
+}

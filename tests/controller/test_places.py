@@ -1,0 +1,145 @@
+"""What may hold what, found by roots: nothing that holds is overlooked.
+
+Names, learnt paths and homes are drawn, and the seed is printed; compared with are `Places.holds`
+and a book that compares all incidents with all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import msgspec
+import pytest
+
+from syntony.alerts import causes
+from syntony.alerts.incidents import Book, Incident
+from syntony.alerts.observations import Observation, measured
+from syntony.alerts.rules import Rule
+from syntony.controller.places import FLEET, Places
+from syntony.fabric.names import replies_name
+from syntony.model import S
+
+T0 = 1_000 * S
+
+
+def fabric(rng: random.Random) -> Places:
+    hosts = [f"h{number}" for number in range(5)]
+    nics = [f"{host}/rail{rail}" for host in hosts for rail in range(rng.randint(1, 2))]
+    homes = {nic: f"leaf{rng.randrange(3)}" for nic in nics if rng.random() < 0.8}
+    crossing = {
+        f"{a}->{b}": frozenset(
+            {a, b, f"{a}->leaf0", "leaf0", f"leaf{rng.randrange(3)}->spine{rng.randrange(2)}"}
+            | {f"spine{rng.randrange(2)}", f"leaf{rng.randrange(3)}..leaf{rng.randrange(3)}"}
+        )
+        for a, b in itertools.permutations(nics, 2)
+        if rng.random() < 0.4
+    }
+    return Places(crossing, homes)
+
+
+def name(rng: random.Random) -> str:
+    """Of one of the kinds of subjects that incidents have."""
+    nic, other = (f"h{rng.randrange(5)}/rail{rng.randrange(2)}" for _ in range(2))
+    leaf, spine = f"leaf{rng.randrange(3)}", f"spine{rng.randrange(2)}"
+    ends = rng.choice([(leaf, spine), (spine, leaf), (nic, leaf), (leaf, nic), (leaf, "*")])
+    one = rng.choice(
+        [
+            nic, nic.partition("/")[0], leaf, spine, f"{nic}->{other}", f"{nic}<->{other}",
+            *("->".join(ends), "--".join(sorted(ends)), "..".join(ends), replies_name(nic)),
+            f"{leaf}/port1", FLEET, "job train",
+        ]
+    )  # fmt: skip
+    return f"{one} or {name(rng)}" if rng.random() < 0.15 else one
+
+
+def drawn() -> random.Random:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def test_whatever_holds_or_mirrors_shares_a_root() -> None:
+    rng = drawn()
+    held = 0
+    for _ in range(20):
+        places = fabric(rng)
+        for _ in range(400):
+            wider, narrower = name(rng), name(rng)
+            touch = (places.holds, places.may_hold, places.mirrors)
+            if wider == narrower or any(each(wider, narrower) for each in touch):
+                held += 1
+                assert places.roots(wider) & places.around(narrower), (wider, narrower)
+    assert held > 400
+
+
+def rule(number: int, **settings: object) -> Rule:
+    fields: dict[str, object] = {
+        "name": f"r{number}", "metric": f"r{number}", "severity": "warning", "above": 0.5,
+        "summary": "{subject}", "remedy": "mend it", "open_after": 1, "clear_after": 1,
+        "stable": "0s", "wait": "2s",
+    }  # fmt: skip
+    return msgspec.convert(fields | settings, Rule)
+
+
+RULES = (
+    rule(0),
+    rule(1, explained_by=("r0",), proven=True),
+    rule(2, explained_by=("r1", "r0"), joins=("r1", "r2")),
+    rule(3, explained_by=("r2", "r0"), counts=True),
+)
+
+
+def life(seed: int) -> list[list[Incident]]:
+    """All incidents of a book after each evaluation of drawn subjects of a drawn fabric."""
+    rng = random.Random(seed)
+    places, book = fabric(rng), Book(RULES)
+    subjects = [(rng.choice(RULES).metric, name(rng)) for _ in range(60)]
+    after = []
+    for second in range(8):
+        seen = [
+            Observation(
+                metric, subject, float(rng.random() < 0.6), span_ns=rng.choice([0, 5]) * S,
+                members=tuple(name(rng) for _ in range(rng.choice([0, 0, 0, 2]))),
+            )
+            for metric, subject in subjects
+        ]  # fmt: skip
+        book.evaluate(T0 + second * S, measured(seen, [each.metric for each in RULES]), places)
+        after.append([msgspec.structs.replace(each) for each in book.incidents])
+    return after
+
+
+def test_causes_are_those_that_comparing_all_with_all_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds = [drawn().randrange(1 << 32) for _ in range(12)]
+    found = [life(seed) for seed in seeds]
+    assert sum(each.cause > 0 for after in found for each in after[-1]) > len(seeds)
+
+    def every(
+        self: causes.Related, incident: Incident, rule: str, since_ns: int = -1
+    ) -> list[Incident]:
+        others = (each for each in self._incidents if each.rule == rule)
+        return [each for each in others if each is not incident and each.resolved_ns > since_ns]
+
+    monkeypatch.setattr(causes.Related, "to", every)
+    assert found == [life(seed) for seed in seeds]
+
+
+def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet whose every agent is an incident."""
+    compared = 0
+    holds = Places.holds
+
+    def counting(self: Places, wider: str, narrower: str) -> bool:
+        nonlocal compared
+        compared += 1
+        return holds(self, wider, narrower)
+
+    monkeypatch.setattr(Places, "holds", counting)
+    book = Book(RULES)
+    seen = [Observation("r0", f"h{number}", 1.0) for number in range(2_000)]
+    seen += [Observation("r1", f"h{number}/rail0", 1.0) for number in range(2_000)]
+    book.evaluate(T0, measured(seen, ["r0", "r1"]), Places({}))
+    assert sum(each.cause > 0 for each in book.incidents) == 2_000
+    assert compared < 20_000
