@@ -153,3 +153,20 @@ def test_what_a_clock_does_not_know_is_no_slow_flow() -> None:
     found = bundle(record(rows))
     assert not diagnose(found).verdicts
     assert slow in Flows(found.tables["flows"]).names
+
+
+def test_sockets_whose_round_trips_differ_show_no_clock() -> None:
+    """A host that acknowledges late, and whose peers do not: round trips are of one clock each."""
+    draw = random.Random(SEED)
+    print(f"seed {SEED}")
+    hosts = [f"h{place}/rail0" for place in range(4)]
+    slow = draw.choice(hosts)
+    trips = {True: draw.uniform(800_000, 1_000_000), False: draw.uniform(200_000, 300_000)}
+    rows: Rows = {JOB_FLOW.name: [], JOB_DELAY.name: []}
+    for second in range(60):
+        for there, back in ((a, b) for a in hosts for b in hosts if a != b):
+            usual = sum(trips.values()) / 2 if slow not in (there, back) else trips[back == slow]
+            rtt_ns = int(usual * draw.uniform(0.98, 1.02))
+            rows[JOB_FLOW.name].append(flow(there, back, second, rtt_ns=rtt_ns))
+    found = diagnose(bundle(record(rows))).verdicts
+    assert FaultClass.CLOCK_FAULT not in {each.fault for each in found}

@@ -11,6 +11,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import CLOCK_SIGMAS
 from syntony.workload.grid import Grid, episodes, median
+from syntony.workload.pairs import Pairs
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -75,15 +76,16 @@ def find(facts: Facts) -> list[Finding]:
 
 
 def _sources(facts: Facts) -> list[_Source]:
-    """Delays of probes and of flows."""
+    """Delays of probes and of flows, but not halves of round trips: those are of one clock."""
     found = []
     for each in (facts.probes, facts.flows):
         if each is None:
             continue
+        delay = each.delay if isinstance(each, Pairs) else each.between_nics
         members: dict[tuple[str, str], list[int]] = defaultdict(list)
         for index, key in enumerate(zip(each.src, each.dst, strict=True)):
             members[key].append(index)
-        delays = {key: median(each.delay[rows], axis=0) for key, rows in members.items()}
+        delays = {key: median(delay[rows], axis=0) for key, rows in members.items()}
         width = _together(delays)
         delays = {key: _coarse(values, width) for key, values in delays.items()}
         lengths = {key: len(each.hops[rows[0]]) for key, rows in members.items()}
