@@ -25,9 +25,8 @@ TRAIN = Path(__file__).with_name("train.py")
 WAIT_S = 240.0
 SECONDS, STEPS = 12, 60
 """Of which something must be recorded before it is judged."""
-STARVED = {"host-jitter", "clock-fault"}
-"""What may be said of any job on a machine that is short of processors: a clock was named once in
-three runs at a load average of 20, and the reason has not been found."""
+STARVED = {"host-jitter"}
+"""What may be said of any job on a machine that is short of processors."""
 SLOW_BPS = "3mbit"
 _PLAIN = ("env", "SYNTONY_TCP=off", *SYNTONY, "run", "--job")
 
