@@ -52,6 +52,92 @@ static void receivers_agent_says_so(void)
     until_pairs(8);
 }
 
+static void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns)
+{
+    for (int rail = 0; rail < 2; rail++)
+        faults_order(subject, rail, rail + 2, for_ns, rate_bps, only_class);
+    usleep(20000); /* the background thread's look */
+}
+
+static void exchange_for(int64_t for_ms)
+{
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
+        exchange();
+}
+
+static void hold_and_return(void)
+{
+    begin_with_agent();
+    until_pairs(8);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0); /* failover's word is another one */
+    exchange_for(300);
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, -1, 0, 0);
+    until_pairs(8);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
+    until_pairs(8);
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, -1, 0, 0); /* an order that ends is no sign of life */
+    until_pairs(4);
+    exchange_for(300);
+    until_pairs(4);
+}
+
+static void hold_expires(void)
+{
+    begin_with_agent();
+    until_pairs(8);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, INT64_C(2000000000), 0, 0);
+    until_pairs(4);
+    until_pairs(8);
+}
+
+static int count_old(const uint32_t *before, const uint32_t *after, int labels)
+{
+    int count = 0;
+    for (int i = 0; i < labels; i++)
+        for (int j = 0; j < labels; j++)
+            count += after[i] == before[j];
+    return count;
+}
+
+/* Held, and the rail that stands in is dead: what is held carries again, and the dead one is left. */
+static void hold_ends_with_a_notice(void)
+{
+    uint32_t before[LABELS], after[LABELS];
+    begin_with_agent();
+    until_pairs(8);
+    faults_order(SYN_JOB_PATH_HOLD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    CHECK_EQUAL(labels(before), 4);
+    faults_order(SYN_JOB_PATH_DEAD, 1, 3, LONG_NS, 0, 0);
+    for (int64_t begun = now_ms(); labels(after) != 4 || count_old(before, after, 4);) {
+        CHECK(now_ms() - begun < 15000);
+        exchange();
+    }
+    exchange_for(300);
+    CHECK_EQUAL(labels(after), 4);
+}
+
+/* Whatever is ordered, one rail that works goes on. */
+static void hold_of_everything(void)
+{
+    begin_with_agent();
+    until_pairs(8);
+    order_both(SYN_JOB_PATH_HOLD, 0, 0, LONG_NS);
+    until_pairs(8);
+    exchange_for(300);
+    until_pairs(8);
+    faults_port(1, 0);
+    until_pairs(4);
+    exchange_for(300);
+    until_pairs(4);
+}
+
 static int count_new(const uint32_t *before, const uint32_t *after)
 {
     int count = LABELS;
@@ -81,13 +167,6 @@ static void move(void)
         for (int64_t begun = now_ms(); now_ms() - begun < 50;) /* both ends know that it is back */
             exchange();
     }
-}
-
-static void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns)
-{
-    for (int rail = 0; rail < 2; rail++)
-        faults_order(subject, rail, rail + 2, for_ns, rate_bps, only_class);
-    usleep(20000); /* the background thread's look */
 }
 
 /* Messages take so long at a rate: at one of many tries, for the order may come late. */
@@ -151,7 +230,9 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
-        {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},
+        {"hold_and_return", hold_and_return}, {"hold_expires", hold_expires},
+        {"hold_ends_with_a_notice", hold_ends_with_a_notice},
+        {"hold_of_everything", hold_of_everything}, {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},
         {"pace_of_a_class", pace_of_a_class}, {"observe_only", observe_only}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
