@@ -17,6 +17,15 @@ void link_begin(struct link *link, int fd)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
+void link_end_after(struct link *link, int64_t silence_ns)
+{
+    unsigned ms = (unsigned)(silence_ns / 1000000);
+    int idle_s = ms ? (int)(ms / 4000 + 1) : 7200, again_s = ms ? idle_s : 75;
+    setsockopt(link->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+    setsockopt(link->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(link->fd, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof again_s);
+}
+
 void link_flush(struct link *link)
 {
     while (link->out_used && !link->closed) {

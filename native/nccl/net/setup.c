@@ -17,7 +17,7 @@
 _Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
 
 enum stage { CONNECTING, WAIT_HELLO, BUILDING, WAIT_READY };
-static const int64_t HELLO_NS = INT64_C(10000000000);
+static const int64_t HELLO_NS = INT64_C(10000000000), LEAST_SILENCE_NS = INT64_C(1000000000);
 
 struct setup {
     enum stage stage;
@@ -121,6 +121,8 @@ static const char *begin(int fd, int group, bool is_sender, int traffic_class, u
     }
     *made = (struct setup){.begun_ns = clock_ns(), .cookie = cookie, .conn = conn};
     link_begin(&conn->link, fd);
+    link_end_after(&conn->link, config.survive_ns > LEAST_SILENCE_NS ? config.survive_ns
+                                                                    : LEAST_SILENCE_NS);
     conn->is_sender = is_sender;
     conn->group = groups[group];
     conn->rails = conn->group.rails;
@@ -216,6 +218,7 @@ static const char *advance(struct setup *setup, struct conn **conn)
         if (setup->stage == WAIT_HELLO) {
             problem = take_hello(setup, &control, payload);
         } else if (control.kind == CONTROL_READY) {
+            link_end_after(&setup->conn->link, 0);
             conn_begin(setup->conn);
             *conn = setup->conn;
             return NULL;
@@ -226,7 +229,8 @@ static const char *advance(struct setup *setup, struct conn **conn)
         return problem;
     if (got < 0)
         return "the peer does not speak this plug-in's protocol";
-    return setup->conn->link.closed ? "the peer closed the control connection" : NULL;
+    return setup->conn->link.closed ? "the peer closed the control connection, or its host is gone"
+                                    : NULL;
 }
 
 /* Whether the control connection stands; `problem` if it never will. */

@@ -1,12 +1,17 @@
 /* To connect a queue pair the kernel asks for its neighbour, which may not answer: the call waits,
  * NCCL's thread does not. In these tests it would for ever: `run_case` ends that.
  * test_neighbours LIBRARY PROVIDER CASE */
+#include <net/if.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "edge.h"
 
-enum { PAIRS = 8 }; /* two of each rail, at both ends */
+enum { SKIPPED = 77, PAIRS = 8 }; /* two of each rail, at both ends */
 
 /* A port is back, its neighbour is not: queue pairs are being connected there. */
 static void hold_return(int port)
@@ -149,6 +154,65 @@ static void not_accepted(void)
     until_gone();
 }
 
+/* The one interface of a network namespace of our own. */
+static void set_loopback(bool up)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = up ? IFF_UP | IFF_RUNNING : 0};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(fd >= 0);
+    CHECK_EQUAL(ioctl(fd, SIOCSIFFLAGS, &request), 0);
+    close(fd);
+}
+
+static void begin_alone(void)
+{
+    if (unshare(CLONE_NEWNET))
+        _exit(SKIPPED);
+    set_loopback(true);
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "2000", 1);
+    begin();
+}
+
+/* 0: it still connects after so long. */
+static int connect_for(int64_t for_ms)
+{
+    int result = 0;
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < for_ms; usleep(1000))
+        result = drive_connect(&net, 0, handle, &sender);
+    CHECK(sender == NULL);
+    return result;
+}
+
+/* The peer's host dies without a word, after it took the connection. */
+static void host_dies_at_connecting(void)
+{
+    begin_alone();
+    CHECK_EQUAL(connect_for(200), 0);
+    CHECK(faults_queue_pairs() > 0);
+    set_loopback(false);
+    CHECK_EQUAL(connect_for(40000), 2);
+    until_gone();
+}
+
+/* A peer that is late, on a host that lives, is waited for. */
+static void peer_is_late_at_connecting(void)
+{
+    begin_alone();
+    CHECK_EQUAL(connect_for(8000), 0);
+    connect_both();
+    exchange_often(50);
+}
+
+/* What is connected does not end with the network of its control connection. */
+static void network_breaks_after_connecting(void)
+{
+    begin_alone();
+    connect_both();
+    exchange();
+    set_loopback(false);
+    exchange_for(8000);
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
@@ -156,6 +220,9 @@ int main(int argc, char **argv)
         {"left_while_it_connects", left_while_it_connects},
         {"closed_while_it_connects", closed_while_it_connects},
         {"senders_at_connecting", senders_at_connecting},
-        {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted}};
+        {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted},
+        {"host_dies_at_connecting", host_dies_at_connecting},
+        {"peer_is_late_at_connecting", peer_is_late_at_connecting},
+        {"network_breaks_after_connecting", network_breaks_after_connecting}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
