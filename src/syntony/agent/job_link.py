@@ -16,7 +16,7 @@ from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io import job_socket
 from syntony.io.job_page import JobPage, Reported, Subject
 from syntony.io.job_socket import Process
-from syntony.traffic.instructions import Notice
+from syntony.traffic.instructions import Hold, Notice
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.process_flows import Malformed, ProcessFlow, parse_flow
 from syntony.traffic.process_rates import PacedPath, ProcessRates, SentBy
@@ -54,14 +54,28 @@ class JobLink(JobPeers[JobPage]):
         self._dead: dict[ProcessPath, Notice] = {}
         """Paths that are dead now: for processes that connect later."""
 
-    def do(self, instruction: Notice) -> None:
-        """Give notice of a path to every process."""
+    def do(self, instruction: Notice | Hold) -> None:
+        """Give notice of a path to every process, or order one of them off it."""
         with self._lock:
+            if isinstance(instruction, Hold):
+                self._order(instruction)
+                return
             self._dead.pop(instruction.path, None)
             if not instruction.usable and len(self._dead) < MAX_STANDING:
                 self._dead[instruction.path] = instruction
             for peer in self._peers.values():
                 _tell(peer.page, instruction)
+
+    def _order(self, hold: Hold) -> None:
+        """Holding the lock."""
+        for peer in self._peers.values():
+            if peer.process.pid == hold.process and not self._stopped:
+                peer.page.notify(
+                    Subject.PATH_HOLD,
+                    at_ns=hold.at_ns,
+                    expires_ns=hold.expires_ns,
+                    path=hold.path,
+                )
 
     def pace(self, rates: Mapping[PacedPath, int], expires_ns: int) -> None:
         """Order processes to keep these rates, and all others none. Of a process that has gone, or

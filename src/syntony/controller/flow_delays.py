@@ -117,11 +117,15 @@ class FlowDelays:
         flows last came to those links or left them; the worse direction counts."""
         self._note_changes(rows, now_ns)
         self._forget(now_ns)
+        queues = self.queues(now_ns) if any(row.view.process for row in rows) else {}
         found = {}
         for row in rows:
             for path in row.flow.paths if row.flow is not None else ():
                 from_ns = max((self._changed.get(link, 0) for link in path.links), default=0) + S
-                delay = self._worst(_ways(row, path.path_id))
+                if row.view.process:
+                    delay = _slowest(path.links, queues)
+                else:
+                    delay = self._worst(_ways(row, path.path_id))
                 if delay is not None and delay.at_ns >= max(from_ns, now_ns - FRESH_NS):
                     found[row.flow_id, path.path_id] = delay
         return found
@@ -154,6 +158,15 @@ class FlowDelays:
         for _, link in there ^ self._there:
             self._changed[link] = now_ns
         self._there = there
+
+
+def _slowest(links: Links, queues: Mapping[str, LinkQueue]) -> PathDelay | None:
+    """Of queue pairs only the links at both ends are known: all of them have to be probed."""
+    known = [queues[link] for link in links if link in queues]
+    if not known or len(known) < len(links):
+        return None
+    worst = max(known, key=lambda each: each.queue_ns)
+    return PathDelay(worst.at_ns, worst.queue_ns, 0)
 
 
 def _ways(row: Row, path_id: str) -> Collection[Key]:

@@ -8,7 +8,7 @@ move it; the other end's report tells the way back. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from syntony.fabric.book import SILENT, PathBook, Way
@@ -39,6 +39,8 @@ class Candidate:
 
     path: Path
     ports: tuple[int, ...]
+    rail: tuple[str, str] | None = None
+    """Of queue pairs instead of ports: the addresses of the rail that they would go by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class FlowTable:
                 flow_id = f"{host}:{view.connection}:{view.nic}>{view.remote}"
                 if flow_id not in chosen or self._better(flow_id, view, chosen[flow_id][1]):
                     chosen[flow_id] = (host, view, report)
+        rails = _rails(chosen.values(), self.nic)
         self._before = {
             flow_id: FourTuple.of(view) for flow_id, (_, view, _) in chosen.items()
         }  # fmt: skip
@@ -142,7 +145,12 @@ class FlowTable:
         return tuple(
             row
             for flow_id, (host, view, report) in sorted(chosen.items(), key=lambda item: item[0])
-            if (row := self._row(flow_id, host, view, report, far)) is not None
+            if (
+                row := self._rail_row(flow_id, host, view, report, rails)
+                if view.process
+                else self._row(flow_id, host, view, report, far)
+            )
+            is not None
         )
 
     def _better(self, flow_id: str, view: FlowView, than: FlowView) -> bool:
@@ -175,17 +183,7 @@ class FlowTable:
         candidates = self._candidates(src, dst, report.join_port, busy)
         flow = None
         if path is not None and busy:
-            others = [each.path for each in candidates.values()] if view.movable else []
-            paths = {each.path_id: each for each in (*others, path)}
-            priority, weight = self._classes.of(view.job)
-            flow = Flow(
-                flow_id=flow_id,
-                job=view.job,
-                paths=tuple(paths[name] for name in sorted(paths)),
-                path_id=path.path_id,
-                priority=priority,
-                weight=weight,
-            )
+            flow = self._flow(flow_id, view, path, candidates if view.movable else {})
         rates = [r for d, r in (("there", view.tx_bps), ("back", view.rx_bps)) if d in busy]
         path_id = path.path_id if path is not None else ""
         return Row(
@@ -200,6 +198,70 @@ class FlowTable:
             candidates=candidates,
             rate=FlowRate(at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id),
         )
+
+    def _flow(
+        self, flow_id: str, view: FlowView, path: Path, candidates: Mapping[str, Candidate]
+    ) -> Flow:
+        others = [each.path for each in candidates.values()]
+        paths = {each.path_id: each for each in (*others, path)}
+        priority, weight = self._classes.of(view.job)
+        return Flow(
+            flow_id=flow_id,
+            job=view.job,
+            paths=tuple(paths[name] for name in sorted(paths)),
+            path_id=path.path_id,
+            priority=priority,
+            weight=weight,
+        )
+
+    def _rail_row(
+        self,
+        flow_id: str,
+        host: str,
+        view: FlowView,
+        report: FlowsReport,
+        rails: Mapping[tuple[str, int, str], Sequence[FlowView]],
+    ) -> Row | None:
+        """What a process sends by queue pairs of one rail; its paths are the rails to the same host.
+        All of them together are what the job gets: each counts as the mean."""
+        src, dst = self.nic(view.local), self.nic(view.remote)
+        if src is None or dst is None:
+            return None
+        mine = rails[host, view.process, host_of(dst)]
+        using = [each for each in mine if each.held or not each.left]
+        free = [each for each in using if not each.held or each is view]
+        candidates = {
+            path.path_id: Candidate(path=path, ports=(), rail=(each.local, each.remote))
+            for each in free
+            if (path := self._rail(each.local, each.remote)) is not None
+        }
+        path = self._rail(*(view.held or (view.local, view.remote)))
+        stands_in = any(each.held == (view.local, view.remote) for each in mine)
+        flow = None
+        if path is not None and view in using and self._busy(flow_id, view, src):
+            movable = view.movable and not stands_in
+            flow = self._flow(flow_id, view, path, candidates if movable else {})
+        path_id = path.path_id if path is not None else ""
+        mean_bps = sum(each.tx_bps for each in using) / max(1, len(using))
+        return Row(
+            flow_id=flow_id,
+            host=host,
+            view=view,
+            src=src,
+            dst=dst,
+            forward=(),
+            back=(),
+            flow=flow,
+            candidates=candidates,
+            rate=FlowRate(at_ns=report.at_ns, bps=mean_bps, path_id=path_id),
+        )
+
+    def _rail(self, local: str, remote: str) -> Path | None:
+        """From one NIC to another as far as every packet goes the same way."""
+        src, dst = self.nic(local), self.nic(remote)
+        links = self.ends(Way(src, dst, 0, 0)) if src and dst else ()
+        names = [nic.rpartition("/")[2] for nic in (src, dst) if nic]
+        return Path(path_id=">".join(names), links=links) if links else None
 
     def links(self, way: Way) -> tuple[str, ...]:
         """The links of a way; empty unless all of them are known."""
@@ -253,6 +315,22 @@ class FlowTable:
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
         return known
+
+
+def host_of(nic: str) -> str:
+    """The host of ``host/nic``."""
+    return nic.rpartition("/")[0]
+
+
+def _rails(
+    chosen: Iterable[tuple[str, FlowView, FlowsReport]], nic: Callable[[str], str | None]
+) -> Mapping[tuple[str, int, str], Sequence[FlowView]]:
+    """What each process sends by queue pairs to each host, rail by rail."""
+    found: defaultdict[tuple[str, int, str], list[FlowView]] = defaultdict(list)
+    for host, view, _ in chosen:
+        if view.process:
+            found[host, view.process, host_of(nic(view.remote) or "")].append(view)
+    return found
 
 
 def _path(busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]) -> Path | None:

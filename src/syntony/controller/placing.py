@@ -283,26 +283,32 @@ class PlacementService:
             took_ns=0,
         )
         port = self._port(row, move.new, turn.now_ns)
+        candidate = row.candidates.get(move.new)
+        rail = candidate.rail if candidate is not None else None
+        nowhere = port is None and rail is None
         if self.mode is not PlacementMode.ACT:
             view = msgspec.structs.replace(view, result="would move")
-        elif port is None:
+        elif nowhere:
             view = msgspec.structs.replace(view, result="no source port known to lead there")
         kinds = {"ordered": "ordered", "would move": "would-move"}
         self.counts[kinds.get(view.result, "no-port")] += 1
         record = _Record(view, row.host)
         self._records.append(record)
         turn.pieces.append(self._row(view, turn.now_ns, "move"))
-        if port is None or self.mode is not PlacementMode.ACT:
+        if nowhere or self.mode is not PlacementMode.ACT:
             self._mover.done(move.flow_id, turn.now_ns, ok=False)
             return
         self._open[view.move_id] = record
-        self._rest[row.src, row.dst, port] = turn.now_ns + PORT_REST_NS
+        if port is not None:
+            self._rest[row.src, row.dst, port] = turn.now_ns + PORT_REST_NS
         turn.orders.setdefault(row.host, []).append(
             WireMove(
                 move_id=view.move_id,
                 connection=row.view.connection,
                 **row.four._asdict(),
-                port=port,
+                port=port or 0,
+                process=row.view.process,
+                instead=rail,
                 expires_ns=turn.now_ns + EXPIRY_NS,
                 evidence=f"{move.old} → {move.new}: {move.evidence}",
             )

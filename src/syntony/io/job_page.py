@@ -25,6 +25,7 @@ class Subject(enum.IntEnum):
     STARTED = 4
     PATH_PACE = 5
     PATH_MOVE = 6
+    PATH_HOLD = 7
 
 
 class Reported(NamedTuple):

@@ -38,6 +38,10 @@ class JobFlow(NamedTuple):
     process: int = 0
     """Process that sends by queue pairs of its own, all of them between two addresses together:
     their ports are not known, and are 0. 0: a socket."""
+    left: bool = False
+    """No queue pair that has sent anything there carries any now."""
+    held: tuple[str, str] | None = None
+    """It is held off this rail, and sends between these addresses instead, local and remote."""
     rtt_ns: int = 0
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0

@@ -173,6 +173,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     new: FourTuple | None = None
     quiet: bool = False
     """To be counted only."""
+    process: int = 0
+    """PID of who sends by queue pairs, where it is about these."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +189,19 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """Void from then on, CLOCK_MONOTONIC; 0: never."""
 
 
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell one process of a job to send by its other rails instead of a path that works."""
+
+    process: int
+    """PID on this host."""
+    path: tuple[str, str]
+    """Local and remote address."""
+    at_ns: int
+    """When it was decided, CLOCK_MONOTONIC."""
+    expires_ns: int
+    """Void from then on; 0: the path may be used again."""
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """An event: the kernel would not carry an instruction out."""
 
@@ -199,4 +214,4 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 Steer = Create | Destroy | Retire | Announce | Withdraw
 """What concerns one MPTCP connection."""
-Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice
+Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice | Hold

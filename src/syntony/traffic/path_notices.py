@@ -32,10 +32,14 @@ class PathNotices:
         self._dead: dict[ProcessPath, int] = {}
         """Those that processes know to be dead, to when that is to be renewed or taken back."""
 
-    def use(self, paths: frozenset[ProcessPath]) -> None:
-        """The paths that processes use now. Those that begin at no NIC of ours are ignored."""
+    def use(self, paths: frozenset[ProcessPath]) -> bool:
+        """The paths that processes use now, and whether they are others than before. Those that
+        begin at no NIC of ours are ignored."""
+        if paths == self._paths:
+            return False
         self._paths = paths
         self._dead = {path: due_ns for path, due_ns in self._dead.items() if path in paths}
+        return True
 
     def pairs(self) -> set[Pair]:
         """What is to be probed fast for their sake."""

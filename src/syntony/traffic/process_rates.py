@@ -34,6 +34,8 @@ class _Known(NamedTuple):
     bps: int
     """In the last whole one."""
     windows: int
+    left: bool = False
+    """As in `JobFlow`."""
 
 
 class ProcessRates:
@@ -54,6 +56,7 @@ class ProcessRates:
         jobs: dict[PacedPath, str] = {}
         bits: defaultdict[PacedPath, int] = defaultdict(int)
         done: dict[tuple[PacedPath, int], int] = {}
+        left: dict[PacedPath, bool] = {}
         for job, process, flows in reported:
             for each in flows:
                 if each.mechanism is not Mechanism.RDMA or not each.local or not each.remote:
@@ -64,9 +67,12 @@ class ProcessRates:
                 # A number that is used again counts from 0.
                 bits[path] += 8 * (each.bytes_done - before if each.bytes_done >= before else 0)
                 done[path, each.number] = each.bytes_done
+                if each.bytes_done:  # what only receives is left by its peer
+                    left[path] = left.get(path, True) and each.failed
         self._done = done
         self._paths = {
-            path: self._next(path, job, bits[path], now_ns) for path, job in jobs.items()
+            path: self._next(path, job, bits[path], now_ns)._replace(left=left.get(path, False))
+            for path, job in jobs.items()
         }
 
     def _next(self, path: PacedPath, job: str, bits: int, now_ns: int) -> _Known:
@@ -98,6 +104,7 @@ class ProcessRates:
                 rx_bps=0,
                 windows=known.windows,
                 process=process,
+                left=known.left,
             )
             for (process, local, remote), known in self._paths.items()
             if local in nics

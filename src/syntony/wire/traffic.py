@@ -42,6 +42,11 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     process: int = 0
     """PID on that host of who sends by queue pairs of its own: all that go between the two
     addresses, whose ports are not known and 0. 0: it is a socket's."""
+    left: bool = False
+    """None of its queue pairs carries anything now."""
+    held: tuple[str, str] | None = None
+    """Local and remote address of the rail of this process that it sends by instead, by order: its
+    rate is in that one's."""
     rtt_ns: int = 0
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0
@@ -95,21 +100,26 @@ class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """Take one subflow to another path, by another source port."""
+    """Take one subflow to another path, by another source port; or queue pairs of one rail to
+    another rail of their process."""
 
     move_id: str
     """Unique in the fleet and for ever."""
     connection: str
-    """MPTCP token on the agent's host, hexadecimal."""
+    """MPTCP token on the agent's host, hexadecimal; of queue pairs as in `FlowView`."""
     local: str
     local_port: int
     remote: str
     remote_port: int
     port: int
-    """Source port of the new subflow."""
+    """Source port of the new subflow; 0: of queue pairs."""
     expires_ns: int
     """Fleet time from which on it must not be obeyed any more."""
     evidence: str
+    process: int = 0
+    """As in `FlowView`."""
+    instead: tuple[str, str] | None = None
+    """Of queue pairs: addresses of the rail to send by; their own: they may return."""
 
 
 class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):

@@ -122,7 +122,6 @@ class Reactor:
         self._plan_faults = 0
         self._described: tuple[NicInfo, ...] = ()
         self._processes: tuple[ProcessView, ...] = ()
-        self._process_flows: tuple[JobFlow, ...] = ()
         self._next_check_ns = self._next_jobs_ns = 0
         self._verbs_probing = 0
 
@@ -205,11 +204,11 @@ class Reactor:
 
     def _hear_jobs(self) -> None:
         self._processes = self.job_link.report()
-        self.steering.use(self.job_link.paths)
-        self._process_flows = ()
+        rails: tuple[JobFlow, ...] = ()
         if self._config.traffic.mode is not Mode.OFF:
             nics = {address: name for name, address in self.nics.addresses().items()}
-            self._process_flows = self.job_link.rates.flows(nics)
+            rails = self.job_link.rates.flows(nics)
+        self.steering.use(self.job_link.paths, rails)
 
     # --- the telemetry process ---
 
@@ -243,12 +242,12 @@ class Reactor:
             pending=self.nics.engine.pending() + self.verbs.pending(),
             probing=self._probing,
             outcome=its.newest_outcome(),
-            has_flows=bool(its.flows() or self._process_flows),
+            has_flows=bool(its.flows() or its.rails()),
         )
         if not flows:
             return seen
         return msgspec.structs.replace(
-            seen, flows=(*its.flows(), *self._process_flows), outcomes=its.outcomes()
+            seen, flows=(*its.flows(), *its.rails()), outcomes=its.outcomes()
         )
 
     def _state(self, rows: int) -> State:

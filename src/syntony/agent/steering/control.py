@@ -36,11 +36,13 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, LinkEvent, PathEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
+from syntony.traffic.flows import JobFlow
 from syntony.traffic.instructions import (
     Announce,
     Create,
     Destroy,
     Expect,
+    Hold,
     Instruction,
     Note,
     Notice,
@@ -58,6 +60,7 @@ from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.rail_holds import RailOrder
 from syntony.traffic.round_trips import LOOK_NS
 from syntony.wire.probes import ProbeFlow
 
@@ -120,7 +123,7 @@ class PathControl:
         *,
         stopped: bool,
         sources: Sequence[OwnSource] = (),
-        processes: PathActuator[Notice] | None = None,
+        processes: PathActuator[Notice | Hold] | None = None,
     ) -> None:
         self._policy = policy
         self._failover = Failover(policy, nics, seed=time.monotonic_ns())
@@ -238,9 +241,9 @@ class PathControl:
         if not done.wait(HANDOVER_S):
             _log.error("path control does not let go of the probe engine")
 
-    def use(self, paths: frozenset[ProcessPath]) -> None:
-        """The paths that jobs' processes use by their own word."""
-        self._soon(lambda: self._failover.use(paths, time.monotonic_ns()))
+    def use(self, paths: frozenset[ProcessPath], rails: Sequence[JobFlow]) -> None:
+        """The paths that jobs' processes use by their own word; what they send by queue pairs."""
+        self._soon(lambda: self._failover.use(paths, time.monotonic_ns(), rails))
 
     def add_nic(self, nic: LocalNic) -> None:
         """A NIC that was missing when this was made is there."""
@@ -250,8 +253,8 @@ class PathControl:
         """The stop switch."""
         self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
 
-    def move(self, order: Order) -> None:
-        """The controller has a better path for one subflow."""
+    def move(self, order: Order | RailOrder) -> None:
+        """The controller has a better path for one subflow, or for queue pairs of one rail."""
         self._call(lambda: self._failover.move(order, time.monotonic_ns()))
 
     def confirm(self, moves: frozenset[str]) -> None:
@@ -387,7 +390,7 @@ class PathControl:
                     self._restore(nic)
                 case Note():
                     self.path_log.tell(instruction, time.monotonic_ns(), "")
-                case Notice() if self._processes is not None:
+                case Notice() | Hold() if self._processes is not None:
                     self._processes.do(instruction)
                 case Quicken(inode=inode, rto_ns=rto_ns):
                     self._jobs.quicken(inode, rto_ns)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Order, Outcome
+from syntony.traffic.rail_holds import RailOrder
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
 
@@ -41,7 +42,7 @@ def flows_report(
     )
 
 
-def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
+def order_of(move: Move, fleet_now_ns: int | None) -> Order | RailOrder | str:
     """The order, or why it is none that may be obeyed.
 
     Args:
@@ -51,6 +52,8 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
         return "no fleet time here: the order's age is unknown"
     if fleet_now_ns >= move.expires_ns:
         return f"expired {(fleet_now_ns - move.expires_ns) // 1_000_000} ms ago"
+    if move.process:
+        return _rail_order(move)
     try:
         token = int(move.connection, 16)
     except ValueError:
@@ -62,6 +65,18 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | str:
         token=token,
         flow=FourTuple.of(move),
         port=move.port,
+        evidence=move.evidence[:MAX_EVIDENCE],
+    )
+
+
+def _rail_order(move: Move) -> RailOrder | str:
+    if move.instead is None:
+        return "no rail to send by instead"
+    return RailOrder(
+        move_id=move.move_id,
+        process=move.process,
+        path=(move.local, move.remote),
+        instead=move.instead,
         evidence=move.evidence[:MAX_EVIDENCE],
     )
 
@@ -93,4 +108,6 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         paceable=pace[0],
         pace_bps=pace[1],
         process=each.process,
+        left=each.left,
+        held=each.held,
     )

@@ -50,7 +50,7 @@ def path_row(
     return PathRow(
         at_ns=done_ns,
         job=instruction.job,
-        connection=f"{instruction.token:08x}",
+        connection=_connection(instruction),
         cause=reason.cause,
         evidence=reason.evidence,
         action=action,
@@ -60,6 +60,12 @@ def path_row(
         act_ns=max(0, done_ns - reason.at_ns),
         result=result,
     )
+
+
+def _connection(instruction: Create | Destroy | Note | Redirect) -> str:
+    if isinstance(instruction, Note) and instruction.process:
+        return f"rdma-{instruction.process}"
+    return f"{instruction.token:08x}"
 
 
 def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:

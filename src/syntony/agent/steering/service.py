@@ -23,8 +23,8 @@ from syntony.io.files import write_atomically
 from syntony.io.interfaces import addresses
 from syntony.mesh.plan import with_spares
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.instructions import Notice
-from syntony.traffic.moving import REMEMBERED, Order, Outcome
+from syntony.traffic.instructions import Hold, Notice
+from syntony.traffic.moving import REMEMBERED, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode
@@ -48,11 +48,11 @@ class PathService:
     def __init__(
         self,
         config: AgentConfig,
-        processes: PathActuator[Notice] | None = None,
+        processes: PathActuator[Notice | Hold] | None = None,
     ) -> None:
         self._config = config
         self._processes = processes
-        self._used: frozenset[ProcessPath] = frozenset()
+        self._used: tuple[frozenset[ProcessPath], tuple[JobFlow, ...]] = (frozenset(), ())
         self._prober: Prober | None = None
         self._plan: Plan | None = None
         self._rails = {nic.name: nic.rail for nic in config.nics}
@@ -90,14 +90,19 @@ class PathService:
         control.probe_with(self._prober)
         if self._plan is not None:
             self.plan(self._plan)
-        control.use(self._used)
+        control.use(*self._used)
 
-    def use(self, paths: frozenset[ProcessPath]) -> None:
-        """The paths that jobs' processes use by their own word."""
-        if paths != self._used:
-            self._used = paths
+    def use(self, paths: frozenset[ProcessPath], rails: tuple[JobFlow, ...]) -> None:
+        """The paths that jobs' processes use by their own word; what they send by queue pairs."""
+        if (paths, rails) != self._used:
+            self._used = paths, rails
             if self._control is not None:
-                self._control.use(paths)
+                self._control.use(paths, rails)
+
+    def rails(self) -> tuple[JobFlow, ...]:
+        """What processes send by queue pairs, with what is done about it."""
+        rails = self._used[1]
+        return self._control.view.rails(rails) if self._control is not None else rails
 
     def nic_came(self, name: str) -> None:
         """A NIC that was missing is there."""
@@ -205,7 +210,7 @@ class PathService:
         self._control.confirm(frozenset(message.helped))
         for move in message.moves:
             order = order_of(move, fleet_now_ns)
-            if isinstance(order, Order):
+            if not isinstance(order, str):
                 self._control.move(order)
                 continue
             _log.warning("order not obeyed move=%s reason=%s", move.move_id, order)

@@ -3,14 +3,16 @@ as `syntony paths` shows them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.failover import Failover
 from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.moving import Outcome
+from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.plain_flow import PlainFlow
+from syntony.traffic.process_rates import PacedPath
 from syntony.wire.failover import ConnectionView, SubflowView
 
 
@@ -25,6 +27,8 @@ class View:
         """Subflows and plain connections of managed jobs."""
         self.outcomes: tuple[Outcome, ...] = ()
         """What became of the newest orders, oldest first."""
+        self._held: Mapping[PacedPath, ProcessPath] = {}
+        self._moving: frozenset[PacedPath] = frozenset()
         self.connections: tuple[ConnectionView, ...] = ()
         """Managed connections."""
 
@@ -32,7 +36,20 @@ class View:
         its = self._failover
         flows = job_flows(its.connections.values(), its.relocation, its.plain.managed())
         self.job_flows = tuple(flows)
+        self._held, self._moving = its.holds.held, its.holds.moving
         self.outcomes = tuple(its.relocation.outcomes)
+
+    def rails(self, flows: Iterable[JobFlow]) -> tuple[JobFlow, ...]:
+        """What processes send by queue pairs, with what is done about it."""
+        return tuple(
+            each._replace(
+                movable=self._failover.holds.may_move(each.job),
+                moving=path in self._moving,
+                held=self._held.get(path),
+            )
+            for each in flows
+            for path in [(each.process, each.flow.local, each.flow.remote)]
+        )
 
     def take_connections(self) -> None:
         jobs = [each for each in self._failover.connections.values() if each.job]

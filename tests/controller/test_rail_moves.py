@@ -1,0 +1,182 @@
+"""The controller moves queue pairs from a crowded rail to a free one, and failover goes first."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.controller.railed import Job, World
+
+from syntony.controller.config import PlacementMode
+
+WIDE = Job("wide", 11, "h0", "h2", (0, 1), demand=0.8)
+"""Asks for less than a link, and has two rails."""
+NARROW = Job("narrow", 22, "h1", "h2", (0,), demand=1.0)
+"""Needs all of rail 0's link to the host that the other one sends to, too."""
+
+
+def test_a_crowded_rail_is_left_to_who_has_no_other() -> None:
+    world = World([WIDE, NARROW])
+    assert world.total(NARROW) < 0.8
+    world.run(12)
+    assert world.results() == ["helped"]
+    assert world.used(WIDE) == [1]
+    assert world.total(NARROW) == pytest.approx(1.0)
+    assert world.total(WIDE) == pytest.approx(0.8)
+    assert [(each.process, each.instead) for each in world.orders] == [
+        (11, world.path(WIDE, 1))
+    ]  # fmt: skip
+
+
+def test_observing_says_what_it_would_do() -> None:
+    world = World([WIDE, NARROW], mode=PlacementMode.OBSERVE)
+    world.run(12)
+    assert set(world.results()) == {"would move"}
+    assert world.used(WIDE) == [0, 1]
+    assert not world.orders
+
+
+def test_a_job_that_did_not_opt_in_is_left_alone() -> None:
+    world = World([WIDE, NARROW], place=("narrow",))
+    world.run(12)
+    assert world.results() == []
+    assert world.used(WIDE) == [0, 1]
+
+
+def test_what_does_not_help_is_taken_back() -> None:
+    """The other rail has less than the topology says."""
+    world = World([WIDE, NARROW], real={"leaf1->h2/rail1": 0.3})
+    before = world.total(WIDE) + world.total(NARROW)
+    world.run(6)
+    assert world.results()[0] == "undone"
+    assert world.used(WIDE) == [0, 1]
+    assert world.total(WIDE) + world.total(NARROW) == pytest.approx(before)
+    made = len(world.orders)
+    world.run(20)
+    assert len(world.orders) == made, "it is not tried again at once"
+
+
+def test_jobs_that_use_all_they_have_are_left_alone() -> None:
+    world = World([WIDE._replace(demand=2.0), NARROW])
+    world.run(20)
+    assert world.results() == []
+
+
+def test_without_contention_nothing_moves() -> None:
+    world = World([WIDE, NARROW._replace(dst="h3")])
+    world.run(20)
+    assert world.results() == []
+
+
+def test_the_rail_that_stands_in_fails() -> None:
+    world = World([WIDE, NARROW])
+    world.run(12)
+    assert world.used(WIDE) == [1]
+    world.port("h0/rail1", up=False)
+    assert world.used(WIDE) == [0]
+    assert not world.processes["h0"][11].held, "not only because nothing else is left"
+    world.run(12)
+    assert world.used(WIDE) == [0]
+    assert len(world.orders) == 1, "a dead rail is no place to move to"
+
+
+def test_a_dead_rail_is_no_target() -> None:
+    world = World([WIDE, NARROW])
+    world.port("h0/rail1", up=False)
+    world.run(20)
+    assert not world.orders
+    world.port("h0/rail1", up=True)
+    world.run(90)
+    assert world.used(WIDE) == [1]
+
+
+def test_the_stop_switch_frees_what_is_held() -> None:
+    world = World([WIDE, NARROW])
+    world.run(12)
+    agent, processes = world.agents["h0"], world.processes["h0"]
+    agent.act(agent.failover.stop(stopped=True, now_ns=world.now_ns), processes)
+    agent.act(agent.failover.tick(world.now_ns), processes)
+    assert agent.failover.holds.held == {}
+    processes[11].held.clear()  # as the page's notice of it does
+    world.run(12)
+    assert len(world.orders) == 1
+
+
+def test_a_controller_that_ends_leaves_no_hold_for_ever() -> None:
+    world = World([WIDE, NARROW])
+    world.run(12)
+    world.service = World([WIDE, NARROW], mode=PlacementMode.OFF).service
+    world.run(605)
+    assert world.used(WIDE) == [0, 1]
+
+
+def _random_world(rng: random.Random) -> World:
+    hosts, rails = rng.randint(2, 4), rng.randint(2, 4)
+    jobs = []
+    for number in range(rng.randint(1, 6)):
+        src, dst = rng.sample(range(hosts), 2)
+        count = rng.randint(1, rails)
+        jobs.append(
+            Job(
+                f"j{number}",
+                100 + number,
+                f"h{src}",
+                f"h{dst}",
+                tuple(sorted(rng.sample(range(rails), count))),
+                rng.choice([0.2, 0.5, 0.8, 1.0, 1.5, 4.0]),
+            )
+        )
+    return World(jobs, hosts=hosts, rails=rails)
+
+
+def _check(world: World) -> None:
+    """What no order may break."""
+    for host, agent in world.agents.items():
+        held = agent.failover.holds.held
+        for (process, *path), instead in held.items():
+            assert (process, *instead) not in held, "what stands in is not held itself"
+            job = next(each for each in world.jobs if each.process == process)
+            assert tuple(path) in {world.path(job, rail) for rail in job.rails}
+            assert instead in {world.path(job, rail) for rail in job.rails}
+        for job in world.jobs:
+            if job.src != host:
+                continue
+            mine = world.processes[host][job.process]
+            free = [r for r in job.rails if world.path(job, r) not in mine.held]
+            assert free, "holds alone leave a rail, without the process's own care"
+            nics = {r: f"{host}/rail{r}" for r in job.rails}
+            if any(nic not in world.down for nic in nics.values()):
+                up = [r for r in free if nics[r] not in world.down]
+                assert up, "and one whose NIC is up"
+
+
+def test_whatever_fails_holds_leave_a_rail_that_works() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    moved = 0
+    for _ in range(12):
+        world = _random_world(rng)
+        for _ in range(80):
+            if rng.random() < 0.08:
+                nic = f"{rng.choice(world.hosts)}/rail{rng.choice(world.rails)}"
+                world.port(nic, up=nic in world.down)
+            world.step()
+            _check(world)
+        moved += len(world.orders)
+    assert moved, "nothing was tried"
+
+
+def test_moves_cost_nobody_anything_in_the_end() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(12):
+        world = _random_world(rng)
+        before = {job: world.total(job) for job in world.jobs}
+        world.run(40)
+        after = {job: world.total(job) for job in world.jobs}
+        assert sum(after.values()) >= 0.95 * sum(before.values()), (before, after)
+        asked = len(world.orders)
+        world.run(20)
+        assert len(world.orders) - asked <= len(world.jobs), "it comes to rest"
