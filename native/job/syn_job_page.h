@@ -60,8 +60,8 @@ enum syn_job_subject {
     SYN_JOB_PATH_PACE = 5, /* send no faster than `rate_bps` over it, all flows together; 0: as fast
                             * as it goes */
     SYN_JOB_PATH_MOVE = 6, /* take another way between these addresses: other ports, flow labels */
-    SYN_JOB_PATH_HOLD = 7, /* the path works; send by others until `expires_ns`, as long as one of
-                            * them lives and is neither dead nor held. In the past: use it again */
+    SYN_JOB_PATH_AVOID = 7, /* the path works; send by others until `expires_ns`, as long as one lives
+                             * that is neither dead nor avoided itself. In the past: use it again */
 };
 
 /* Of the path between two addresses, whatever uses it; both are 0 where the subject is no path. After

@@ -1,7 +1,7 @@
-"""Hosts with two NICs or more whose processes send by queue pairs: real agents' logic, real orders.
+"""Hosts with two NICs or more whose processes send by queue pairs: real agents' logic and orders.
 
-What is not real: processes (as the NCCL plug-in: they stripe over the rails that they may use, by how
-fast each is), links, the wire. Every step is a quarter of a second.
+Not real: processes (as the NCCL plug-in: they stripe over the rails that they may use, by how fast
+each is), links, probes, the wire. Every step is a quarter of a second.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ import numpy as np
 from syntony.agent.steering.orders import flows_report, order_of
 from syntony.agent.steering.view import View
 from syntony.controller.config import PlacementConfig, PlacementMode
+from syntony.controller.flow_delays import Delay, ProbeSecond
 from syntony.controller.placing import PlacementService
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import ComponentKind
-from syntony.model import MS, S
+from syntony.model import MS, US, S
 from syntony.model.paths import FourTuple, LinkEvent
-from syntony.traffic.fair import max_min
 from syntony.traffic.failover import Failover
+from syntony.traffic.fair import max_min
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.instructions import Hold, Instruction, Notice
+from syntony.traffic.instructions import Avoid, Instruction, Notice
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.traffic import FlowsReport, Move, Moves
 
 STEP_NS = 250 * MS
 RATE_BPS = 100e9
+BASE_NS, QUEUE_NS = 10 * US, 1 * MS
+FULL = 0.98
 Path = tuple[str, str]
 
 
@@ -52,12 +55,12 @@ class Process:
 
     def __init__(self) -> None:
         self.dead: set[Path] = set()
-        self.held: set[Path] = set()
+        self.avoided: set[Path] = set()
 
     def uses(self, living: Sequence[Path]) -> list[Path]:
         """Of rails whose ports are up; never none, if there is any."""
         alive = [path for path in living if path not in self.dead]
-        free = [path for path in alive if path not in self.held]
+        free = [path for path in alive if path not in self.avoided]
         return free or alive or list(living)
 
 
@@ -75,9 +78,13 @@ class Agent:
             if isinstance(each, Notice):
                 for process in processes.values():
                     (process.dead.discard if each.usable else process.dead.add)(each.path)
-            elif isinstance(each, Hold):
-                held = processes[each.process].held
-                (held.add if each.expires_ns else held.discard)(each.path)
+            elif isinstance(each, Avoid):
+                avoided = processes[each.process].avoided
+                (avoided.add if each.expires_ns else avoided.discard)(each.path)
+
+
+def _links(src: str, dst: str, rail: int) -> tuple[str, str]:
+    return f"{src}/rail{rail}->leaf{rail}", f"leaf{rail}->{dst}/rail{rail}"
 
 
 class World:
@@ -106,6 +113,7 @@ class World:
         self.rails = range(rails)
         self.now_ns = 1_000 * S
         self.down: set[str] = set()
+        self.windows = 5
         policy = Policy(mode=Mode.ACT, place=place)
         self.agents = {
             host: Agent(
@@ -152,21 +160,21 @@ class World:
 
     def used(self, job: Job) -> list[int]:
         """Rails that carry a job's traffic now."""
-        living = {
-            self.path(job, rail): rail
-            for rail in job.rails
-            if not {f"{job.src}/rail{rail}", f"{job.dst}/rail{rail}"} & self.down
-        }
+        living = {self.path(job, rail): rail for rail in self._up(job)}
         uses = self.processes[job.src][job.process].uses(list(living))
         return [living[path] for path in uses]
+
+    def _up(self, job: Job) -> list[int]:
+        return [
+            rail
+            for rail in job.rails
+            if not {f"{job.src}/rail{rail}", f"{job.dst}/rail{rail}"} & self.down
+        ]
 
     def share(self) -> dict[tuple[Job, int], float]:
         """What goes by each rail: its part of a job's demand is as its fair share there."""
         flows = [(job, rail) for job in self.jobs for rail in self.used(job)]
-        links = [
-            (f"{job.src}/rail{rail}->leaf{rail}", f"leaf{rail}->{job.dst}/rail{rail}")
-            for job, rail in flows
-        ]
+        links = [_links(job.src, job.dst, rail) for job, rail in flows]
         names = sorted(set(itertools.chain.from_iterable(links)))
         ways = np.array([[names.index(link) for link in each] for each in links], np.int32)
         ways = ways.reshape(len(flows), 2)
@@ -188,6 +196,7 @@ class World:
     def step(self) -> None:
         self.now_ns += STEP_NS
         self.rates = self.share()
+        self.windows += 1
         for host, agent in self.agents.items():
             rails = tuple(self._flow(job, rail) for job in self._of(host) for rail in job.rails)
             agent.failover.use(
@@ -196,6 +205,7 @@ class World:
             self._tick(agent)
             flows = agent.view.rails(rails)
             self.service.take(host, self._report(agent, flows))
+        self.service.delays.add(self._probed())
         nics = {self.address(h, r): f"{h}/rail{r}" for h in self.hosts for r in self.rails}
         for host, orders in self.service.step(self.now_ns, nics, self.hosts, ()).orders.items():
             self.obey(host, msgspec.msgpack.decode(msgspec.msgpack.encode(orders), type=Moves))
@@ -235,6 +245,22 @@ class World:
         """Of the controller's moves."""
         return [move.result for move in self.service.moves("", 1_000)]
 
+    def _probed(self) -> list[ProbeSecond]:
+        """Packets wait on links that are full."""
+        loads: Counter[str] = Counter()
+        for (job, rail), rate in self.rates.items():
+            loads.update(dict.fromkeys(_links(job.src, job.dst, rail), rate))
+        full = {link for link, load in loads.items() if load > FULL * self.real.get(link, 1.0)}
+        found = []
+        for src, dst in itertools.permutations(self.hosts, 2):
+            for rail in self.rails:
+                links = _links(src, dst, rail)
+                p50_ns = BASE_NS + QUEUE_NS * len(full & set(links))
+                delay = Delay(self.now_ns, p50_ns, p50_ns)
+                names = f"{src}/rail{rail}", f"{dst}/rail{rail}"
+                found.append(ProbeSecond(*names, links, delay, BASE_NS))
+        return found
+
     def _of(self, host: str) -> list[Job]:
         return [job for job in self.jobs if job.src == host]
 
@@ -254,9 +280,9 @@ class World:
             moving=False,
             tx_bps=round(self.rates.get((job, rail), 0.0) * RATE_BPS),
             rx_bps=0,
-            windows=5,
+            windows=self.windows,
             process=job.process,
-            left=rail not in self.used(job),
+            left=rail not in self._up(job),
         )
 
     def _report(self, agent: Agent, flows: Sequence[JobFlow]) -> FlowsReport:

@@ -45,9 +45,9 @@ def test_a_job_that_did_not_opt_in_is_left_alone() -> None:
 
 def test_what_does_not_help_is_taken_back() -> None:
     """The other rail has less than the topology says."""
-    world = World([WIDE, NARROW], real={"leaf1->h2/rail1": 0.3})
+    world = World([WIDE, NARROW], real={"leaf1->h2/rail1": 0.6})
     before = world.total(WIDE) + world.total(NARROW)
-    world.run(6)
+    world.run(12)
     assert world.results()[0] == "undone"
     assert world.used(WIDE) == [0, 1]
     assert world.total(WIDE) + world.total(NARROW) == pytest.approx(before)
@@ -74,7 +74,7 @@ def test_the_rail_that_stands_in_fails() -> None:
     assert world.used(WIDE) == [1]
     world.port("h0/rail1", up=False)
     assert world.used(WIDE) == [0]
-    assert not world.processes["h0"][11].held, "not only because nothing else is left"
+    assert not world.processes["h0"][11].avoided, "not only because nothing else is left"
     world.run(12)
     assert world.used(WIDE) == [0]
     assert len(world.orders) == 1, "a dead rail is no place to move to"
@@ -90,19 +90,19 @@ def test_a_dead_rail_is_no_target() -> None:
     assert world.used(WIDE) == [1]
 
 
-def test_the_stop_switch_frees_what_is_held() -> None:
+def test_the_stop_switch_frees_what_was_moved() -> None:
     world = World([WIDE, NARROW])
     world.run(12)
     agent, processes = world.agents["h0"], world.processes["h0"]
     agent.act(agent.failover.stop(stopped=True, now_ns=world.now_ns), processes)
     agent.act(agent.failover.tick(world.now_ns), processes)
-    assert agent.failover.holds.held == {}
-    processes[11].held.clear()  # as the page's notice of it does
+    assert agent.failover.rails.moved_to == {}
+    processes[11].avoided.clear()  # as the page's notice of it does
     world.run(12)
     assert len(world.orders) == 1
 
 
-def test_a_controller_that_ends_leaves_no_hold_for_ever() -> None:
+def test_a_controller_that_ends_leaves_nothing_moved_for_ever() -> None:
     world = World([WIDE, NARROW])
     world.run(12)
     world.service = World([WIDE, NARROW], mode=PlacementMode.OFF).service
@@ -132,9 +132,9 @@ def _random_world(rng: random.Random) -> World:
 def _check(world: World) -> None:
     """What no order may break."""
     for host, agent in world.agents.items():
-        held = agent.failover.holds.held
-        for (process, *path), instead in held.items():
-            assert (process, *instead) not in held, "what stands in is not held itself"
+        moved = agent.failover.rails.moved_to
+        for (process, *path), instead in moved.items():
+            assert (process, *instead) not in moved, "what stands in has not moved itself"
             job = next(each for each in world.jobs if each.process == process)
             assert tuple(path) in {world.path(job, rail) for rail in job.rails}
             assert instead in {world.path(job, rail) for rail in job.rails}
@@ -142,15 +142,15 @@ def _check(world: World) -> None:
             if job.src != host:
                 continue
             mine = world.processes[host][job.process]
-            free = [r for r in job.rails if world.path(job, r) not in mine.held]
-            assert free, "holds alone leave a rail, without the process's own care"
+            free = [r for r in job.rails if world.path(job, r) not in mine.avoided]
+            assert free, "orders alone leave a rail, without the process's own care"
             nics = {r: f"{host}/rail{r}" for r in job.rails}
             if any(nic not in world.down for nic in nics.values()):
                 up = [r for r in free if nics[r] not in world.down]
                 assert up, "and one whose NIC is up"
 
 
-def test_whatever_fails_holds_leave_a_rail_that_works() -> None:
+def test_whatever_fails_orders_leave_a_rail_that_works() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from syntony.agent.job_link import JobLink
+from syntony.errors import MissingError
+from syntony.io.nccl_plugin import net_plugin
 
 SOURCES = Path(__file__).parents[2] / "native" / "tests" / "nccl"
 
@@ -26,3 +35,31 @@ def build(directory: Path) -> Path:
     words = ["cc", *options, "-pthread", *sources, "-o", str(library)]
     subprocess.run(words, check=True, timeout=120)
     return library
+
+
+@contextmanager
+def sending(directory: Path) -> Iterator[JobLink]:
+    """The agent's socket, and a process of job ``night`` with both ends of the plug-in, which sends
+    as fast as it can from 10.0.0.1 and 10.0.0.2 to 10.0.0.3 and 10.0.0.4."""
+    try:
+        plugin = str(net_plugin())
+    except MissingError as error:
+        pytest.skip(str(error))
+    link = JobLink(directory / "agent")
+    link.start()
+    environ = os.environ | {
+        "SYNTONY_AGENT": str(directory / "agent"),
+        "SYNTONY_JOB": "night",
+        "SYNTONY_NCCL_IBVERBS": str(build(directory)),
+        "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
+    }
+    words = [str(build_driver(directory)), plugin, "12", environ["SYNTONY_NCCL_IBVERBS"]]
+    words += ["262144", "8", "2000000000", "7", "cost"]
+    with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield link
+            assert process.poll() is None
+        finally:
+            process.kill()
+            link.close()
+    assert link.fault is None

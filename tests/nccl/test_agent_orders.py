@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +14,6 @@ from syntony.agent.job_link import JobLink
 from syntony.agent.pacing import PROCESS_RENEW_NS, PaceKeeper, ProcessPacing, process_key
 from syntony.agent.reactor.messages import Obey, ProcessPaces
 from syntony.agent.steering.orders import flows_report
-from syntony.errors import MissingError
-from syntony.io.nccl_plugin import net_plugin
 from syntony.model import S
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.meter import HEADERS
@@ -72,33 +68,8 @@ class Side:
 
 @pytest.fixture
 def side(tmp_path: Path) -> Iterator[Side]:
-    try:
-        plugin = str(net_plugin())
-    except MissingError as error:
-        pytest.skip(str(error))
-    link = JobLink(tmp_path / "agent")
-    link.start()
-    environ = os.environ | {
-        "SYNTONY_AGENT": str(tmp_path / "agent"),
-        "SYNTONY_JOB": "night",
-        "SYNTONY_NCCL_IBVERBS": str(provider.build(tmp_path)),
-        "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
-    }
-    words = [
-        str(provider.build_driver(tmp_path)),
-        plugin,
-        "12",
-        environ["SYNTONY_NCCL_IBVERBS"],
-    ]
-    words += ["262144", "8", "2000000000", "7", "cost"]
-    with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield Side(link)
-            assert process.poll() is None
-        finally:
-            process.kill()
-            link.close()
-    assert link.fault is None
+    with provider.sending(tmp_path) as link:
+        yield Side(link)
 
 
 def wait_for(

@@ -22,7 +22,7 @@ static struct syn_job_flow names[MAX_FLOWS];
 static enum flow_state states[MAX_FLOWS];
 static struct path {
     uint8_t local[16], remote[16];
-    int64_t dead_until_ns, held_until_ns; /* a notice, an order */
+    int64_t held_until_ns, avoided_until_ns; /* a notice, an order */
     uint32_t moves;
 } paths[MAX_PATHS];
 static struct rate { /* places are kept: connections use their pacers without the lock */
@@ -49,8 +49,8 @@ struct agent_word agent_word(const uint8_t local[16], const uint8_t remote[16], 
     pthread_mutex_lock(&lock);
     for (int i = 0; i < path_count; i++)
         if (memcmp(paths[i].local, local, 16) == 0 && memcmp(paths[i].remote, remote, 16) == 0) {
-            word.dead_until_ns = paths[i].dead_until_ns;
             word.held_until_ns = paths[i].held_until_ns;
+            word.avoided_until_ns = paths[i].avoided_until_ns;
             word.moves = paths[i].moves;
         }
     for (int i = 0; i < rate_count; i++)
@@ -98,7 +98,7 @@ static struct path *path_of(const struct syn_job_notice *notice)
             memcmp(paths[i].remote, notice->remote, 16) == 0)
             return &paths[i];
     for (int i = path_count - 1; path_count == MAX_PATHS && i >= 0; i--)
-        if (paths[i].dead_until_ns <= clock_ns() && paths[i].held_until_ns <= clock_ns())
+        if (paths[i].held_until_ns <= clock_ns() && paths[i].avoided_until_ns <= clock_ns())
             paths[i] = paths[--path_count];
     if (path_count == MAX_PATHS)
         return NULL;
@@ -131,7 +131,7 @@ static void pace(const struct syn_job_notice *notice)
 static void void_orders(void)
 {
     for (int i = 0; i < path_count; i++)
-        paths[i].dead_until_ns = paths[i].held_until_ns = 0;
+        paths[i].held_until_ns = paths[i].avoided_until_ns = 0;
     for (int i = 0; i < rate_count; i++)
         pacer_set(&rates[i].pacer, 0, 0, clock_ns());
 }
@@ -140,14 +140,14 @@ static void take(const struct syn_job_notice *notice)
 {
     pthread_mutex_lock(&lock);
     if (notice->subject == SYN_JOB_PATH_DEAD || notice->subject == SYN_JOB_PATH_ALIVE ||
-        notice->subject == SYN_JOB_PATH_MOVE || notice->subject == SYN_JOB_PATH_HOLD) {
+        notice->subject == SYN_JOB_PATH_MOVE || notice->subject == SYN_JOB_PATH_AVOID) {
         struct path *path = path_of(notice);
         if (path && notice->subject == SYN_JOB_PATH_MOVE)
             path->moves++;
-        else if (path && notice->subject == SYN_JOB_PATH_HOLD)
-            path->held_until_ns = notice->expires_ns;
+        else if (path && notice->subject == SYN_JOB_PATH_AVOID)
+            path->avoided_until_ns = notice->expires_ns;
         else if (path)
-            path->dead_until_ns = notice->subject == SYN_JOB_PATH_ALIVE ? 0
+            path->held_until_ns = notice->subject == SYN_JOB_PATH_ALIVE ? 0
                                 : notice->expires_ns > 0 ? notice->expires_ns : INT64_MAX;
     } else if (notice->subject == SYN_JOB_PATH_PACE)
         pace(notice);

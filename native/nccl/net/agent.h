@@ -21,8 +21,8 @@ int agent_look(void);
 /* Changes whenever `agent_word` may have changed. */
 uint32_t agent_version(void);
 struct agent_word { /* about the path between two GIDs */
-    int64_t dead_until_ns; /* CLOCK_MONOTONIC: it is to be left until then; 0: it may be used */
-    int64_t held_until_ns; /* the same by an order: others are to be used instead */
+    int64_t held_until_ns; /* CLOCK_MONOTONIC: it is to be left until then; 0: it may be used */
+    int64_t avoided_until_ns; /* others are to be used instead until then; 0: it may be used */
     uint32_t moves;        /* how often another way was ordered */
     struct pacer *pacer;   /* NULL: none for this traffic class */
 };

@@ -157,10 +157,8 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
         else
             conn_fail_rail(conn, r, "no answer");
     }
-    if (conn->is_sender && rail_leaves(rail, conn_others(conn, r, now_ns), now_ns))
-        conn_fail_rail(conn, r, rail->move                     ? "it is to take another way"
-                                : now_ns < rail->dead_until_ns ? "a notice"
-                                                               : "others are to be used");
+    if (conn->is_sender && rail_leaves(rail, conn_living(conn), now_ns))
+        conn_fail_rail(conn, r, rail->move ? "it is to take another way" : "a notice");
     if (conn->is_sender)
         conn_rebuild(conn, r, now_ns);
     else

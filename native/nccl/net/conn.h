@@ -43,6 +43,7 @@ struct conn {
     uint32_t agent_seen;
     uint32_t moves[MAX_RAILS]; /* orders to move, of the agent, that are known */
     struct pacer *pacer[MAX_RAILS]; /* or NULL */
+    int64_t avoided_until_ns[MAX_RAILS]; /* an order to send by other rails until then */
     bool looked_at_agent;
     bool peer_ended;
     int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */

@@ -8,7 +8,6 @@
 /* control.c: the control connection, and what is done with rails. */
 const char *conn_rail_name(const struct conn *conn, int r);
 int conn_living(const struct conn *conn); /* how many rails are up */
-struct others conn_others(const struct conn *conn, int r, int64_t now_ns);
 /* The connection has ended: every later call says so to NCCL. */
 void conn_stop(struct conn *conn, const char *problem);
 void conn_say(struct conn *conn, enum control_kind kind, int r, const void *payload, size_t size);

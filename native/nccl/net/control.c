@@ -16,14 +16,6 @@ int conn_living(const struct conn *conn)
     return count;
 }
 
-struct others conn_others(const struct conn *conn, int r, int64_t now_ns)
-{
-    struct others others = {.living = conn_living(conn)};
-    for (int q = 0; q < conn->rails; q++)
-        others.welcome += q != r && rail_is_welcome(&conn->rail[q], now_ns);
-    return others;
-}
-
 void conn_stop(struct conn *conn, const char *problem)
 {
     if (conn->problem == NULL) {
@@ -127,7 +119,7 @@ void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
 void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    if (!rail_rebuilds(rail, conn_others(conn, r, now_ns), now_ns))
+    if (!rail_rebuilds(rail, conn_living(conn), now_ns))
         return;
     if (atomic_load(&conn->queues[r].port->down) || begin_build(conn, r, true, NULL))
         rail_retry_later(rail, now_ns);
@@ -239,10 +231,10 @@ static void take_control(struct conn *conn, const struct control *control, const
             control->generation == rail->generation)
             accepted(conn, r, &remote);
     } else if (control->kind == CONTROL_LEAVE && conn->is_sender)
-        rail->dead_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
+        rail->held_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
                                                                : now_ns + control->hold_ns;
     else if (control->kind == CONTROL_RETURN && conn->is_sender)
-        rail->dead_until_ns = 0;
+        rail->held_until_ns = 0;
     else if (control->kind == CONTROL_BYE)
         peer_ended(conn, control, payload);
     else
@@ -273,17 +265,17 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
     for (int r = 0; r < conn->rails; r++) {
         struct agent_word word = agent_word(conn->way[r].local, conn->way[r].remote,
                                             queues_class(conn->traffic_class));
-        int64_t until_ns = word.dead_until_ns;
+        int64_t until_ns = word.held_until_ns;
         struct rail *rail = &conn->rail[r];
         conn->pacer[r] = word.pacer;
-        rail->held_until_ns = conn->is_sender ? word.held_until_ns : 0;
+        conn->avoided_until_ns[r] = word.avoided_until_ns;
         rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
-        if (until_ns == rail->agent_dead_until_ns)
+        if (until_ns == rail->agent_held_until_ns)
             continue;
-        rail->agent_dead_until_ns = until_ns;
+        rail->agent_held_until_ns = until_ns;
         if (conn->is_sender) {
-            rail->dead_until_ns = until_ns;
+            rail->held_until_ns = until_ns;
             continue;
         }
         struct control control = {.kind = until_ns > now_ns ? CONTROL_LEAVE : CONTROL_RETURN,

@@ -2,9 +2,20 @@
 
 #include "conn_parts.h"
 
+/* An order to send by other rails counts only while one of them lives of which neither an order nor a
+ * notice says to stay away. */
+static bool is_avoided(const struct conn *conn, int r, int64_t now_ns)
+{
+    for (int q = 0; q < conn->rails && now_ns < conn->avoided_until_ns[r]; q++)
+        if (conn->rail[q].state == RAIL_UP && now_ns >= conn->rail[q].held_until_ns &&
+            now_ns >= conn->avoided_until_ns[q])
+            return true;
+    return false;
+}
+
 static bool may_send(const struct conn *conn, int r, int64_t now_ns)
 {
-    return conn->rail[r].state == RAIL_UP &&
+    return conn->rail[r].state == RAIL_UP && !is_avoided(conn, r, now_ns) &&
            (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns));
 }
 

@@ -55,28 +55,16 @@ bool rail_is_fenced(const struct rail *rail)
     return rail->state == RAIL_DOWN && rail->peer_fenced;
 }
 
-bool rail_is_welcome(const struct rail *rail, int64_t now_ns)
+bool rail_leaves(const struct rail *rail, int living, int64_t now_ns)
 {
-    return rail->state == RAIL_UP && now_ns >= rail->dead_until_ns && now_ns >= rail->held_until_ns;
+    return rail->state == RAIL_UP && living > 1 && (rail->move || now_ns < rail->held_until_ns);
 }
 
-static bool is_held(const struct rail *rail, struct others others, int64_t now_ns)
+bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns)
 {
-    return others.welcome > 0 && now_ns < rail->held_until_ns;
-}
-
-bool rail_leaves(const struct rail *rail, struct others others, int64_t now_ns)
-{
-    bool leaves = others.living > 1 && (rail->move || now_ns < rail->dead_until_ns);
-    return rail->state == RAIL_UP && (leaves || is_held(rail, others, now_ns));
-}
-
-bool rail_rebuilds(const struct rail *rail, struct others others, int64_t now_ns)
-{
-    if (others.living == 0)
+    if (living == 0)
         return rail_is_fenced(rail) && now_ns - rail->down_ns >= RAIL_BACKOFF_NS;
-    return rail_is_fenced(rail) && now_ns >= rail->due_ns && now_ns >= rail->dead_until_ns &&
-           !is_held(rail, others, now_ns);
+    return rail_is_fenced(rail) && now_ns >= rail->due_ns && now_ns >= rail->held_until_ns;
 }
 
 void rail_asked(struct rail *rail, int64_t now_ns)

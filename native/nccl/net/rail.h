@@ -22,15 +22,9 @@ struct rail {
     int64_t backoff_ns; /* between attempts to rebuild, while another rail lives */
     int64_t down_ns;    /* since when it is DOWN */
     int64_t up_since_ns;
-    int64_t dead_until_ns; /* a notice asks to stay away until then; 0: none */
-    int64_t agent_dead_until_ns; /* the same, as our own agent last said */
-    int64_t held_until_ns; /* an order to send by other rails until then; 0: none */
+    int64_t held_until_ns; /* a notice asks to stay away until then; 0: none */
+    int64_t agent_held_until_ns; /* the same, as our own agent last said */
     bool move; /* another way is ordered: new queue pairs, once another rail lives */
-};
-
-struct others { /* rails of the same connection, for the decisions about one */
-    int living;  /* including the one itself */
-    int welcome; /* other ones that live, of which neither a notice nor an order says to stay away */
 };
 
 enum rail_order {
@@ -59,13 +53,11 @@ void rail_drained(struct rail *rail, int64_t now_ns);
 enum rail_order rail_peer_fenced(struct rail *rail, uint32_t generation, int64_t now_ns);
 /* Whether both ends are fenced, so that what is missing may be sent again. */
 bool rail_is_fenced(const struct rail *rail);
-/* Whether a rail that lives may take the traffic of one that is held. */
-bool rail_is_welcome(const struct rail *rail, int64_t now_ns);
-/* Whether the sender leaves this rail now. A notice, or an order to move, spares the last living
- * rail; an order to send by others counts only while one of them is welcome. */
-bool rail_leaves(const struct rail *rail, struct others others, int64_t now_ns);
-/* Whether the sender may rebuild it now: the same counts, or it does not. */
-bool rail_rebuilds(const struct rail *rail, struct others others, int64_t now_ns);
+/* Whether a notice makes the sender leave this rail now. The last living rail is never left. */
+/* A notice, or an order to move, is obeyed now: never with the last living rail. */
+bool rail_leaves(const struct rail *rail, int living, int64_t now_ns);
+/* Whether the sender may rebuild it now: a notice counts only while another rail lives. */
+bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns);
 /* Rebuilding did not work, for now. */
 void rail_retry_later(struct rail *rail, int64_t now_ns);
 void rail_asked(struct rail *rail, int64_t now_ns);     /* sender: DOWN to WAIT_ACK */

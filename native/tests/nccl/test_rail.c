@@ -5,49 +5,14 @@
 
 #include <string.h>
 
-static const struct others BOTH = {2, 1}, OTHER_DEAD = {2, 0}, ALONE = {1, 0};
-
 static void a_notice_spares_the_last_rail(void)
 {
     struct rail rail;
     rail_begin(&rail, 0);
-    rail.dead_until_ns = 100;
-    CHECK(rail_leaves(&rail, BOTH, 99));
-    CHECK(!rail_leaves(&rail, ALONE, 99));
-    CHECK(!rail_leaves(&rail, BOTH, 100));
-    CHECK(rail_leaves(&rail, OTHER_DEAD, 99)); /* two notices: one of them has to stay */
-}
-
-static void an_order_spares_the_last_welcome_rail(void)
-{
-    struct rail rail;
-    rail_begin(&rail, 0);
     rail.held_until_ns = 100;
-    CHECK(rail_leaves(&rail, BOTH, 99));
-    CHECK(!rail_leaves(&rail, ALONE, 99));
-    CHECK(!rail_leaves(&rail, OTHER_DEAD, 99));
-    CHECK(!rail_leaves(&rail, BOTH, 100));
-    CHECK(!rail_is_welcome(&rail, 99));
-    CHECK(rail_is_welcome(&rail, 100));
-    rail.dead_until_ns = 200;
-    CHECK(!rail_is_welcome(&rail, 199));
-    CHECK(rail_leaves(&rail, OTHER_DEAD, 150)); /* the notice, whatever became of the order */
-}
-
-/* What is held comes back at once when nothing else may carry its traffic. */
-static void an_order_ends_with_the_rail_that_stood_in(void)
-{
-    struct rail rail;
-    rail_begin(&rail, 0);
-    rail.held_until_ns = INT64_MAX;
-    CHECK(rail_fail(&rail, 10));
-    rail.peer_fenced = true;
-    rail_drained(&rail, 11);
-    CHECK(!rail_rebuilds(&rail, (struct others){1, 1}, rail.due_ns));
-    CHECK(rail_rebuilds(&rail, (struct others){1, 0}, rail.due_ns));
-    CHECK(rail_rebuilds(&rail, (struct others){0, 0}, rail.due_ns));
-    rail.dead_until_ns = INT64_MAX; /* dead itself: not while another one lives at all */
-    CHECK(!rail_rebuilds(&rail, (struct others){1, 0}, rail.due_ns));
+    CHECK(rail_leaves(&rail, 2, 99));
+    CHECK(!rail_leaves(&rail, 1, 99));
+    CHECK(!rail_leaves(&rail, 2, 100));
 }
 
 static void a_rail_goes_round(void)
@@ -62,12 +27,12 @@ static void a_rail_goes_round(void)
     CHECK(!rail_is_fenced(&rail)); /* the peer is, we are not yet */
     rail_drained(&rail, 13);
     CHECK(rail_is_fenced(&rail));
-    CHECK(!rail_rebuilds(&rail, ALONE, 13));
+    CHECK(!rail_rebuilds(&rail, 1, 13));
     int64_t due_ns = rail.due_ns;
-    CHECK(rail_rebuilds(&rail, ALONE, due_ns));
-    rail.dead_until_ns = due_ns + 1;
-    CHECK(!rail_rebuilds(&rail, ALONE, due_ns));
-    CHECK(rail_rebuilds(&rail, (struct others){0}, due_ns)); /* none lives: a notice does not count */
+    CHECK(rail_rebuilds(&rail, 1, due_ns));
+    rail.held_until_ns = due_ns + 1;
+    CHECK(!rail_rebuilds(&rail, 1, due_ns));
+    CHECK(rail_rebuilds(&rail, 0, due_ns)); /* no other lives: a notice does not count */
     rail_asked(&rail, due_ns);
     CHECK(!rail_overdue(&rail, due_ns + RAIL_ANSWER_NS - 1));
     CHECK(rail_overdue(&rail, due_ns + RAIL_ANSWER_NS));
@@ -227,8 +192,6 @@ static void nothing_foreign_is_believed(void)
 int main(void)
 {
     a_notice_spares_the_last_rail();
-    an_order_spares_the_last_welcome_rail();
-    an_order_ends_with_the_rail_that_stood_in();
     a_rail_goes_round();
     peers_agree_on_generations();
     attempts_become_rarer();

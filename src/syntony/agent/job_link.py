@@ -16,7 +16,7 @@ from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io import job_socket
 from syntony.io.job_page import JobPage, Reported, Subject
 from syntony.io.job_socket import Process
-from syntony.traffic.instructions import Hold, Notice
+from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.process_flows import Malformed, ProcessFlow, parse_flow
 from syntony.traffic.process_rates import PacedPath, ProcessRates, SentBy
@@ -54,10 +54,10 @@ class JobLink(JobPeers[JobPage]):
         self._dead: dict[ProcessPath, Notice] = {}
         """Paths that are dead now: for processes that connect later."""
 
-    def do(self, instruction: Notice | Hold) -> None:
+    def do(self, instruction: Notice | Avoid) -> None:
         """Give notice of a path to every process, or order one of them off it."""
         with self._lock:
-            if isinstance(instruction, Hold):
+            if isinstance(instruction, Avoid):
                 self._order(instruction)
                 return
             self._dead.pop(instruction.path, None)
@@ -66,12 +66,12 @@ class JobLink(JobPeers[JobPage]):
             for peer in self._peers.values():
                 _tell(peer.page, instruction)
 
-    def _order(self, hold: Hold) -> None:
+    def _order(self, hold: Avoid) -> None:
         """Holding the lock."""
         for peer in self._peers.values():
             if peer.process.pid == hold.process and not self._stopped:
                 peer.page.notify(
-                    Subject.PATH_HOLD,
+                    Subject.PATH_AVOID,
                     at_ns=hold.at_ns,
                     expires_ns=hold.expires_ns,
                     path=hold.path,

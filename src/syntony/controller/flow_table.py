@@ -212,6 +212,7 @@ class FlowTable:
             path_id=path.path_id,
             priority=priority,
             weight=weight,
+            striped=view.process != 0,
         )
 
     def _rail_row(
@@ -222,21 +223,21 @@ class FlowTable:
         report: FlowsReport,
         rails: Mapping[tuple[str, int, str], Sequence[FlowView]],
     ) -> Row | None:
-        """What a process sends by queue pairs of one rail; its paths are the rails to the same host.
+        """What a process sends by queue pairs of one rail; its paths: its rails to the same host.
         All of them together are what the job gets: each counts as the mean."""
         src, dst = self.nic(view.local), self.nic(view.remote)
         if src is None or dst is None:
             return None
         mine = rails[host, view.process, host_of(dst)]
-        using = [each for each in mine if each.held or not each.left]
-        free = [each for each in using if not each.held or each is view]
+        using = [each for each in mine if each.moved_to or not each.left]
+        free = [each for each in mine if not each.left and (not each.moved_to or each is view)]
         candidates = {
             path.path_id: Candidate(path=path, ports=(), rail=(each.local, each.remote))
             for each in free
             if (path := self._rail(each.local, each.remote)) is not None
         }
-        path = self._rail(*(view.held or (view.local, view.remote)))
-        stands_in = any(each.held == (view.local, view.remote) for each in mine)
+        path = self._rail(*(view.moved_to or (view.local, view.remote)))
+        stands_in = any(each.moved_to == (view.local, view.remote) for each in mine)
         flow = None
         if path is not None and view in using and self._busy(flow_id, view, src):
             movable = view.movable and not stands_in

@@ -119,7 +119,7 @@ class PacingService:
                 continue
             for view in report.flows:
                 src, dst = self._table.nic(view.local), self._table.nic(view.remote)
-                if src is None or dst is None or not view.windows or view.held:
+                if src is None or dst is None or not view.windows or view.moved_to:
                     continue
                 flow_id = f"{host}:{view.connection}:{view.nic}:{view.local_port}>{view.remote}"
                 if view.tx_bps < self._table.least_bps(src) and flow_id not in self._elephants:

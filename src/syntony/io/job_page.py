@@ -25,7 +25,7 @@ class Subject(enum.IntEnum):
     STARTED = 4
     PATH_PACE = 5
     PATH_MOVE = 6
-    PATH_HOLD = 7
+    PATH_AVOID = 7
 
 
 class Reported(NamedTuple):

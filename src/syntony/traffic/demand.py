@@ -53,6 +53,10 @@ class Flow:
     demand_bps: int | None = None
     """What it would send if nothing were in its way; None: all it gets."""
 
+    striped: bool = False
+    """One of several over which its sender spreads what it sends as it likes: to get less than a
+    link carries is no sign that it suffers, only packets that wait are."""
+
     @property
     def current(self) -> Path | None:
         """The path it is on; None where it is not placed, or on a path that is not listed."""

@@ -37,7 +37,7 @@ from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.path_notices import PathNotices, ProcessPath
 from syntony.traffic.plain import PlainPaths
 from syntony.traffic.policy import Policy
-from syntony.traffic.rail_holds import RailHolds, RailOrder
+from syntony.traffic.rail_moves import RailMoves, RailOrder
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
@@ -70,7 +70,7 @@ class Failover:
         self.connections = self.table.by_token
         self.plain = PlainPaths(policy, self.health, lambda: self.steering.acting)
         self.notices = PathNotices(self.health)
-        self.holds = RailHolds(
+        self.rails = RailMoves(
             policy, self.health, lambda: self.steering.acting, self.relocation.outcomes.append
         )
         self._due: list[tuple[int, int]] = []
@@ -100,21 +100,21 @@ class Failover:
     ) -> None:
         """The paths that jobs' processes use by their own word: to be watched, and reported; and
         what they send by queue pairs."""
-        self.holds.use(rails)
+        self.rails.use(rails)
         if self.notices.use(paths):
             self._watch(now_ns)
 
     def move(self, order: Order | RailOrder, now_ns: int) -> list[Instruction]:
         """The controller has a better path for one subflow, or for queue pairs of one rail."""
         if isinstance(order, RailOrder):
-            return self.holds.order(order, now_ns)
+            return self.rails.order(order, now_ns)
         turn = self.relocation.begin(self.connections, order, now_ns)
         return [] if turn is None else self._taken(turn)
 
     def confirm(self, moves: frozenset[str]) -> None:
         """Moves that the controller has found to help: they are kept whatever happens to it."""
         self.relocation.confirm(self.connections.values(), moves)
-        self.holds.confirm(moves)
+        self.rails.confirm(moves)
 
     # --- events ---
 
@@ -181,7 +181,7 @@ class Failover:
         """When `tick` should be called; None: after the next event."""
         dues = (
             self.health.due_ns(), self._first_due(), self._watch_due_ns, self.plain.due_ns(),
-            self._extra_ports.due_ns(), self.notices.due_ns(), self.holds.due_ns(),
+            self._extra_ports.due_ns(), self.notices.due_ns(), self.rails.due_ns(),
         )  # fmt: skip
         return min((due for due in dues if due is not None), default=None)
 
@@ -215,7 +215,7 @@ class Failover:
             out += self._settle_all(now_ns) if self._extra_ports.partial - partial else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
             out += self._rewatch(now_ns)
-        out += self.holds.look(now_ns)  # what stood in is free before it is said to be dead
+        out += self.rails.look(now_ns)  # what stood in is free before it is said to be dead
         return [*out, *self.notices.look(now_ns, acting=self.steering.acting)]
 
     def forget(self, now_ns: int) -> list[Instruction]:

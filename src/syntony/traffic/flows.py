@@ -40,8 +40,8 @@ class JobFlow(NamedTuple):
     their ports are not known, and are 0. 0: a socket."""
     left: bool = False
     """No queue pair that has sent anything there carries any now."""
-    held: tuple[str, str] | None = None
-    """It is held off this rail, and sends between these addresses instead, local and remote."""
+    moved_to: tuple[str, str] | None = None
+    """By order it avoids this rail, and sends between these addresses instead, local and remote."""
     rtt_ns: int = 0
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0

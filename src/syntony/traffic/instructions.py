@@ -189,8 +189,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """Void from then on, CLOCK_MONOTONIC; 0: never."""
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell one process of a job to send by its other rails instead of a path that works."""
+class Avoid(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell one process of a job to avoid a path that works, and send by its other rails."""
 
     process: int
     """PID on this host."""
@@ -214,4 +214,4 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 Steer = Create | Destroy | Retire | Announce | Withdraw
 """What concerns one MPTCP connection."""
-Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice | Hold
+Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice | Avoid

@@ -160,7 +160,7 @@ class Model:
             self._requested[number] = min(wanted, least) if idle else wanted
         if queued and queue_ns is not None:
             return f"queues {queue_ns // 1000} µs"
-        if short and queue_ns is None and rate is not None:
+        if short and queue_ns is None and rate is not None and not self.flows[number].striped:
             return f"gets {rate.bps / 1e9:.3g} of {wanted / 1e9:.3g} Gb/s"
         return ""
 

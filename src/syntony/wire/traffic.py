@@ -44,7 +44,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     addresses, whose ports are not known and 0. 0: it is a socket's."""
     left: bool = False
     """None of its queue pairs carries anything now."""
-    held: tuple[str, str] | None = None
+    moved_to: tuple[str, str] | None = None
     """Local and remote address of the rail of this process that it sends by instead, by order: its
     rate is in that one's."""
     rtt_ns: int = 0

@@ -39,10 +39,10 @@ from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.instructions import (
     Announce,
+    Avoid,
     Create,
     Destroy,
     Expect,
-    Hold,
     Instruction,
     Note,
     Notice,
@@ -60,7 +60,7 @@ from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.rail_holds import RailOrder
+from syntony.traffic.rail_moves import RailOrder
 from syntony.traffic.round_trips import LOOK_NS
 from syntony.wire.probes import ProbeFlow
 
@@ -123,7 +123,7 @@ class PathControl:
         *,
         stopped: bool,
         sources: Sequence[OwnSource] = (),
-        processes: PathActuator[Notice | Hold] | None = None,
+        processes: PathActuator[Notice | Avoid] | None = None,
     ) -> None:
         self._policy = policy
         self._failover = Failover(policy, nics, seed=time.monotonic_ns())
@@ -390,7 +390,7 @@ class PathControl:
                     self._restore(nic)
                 case Note():
                     self.path_log.tell(instruction, time.monotonic_ns(), "")
-                case Notice() | Hold() if self._processes is not None:
+                case Notice() | Avoid() if self._processes is not None:
                     self._processes.do(instruction)
                 case Quicken(inode=inode, rto_ns=rto_ns):
                     self._jobs.quicken(inode, rto_ns)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Order, Outcome
-from syntony.traffic.rail_holds import RailOrder
+from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
 
@@ -109,5 +109,5 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         pace_bps=pace[1],
         process=each.process,
         left=each.left,
-        held=each.held,
+        moved_to=each.moved_to,
     )

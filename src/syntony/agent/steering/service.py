@@ -23,7 +23,7 @@ from syntony.io.files import write_atomically
 from syntony.io.interfaces import addresses
 from syntony.mesh.plan import with_spares
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.instructions import Hold, Notice
+from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.moving import REMEMBERED, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
@@ -48,7 +48,7 @@ class PathService:
     def __init__(
         self,
         config: AgentConfig,
-        processes: PathActuator[Notice | Hold] | None = None,
+        processes: PathActuator[Notice | Avoid] | None = None,
     ) -> None:
         self._config = config
         self._processes = processes

@@ -27,7 +27,7 @@ class View:
         """Subflows and plain connections of managed jobs."""
         self.outcomes: tuple[Outcome, ...] = ()
         """What became of the newest orders, oldest first."""
-        self._held: Mapping[PacedPath, ProcessPath] = {}
+        self._moved: Mapping[PacedPath, ProcessPath] = {}
         self._moving: frozenset[PacedPath] = frozenset()
         self.connections: tuple[ConnectionView, ...] = ()
         """Managed connections."""
@@ -36,16 +36,16 @@ class View:
         its = self._failover
         flows = job_flows(its.connections.values(), its.relocation, its.plain.managed())
         self.job_flows = tuple(flows)
-        self._held, self._moving = its.holds.held, its.holds.moving
+        self._moved, self._moving = its.rails.moved_to, its.rails.moving
         self.outcomes = tuple(its.relocation.outcomes)
 
     def rails(self, flows: Iterable[JobFlow]) -> tuple[JobFlow, ...]:
         """What processes send by queue pairs, with what is done about it."""
         return tuple(
             each._replace(
-                movable=self._failover.holds.may_move(each.job),
+                movable=self._failover.rails.may_move(each.job),
                 moving=path in self._moving,
-                held=self._held.get(path),
+                moved_to=self._moved.get(path),
             )
             for each in flows
             for path in [(each.process, each.flow.local, each.flow.remote)]
