@@ -74,7 +74,7 @@ class Side:
         views = self.until(both)
         while True:
             move = self.move(views[local], views[instead])
-            views = self.until(lambda _: move in self.results())
+            views = self.until(lambda views: not views[local].moving)
             if self.results()[move] == "moved":
                 assert not views[local].tx_bps
                 return views
