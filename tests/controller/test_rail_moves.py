@@ -8,11 +8,14 @@ import pytest
 from tests.controller.railed import Job, World
 
 from syntony.controller.config import PlacementMode
+from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
+from syntony.model import S
 
 WIDE = Job("wide", 11, "h0", "h2", (0, 1), demand=0.8)
 """Asks for less than a link, and has two rails."""
 NARROW = Job("narrow", 22, "h1", "h2", (0,), demand=1.0)
 """Needs all of rail 0's link to the host that the other one sends to, too."""
+RAIL, PATH = "h0:rdma-11:rail0>10.0.0.3", "rail0>rail0"
 
 
 def test_a_crowded_rail_is_left_to_who_has_no_other() -> None:
@@ -60,6 +63,44 @@ def test_jobs_that_use_all_they_have_are_left_alone() -> None:
     world = World([WIDE._replace(demand=2.0), NARROW])
     world.run(20)
     assert world.results() == []
+
+
+def test_jobs_that_get_what_they_ask_for_are_left_alone() -> None:
+    """By their rates alone both rails would look crowded."""
+    both = Job("both", 11, "h1", "h0", (0, 1), demand=1.5)
+    three = Job("three", 22, "h1", "h0", (0, 1, 2), demand=0.5)
+    world = World([both, three], rails=3)
+    assert world.total(both) + world.total(three) == pytest.approx(2.0)
+    world.run(20)
+    assert world.results() == []
+
+
+def test_what_has_moved_is_no_place_to_move_to() -> None:
+    world = World([WIDE._replace(rails=(0, 1, 2)), NARROW], rails=3)
+    world.run(12)
+    paths = {
+        row.view.local: set(row.candidates) for row in world.service.rows if row.view.process == 11
+    }
+    (moved,) = (row for row in world.service.rows if row.view.moved_to)
+    assert moved.view.local == world.address("h0", 0)
+    assert "rail0>rail0" in paths.pop(moved.view.local), "it may return"
+    assert all(paths.values())
+    assert not any("rail0>rail0" in names for names in paths.values())
+
+
+def test_packets_that_wait_are_known_of_all_links_or_not_at_all() -> None:
+    world = World([WIDE, NARROW])
+    world.step()
+    links = ("h0/rail0->leaf0", "leaf0->h2/rail0")
+    delays = FlowDelays()
+    now_ns = world.now_ns
+    for src, dst, link in (("h0/rail0", "h3/rail0", links[0]), ("h3/rail0", "h2/rail0", links[1])):
+        assert (RAIL, PATH) not in delays.of(world.service.rows, now_ns)
+        wait_ns = 5_000 if link == links[1] else 1_000
+        for p50_ns in (100, 100 + wait_ns):
+            now_ns += 2 * S
+            delays.add([ProbeSecond(src, dst, (link,), Delay(now_ns, p50_ns, p50_ns), 100)])
+    assert delays.of(world.service.rows, now_ns)[RAIL, PATH].queue_ns == 5_000
 
 
 def test_without_contention_nothing_moves() -> None:

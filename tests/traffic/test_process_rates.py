@@ -16,11 +16,11 @@ NICS = {"10.0.0.1": "rail0", "10.1.0.1": "rail1"}
 
 
 def flow(number: int, local: str, remote: str, done: int, **changed: object) -> ProcessFlow:
-    fields: dict[str, Any] = {"mechanism": Mechanism.RDMA} | changed
+    fields: dict[str, Any] = {"mechanism": Mechanism.RDMA, "failed": False} | changed
     return ProcessFlow(
         number=number, nic="mlx5_0", local=local, local_port=0, remote=remote, remote_port=0,
         bytes_done=done, bytes_outstanding=0, last_done_ns=0, outstanding=0, errors=0, last_error=0,
-        failed=False, **fields,
+        **fields,
     )  # fmt: skip
 
 
@@ -83,3 +83,26 @@ def test_a_number_that_is_used_again_counts_from_nothing() -> None:
         rates.take([SentBy("night", 7, (flow(1, "10.0.0.1", "b", done),))], second * S)
     (found,) = rates.flows(NICS)
     assert (found.tx_bps, found.windows) == (8000, 3)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "left"),
+    [
+        ([(1, True), (1, True)], True),
+        ([(1, False), (1, True)], False),
+        ([(1, True), (1, False)], False),
+        ([(1, True), (0, False)], True),  # what only receives is its peer's
+        ([(0, True)], False),
+    ],
+)
+def test_a_rail_is_left_when_nothing_that_sent_by_it_works(
+    pairs: list[tuple[int, bool]], left: bool
+) -> None:
+    rates = ProcessRates()
+    flows = [
+        flow(number, "10.0.0.1", "10.9.0.1", done, failed=failed)
+        for number, (done, failed) in enumerate(pairs)
+    ]
+    rates.take([SentBy("night", 7, tuple(flows))], 5 * S)
+    (found,) = rates.flows(NICS)
+    assert found.left is left

@@ -165,6 +165,10 @@ def test_orders_are_renewed_and_expire_without_the_agent() -> None:
     assert due_ns == 100 * S + RENEW_NS
     host.later(due_ns - host.now_ns)
     assert host.avoided[path(0)] == due_ns + EXPIRES_NS
+    assert host.failover.rails.due_ns() == due_ns + RENEW_NS
+    later_ns = host.failover.next_due_ns()
+    assert later_ns is not None
+    assert later_ns <= due_ns + RENEW_NS, "the reactor looks in time"
 
 
 def test_no_move_is_for_ever() -> None:
