@@ -9,9 +9,10 @@ import msgspec
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
-from syntony.workload.facts import Facts
+from syntony.workload.facts import EARLY, Facts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
+    ALIKE,
     ECHO,
     MOST_ALONE,
     Alternative,
@@ -33,8 +34,6 @@ TIE = 0.05
 
 
 SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
-EARLY = 0.1
-"""Part of a recording in which what has always been so is seen for the first time."""
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -156,7 +155,9 @@ def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], li
     changed = [each for each in shared if each.onset_ns > early_ns]
     longest = max((each.excess_ns for each in changed), default=-1.0)
     kept = [each for each in shared if each in changed or each.excess_ns > longest]
-    if len(kept) > MOST_ALONE:
+    longest = max((each.excess_ns for each in kept), default=0.0)
+    alike = sum(each.fault in SHARED and each.excess_ns >= ALIKE * longest for each in causes)
+    if max(len(kept), alike) > MOST_ALONE:
         kept = []
     if len(kept) == len(shared):
         return causes, []

@@ -122,7 +122,7 @@ def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[i
     within N windows is how jobs start: all ranks send at once.
     """
     found = {
-        row: each for row, each in episodes(bad, valid).items() if not _start(each, valid[row])
+        row: each for row, each in episodes(bad, valid).items() if not at_start(each, valid[row])
     }
     counts = np.maximum(valid.sum(axis=1), 1)
     shares = (bad & valid).sum(axis=1) / counts
@@ -168,10 +168,10 @@ def _surprise_of_size(row: _Row, stretch: Episode, sizes: Floats, cells: float) 
     return most - math.log(len(levels))
 
 
-def _start(stretch: Episode, valid: Flags) -> bool:
+def at_start(stretch: Episode, valid: Flags) -> bool:
     """Whether an episode is of the first N windows with data alone."""
     first = np.flatnonzero(valid)[: N + 1]
-    return len(first) > N and stretch.first == first[0] and stretch.last < first[N]
+    return len(first) > N and stretch.first <= first[0] and stretch.last < first[N]
 
 
 def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:

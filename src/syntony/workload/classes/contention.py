@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, SLOW_RATIO
+from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.grid import median
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FULL = 0.85
 """Utilisation from which a link is full: queues of bursty traffic grow without bound near it."""
-PROBES_WAIT = 1.5
-"""Delay of probes over their floor from which they wait as well."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -47,6 +45,14 @@ def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
     use = facts.use(link, *facts.joint(common.flows, flows.late)[:2])
     one_job = len({flows.jobs[each] for each in common.flows}) == 1
     return one_job and (use is None or use < FULL)
+
+
+def placement(facts: Facts, common: Common) -> bool:
+    """Whether flows at a link that is not known to be full have waited since the recording began,
+    and no longer than flows of one job do that share a link by their placement."""
+    late = common.flows & facts.flows.late.keys() if facts.flows is not None else ()
+    delay, usual = facts.usual_late_ns(common.flows)
+    return delay < MUCH_ALWAYS * usual and facts.always_late(late)
 
 
 def _slower(flows: Flows, common: Common) -> bool | None:
@@ -79,9 +85,11 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
+    placed = not full and placement(facts, common)
     return Finding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links) == 1 or None, harm), evidence=tuple(evidence),
+        confidence=confidence(share, full, len(links) == 1 or None, harm, not placed),
+        evidence=tuple(evidence),
         alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip

@@ -44,9 +44,10 @@ def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) ->
     if use is not None:
         evidence.append(Evidence("utilisation", f"{link} is used to {use:.0%}", use))
     full = None if use is None else use >= contention.FULL
+    placed = not full and contention.placement(facts, common)
     return Finding(
         fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full), evidence=tuple(evidence),
+        confidence=confidence(share, full, not placed), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.SLOW_RECEIVER, True if "credit_blocked_ns" in flows.table else None,
                   "the senders do not wait for credit", "credit_blocked_ns"),

@@ -8,9 +8,17 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.flows import LIKE, MIN_LIKE, MUCH_ALWAYS, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
-from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import (
+    ALIKE,
+    ECHO,
+    MOST_ALONE,
+    Evidence,
+    FaultClass,
+    Finding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -26,10 +34,9 @@ STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
 """… and that over their median: a queue of bursts drains between them."""
-MUCH, MUCH_ALWAYS = 5.0, 10.0
+MUCH = 5.0
 """Delay over its siblings' that is a fault though the flow has, as far as is known, their rate:
-less is what the job's own bursts do (94 µs among 4 µs is 23 times). The second where it has been so
-since the recording began, as what a placement does."""
+less is what the job's own bursts do (94 µs among 4 µs is 23 times)."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 ACTION = (
@@ -51,7 +58,25 @@ def find(facts: Facts) -> list[Finding]:
             found.append(finding)
     worst = max((each.excess_ns for each in found), default=0.0)
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
-    return found if len(alone) <= MOST_ALONE else []
+    alike = _alike(facts.flows, worst, shared) if worst > 0 else _as_slow(facts.flows, found, slow)
+    return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
+
+
+def _alike(flows: Flows, worst_ns: float, shared: set[int]) -> int:
+    """Flows that wait half as long as the worst, or longer, whatever else is true of them."""
+    excess = [flows.mean_over(flows.excess, flow, stretch)
+              for flow, stretch in flows.late.items() if flow not in shared]  # fmt: skip
+    return sum(each >= ALIKE * worst_ns for each in excess)
+
+
+def _as_slow(flows: Flows, found: list[Finding], slow: dict[int, Episode]) -> int:
+    """Flows that are behind their siblings by half as much as the slowest of these, or more."""
+    behind = {}
+    for flow in slow:
+        own, usual = _over(flows.rate[flow]), _over(flows.typical(flows.rate, flow))
+        behind[flow] = float(np.log(max(usual, 1.0) / max(own, 1.0)))
+    worst = max((behind.get(flow, 0.0) for each in found for flow in each.flows), default=0.0)
+    return sum(each >= ALIKE * worst for each in behind.values())
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
@@ -78,7 +103,8 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     # In most of its windows: a queue comes and goes, what slows one flow alone stays.
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
     delayed = bool(len(known)) and least > max(limit, STEADY * delay)
-    slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
+    alone = flow in slow and _became_slow(flows, flow, stretch.first)
+    slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     if delayed and not slowed and delay * SLOW_RATIO < (MUCH if before else MUCH_ALWAYS) * limit:
         return None
