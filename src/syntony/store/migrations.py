@@ -40,6 +40,8 @@ MIGRATIONS = (
     Migration(5),
     # Flows of jobs have a DSCP: a column is added.
     Migration(6),
+    # … and how long they waited for the receiver's window: a column is added.
+    Migration(7),
 )
 
 

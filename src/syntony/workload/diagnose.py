@@ -9,7 +9,7 @@ import msgspec
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
-from syntony.workload.facts import EARLY, Facts
+from syntony.workload.facts import Facts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
     ALIKE,
@@ -50,9 +50,7 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = Facts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes, usual = _exceptions(
-        _ties(causes), facts.begin_ns + round(EARLY * (facts.end_ns - facts.begin_ns))
-    )
+    causes, usual = _exceptions(_ties(causes), facts.early_ns)
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
@@ -156,13 +154,14 @@ def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], li
     longest = max((each.excess_ns for each in changed), default=-1.0)
     kept = [each for each in shared if each in changed or each.excess_ns > longest]
     longest = max((each.excess_ns for each in kept), default=0.0)
-    alike = sum(each.fault in SHARED and each.excess_ns >= ALIKE * longest for each in causes)
-    if max(len(kept), alike) > MOST_ALONE:
+    alike = [each for each in causes if each.fault in SHARED
+             and each.excess_ns >= ALIKE * longest and (not changed or each in changed)]  # fmt: skip
+    if max(len(kept), len(alike)) > MOST_ALONE:
         kept = []
     if len(kept) == len(shared):
         return causes, []
-    alike = len(shared) - len(kept)
-    reason = f"flows wait at {alike} links alike: none stands out"
+    others = len(shared) - len(kept)
+    reason = f"flows wait at {others} links alike: none stands out"
     gap = Gap("flows", reason, "whether these are to blame, or how the job is placed")
     return [each for each in causes if each not in shared or each in kept], [gap]
 

@@ -111,6 +111,11 @@ class Facts:
         given = self.bundle.manifest.end_ns
         return given if given is not None else max(ends)
 
+    @cached_property
+    def early_ns(self) -> int:
+        """Up to then what has always been so is seen for the first time."""
+        return self.begin_ns + round(EARLY * (self.end_ns - self.begin_ns))
+
     def span(self, stretch: Episode) -> tuple[int, int]:
         """Begin and end of an episode of flows."""
         assert self.flows is not None  # noqa: S101 - an episode of flows

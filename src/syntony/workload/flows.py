@@ -183,6 +183,11 @@ class Flows:
         return no_accidents(self.waiting, np.isfinite(self.delay), self.relative_excess)
 
     @cached_property
+    def blocked(self) -> Floats:
+        """Share of each window for which a flow waited for its peer's credit, or its window."""
+        return self.column("credit_blocked_ns", "sum") / self.grid.width_ns
+
+    @cached_property
     def retransmits(self) -> Floats:
         """Packets sent again per window."""
         return self.column("retransmits", "sum")

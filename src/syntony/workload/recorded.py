@@ -292,14 +292,19 @@ def _tcp_flows(
                 "peer_rank": ranks.get(far),
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
-                "dscp": None if math.isnan(each["dscp"]) else each["dscp"],
+                "dscp": _known(each["dscp"]),
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
+                "credit_blocked_ns": _known(each["window_limited_ns"]),
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
 
 
 _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _measured(passed: Row) -> int | None:

@@ -8,12 +8,14 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
 from syntony.workload.flows import LIKE, MIN_LIKE, MUCH_ALWAYS, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
 from syntony.workload.verdict import (
     ALIKE,
     ECHO,
     MOST_ALONE,
+    Alternative,
     Evidence,
     FaultClass,
     Finding,
@@ -58,25 +60,37 @@ def find(facts: Facts) -> list[Finding]:
             found.append(finding)
     worst = max((each.excess_ns for each in found), default=0.0)
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
-    alike = _alike(facts.flows, worst, shared) if worst > 0 else _as_slow(facts.flows, found, slow)
+    alike = _alike(facts, facts.flows, found, slow, shared)
     return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
 
 
-def _alike(flows: Flows, worst_ns: float, shared: set[int]) -> int:
-    """Flows that wait half as long as the worst, or longer, whatever else is true of them."""
-    excess = [flows.mean_over(flows.excess, flow, stretch)
-              for flow, stretch in flows.late.items() if flow not in shared]  # fmt: skip
-    return sum(each >= ALIKE * worst_ns for each in excess)
+def _alike(
+    facts: Facts, flows: Flows, found: list[Finding], slow: dict[int, Episode], shared: set[int]
+) -> int:
+    """Flows that wait half as long as the worst of these, or lag half as far behind in rate where
+    none of these waits, whatever else is true of them; but for those that have always done so where
+    the worst came to do it."""
+    size, stretches = _lag(flows, slow), slow
+    if any(each.excess_ns > 0 for each in found):
+        stretches = {each: flows.late[each] for each in flows.late.keys() - shared}
+        size = {each: flows.mean_over(flows.excess, each, stretch)
+                for each, stretch in stretches.items()}  # fmt: skip
+    sizes = [(size.get(flow, 0.0), each.onset_ns) for each in found for flow in each.flows]
+    worst, onset_ns = max(sizes, default=(0.0, 0))
+    return sum(
+        size[each] >= ALIKE * worst
+        and (onset_ns <= facts.early_ns or flows.grid.instant(stretch.first) > facts.early_ns)
+        for each, stretch in stretches.items()
+    )
 
 
-def _as_slow(flows: Flows, found: list[Finding], slow: dict[int, Episode]) -> int:
-    """Flows that are behind their siblings by half as much as the slowest of these, or more."""
-    behind = {}
+def _lag(flows: Flows, slow: dict[int, Episode]) -> dict[int, float]:
+    """By how much flows lag behind their siblings' rates, as a logarithm."""
+    lag = {}
     for flow in slow:
         own, usual = _over(flows.rate[flow]), _over(flows.typical(flows.rate, flow))
-        behind[flow] = float(np.log(max(usual, 1.0) / max(own, 1.0)))
-    worst = max((behind.get(flow, 0.0) for each in found for flow in each.flows), default=0.0)
-    return sum(each >= ALIKE * worst for each in behind.values())
+        lag[flow] = float(np.log(max(usual, 1.0) / max(own, 1.0)))
+    return lag
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
@@ -133,12 +147,25 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
             weigh(FaultClass.BAD_LINK, flow not in flows.lossy if "retransmits" in flows.table
                   else None, "it loses no packets" if flow not in flows.lossy else
                   "it loses packets", "retransmits"),
+            _receiver(flows, flow, part),
             weigh(FaultClass.HOST_JITTER, not beside, "other flows of both hosts are not delayed"
                   if not beside else f"{beside} other flows of its hosts are delayed as well"),
         ),
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
     )  # fmt: skip
+
+
+def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
+    """Whether its receiver may be what is slow: one flow that waits for it does not prove it."""
+    own, usual = _over(flows.blocked[flow, part]), _over(flows.typical(flows.blocked, flow)[part])
+    if not np.isfinite(own):
+        return weigh(FaultClass.SLOW_RECEIVER, None, "", "credit_blocked_ns")
+    waits = own > max(BLOCKED, TIMES * np.nan_to_num(usual))
+    return weigh(FaultClass.SLOW_RECEIVER, not waits,
+                 f"its sender waits for its credit or window {own:.0%} of the time, as others do"
+                 if not waits else f"its sender waits {own:.0%} of the time for the receiver's"
+                 f" credit or window, others {np.nan_to_num(usual):.0%}")  # fmt: skip
 
 
 def _worst_part(flows: Flows, flow: int) -> Episode:

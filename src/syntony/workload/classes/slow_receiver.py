@@ -37,7 +37,7 @@ def find(facts: Facts) -> list[Finding]:
     flows = facts.flows
     if flows is None:
         return []
-    blocked = flows.column("credit_blocked_ns", "sum") / flows.grid.width_ns
+    blocked = flows.blocked
     low = float(np.nanquantile(blocked, 0.25)) if np.isfinite(blocked).any() else 0.0
     usual = np.nan_to_num(median(blocked, axis=0))
     with np.errstate(invalid="ignore"):
@@ -60,26 +60,28 @@ def find(facts: Facts) -> list[Finding]:
     # Where all come late, as on hosts short of CPU, each waits for credit now and then.
     if len(found) - len(sure) > MOST_ALONE:
         return sure
-    return [each for each in found if each in sure or _stands_out(flows, each, blocked)]
+    named = {rank for each in found for rank in each.ranks}
+    return [each for each in found if each in sure or _stands_out(flows, each, named, blocked)]
 
 
 def _consumes_late(finding: Finding) -> bool:
     return any(each.signal == "consume_wait_ns" for each in finding.evidence)
 
 
-def _stands_out(flows: Flows, finding: Finding, blocked: Floats) -> bool:
-    """Whether senders wait for this rank's credit by far longer than for that of most others."""
+def _stands_out(flows: Flows, finding: Finding, named: set[int], blocked: Floats) -> bool:
+    """Whether senders wait for this rank's credit by far longer than for that of most that are not
+    `named`."""
     grid, (rank,) = flows.grid, finding.ranks
     first, end = ((each - grid.begin_ns) // grid.width_ns
                   for each in (finding.onset_ns, finding.last_ns))  # fmt: skip
     during = blocked[:, first:end]
-    level = {
-        int(each): float(np.nanmean(during[flows.peer == each]))
-        for each in np.unique(flows.peer[np.isfinite(flows.peer)])
+    own = float(np.nanmean(during[flows.peer == rank]))
+    others = [
+        float(np.nanmean(during[flows.peer == each]))
+        for each in set(flows.peer[np.isfinite(flows.peer)]) - named
         if np.isfinite(during[flows.peer == each]).any()
-    }
-    own = level.pop(rank)
-    return not level or own >= STANDS_OUT * float(np.quantile([*level.values()], MOST_OTHERS))
+    ]
+    return not others or own >= STANDS_OUT * float(np.quantile(others, MOST_OTHERS))
 
 
 def _judge(
