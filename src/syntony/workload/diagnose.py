@@ -154,8 +154,8 @@ def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], li
     longest = max((each.excess_ns for each in changed), default=-1.0)
     kept = [each for each in shared if each in changed or each.excess_ns > longest]
     longest = max((each.excess_ns for each in kept), default=0.0)
-    alike = [each for each in causes if each.fault in SHARED
-             and each.excess_ns >= ALIKE * longest and (not changed or each in changed)]  # fmt: skip
+    alike = [each for each in causes if each.fault in SHARED and each.excess_ns >= ALIKE * longest
+             and (not changed or each.onset_ns > early_ns)]  # fmt: skip
     if max(len(kept), len(alike)) > MOST_ALONE:
         kept = []
     if len(kept) == len(shared):

@@ -47,12 +47,18 @@ def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
     return one_job and (use is None or use < FULL)
 
 
-def placement(facts: Facts, common: Common) -> bool:
-    """Whether flows at a link that is not known to be full have waited since the recording began,
-    and no longer than flows of one job do that share a link by their placement."""
-    late = common.flows & facts.flows.late.keys() if facts.flows is not None else ()
+def since(facts: Facts, common: Common) -> tuple[int, int, float, bool]:
+    """As `Facts.joint`, but from the begin of the recording where the flows have waited since then;
+    and whether they have, and no longer than flows of one job do by their placement."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    always = facts.always_late(common.flows & flows.late.keys())
     delay, usual = facts.usual_late_ns(common.flows)
-    return delay < MUCH_ALWAYS * usual and facts.always_late(late)
+    return (
+        min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
+        always and delay < MUCH_ALWAYS * usual,
+    )  # fmt: skip
 
 
 def _slower(flows: Flows, common: Common) -> bool | None:
@@ -71,7 +77,7 @@ def _slower(flows: Flows, common: Common) -> bool | None:
 def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    begin_ns, last_ns, share, placed = since(facts, common)
     links = facts.fullest(links, begin_ns, last_ns)
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [
@@ -85,10 +91,9 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
-    placed = not full and placement(facts, common)
     return Finding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links) == 1 or None, harm, not placed),
+        confidence=confidence(share, full, len(links) == 1 or None, harm, full or not placed),
         evidence=tuple(evidence),
         alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),

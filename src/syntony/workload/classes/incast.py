@@ -34,7 +34,7 @@ def find(facts: Facts) -> list[Finding]:
 def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    begin_ns, last_ns, share, placed = contention.since(facts, common)
     delay, usual = facts.usual_late_ns(common.flows)
     use = facts.use(link, begin_ns, last_ns)
     evidence = [
@@ -44,10 +44,9 @@ def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) ->
     if use is not None:
         evidence.append(Evidence("utilisation", f"{link} is used to {use:.0%}", use))
     full = None if use is None else use >= contention.FULL
-    placed = not full and contention.placement(facts, common)
     return Finding(
         fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, not placed), evidence=tuple(evidence),
+        confidence=confidence(share, full, full or not placed), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.SLOW_RECEIVER, True if "credit_blocked_ns" in flows.table else None,
                   "the senders do not wait for credit", "credit_blocked_ns"),
