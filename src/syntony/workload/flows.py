@@ -211,13 +211,13 @@ class Flows:
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
             first = _rise(sent[row])
             last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
-            if at_start(Episode(0, last, 1.0, until_end=False), known[row]):
+            if at_start(Episode(0, last, 1.0), known[row]):
                 continue
             part = slice(first, last + 1)
             expected = float(now[part].sum())
             if more_than_chance(float(sent[row, part].sum()), expected):
                 over = float((sent[row, part] > now[part]).mean())
-                found[int(row)] = Episode(first, last, max(over, 0.9), last == len(now) - 1)
+                found[int(row)] = Episode(first, last, max(over, 0.9))
         return found
 
     @cached_property

@@ -34,8 +34,6 @@ class Episode(NamedTuple):
     """Both are windows that show it."""
     share: float
     """Of the windows with data between them that show it."""
-    until_end: bool
-    """Fewer than N windows with data come after it."""
 
 
 class Grid:
@@ -98,7 +96,7 @@ def episode(bad: Flags, valid: Flags) -> Episode | None:
         return None
     first, last = int(begins[0]), int(ends[-1])
     share = float(shown[first : last + 1].mean())
-    return Episode(int(place[first]), int(place[last]), share, last > len(shown) - 1 - N)
+    return Episode(int(place[first]), int(place[last]), share)
 
 
 def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
