@@ -71,17 +71,20 @@ def test_a_slow_queue_pair_is_named_by_a_recording_of_the_store(
     src, dst = draw.sample(range(hosts), 2)
     rows = job(draw, hosts, (src, dst) if faulty else None)
     other = pair(0, 1, 3) | {"job": "day", "device": "mlx5_9", "number": 7}
-    unused = {"ts_ns": T0 + S, "nic": "h0/roce9", "rdma": "mlx5_9:1"}
+    unused = [
+        {"ts_ns": T0 + S, "nic": nic, "rdma": rdma}
+        for nic, rdma in (("h0/roce9", "mlx5_9:1"), ("h99/roce0", "mlx5_0:1"))
+    ]
     store = open_store(str(tmp_path / "store"))
     try:
         for name, some in rows.items():
-            more = {QUEUE_PAIR.name: [other], LINK_PORT.name: [unused]}.get(name, [])
+            more = {QUEUE_PAIR.name: [other], LINK_PORT.name: unused}.get(name, [])
             store.insert(TABLES[name], rows_of(TABLES[name], some + more))
         last_ns = T0 + SECONDS * S
         stored = store.jobs.recording("night", T0, last_ns)
     finally:
         store.close()
-    assert "h0/roce9" not in stored[LINK_PORT.name]["nic"]
+    assert sorted(stored[LINK_PORT.name]["nic"]) == [f"h{each}/roce0" for each in range(hosts)]
     found = recorded("night", stored, T0, last_ns, last_ns + 2 * SETTLE_NS)
     assert set(found.tables["flows"]["proto"]) == {"rc"}
     write_bundle(tmp_path / "bundle", arrow(found), found.manifest)
