@@ -17,7 +17,7 @@ from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.pipeline import Pipeline
 from syntony.clock.anchored import AnchoredSolver
 from syntony.mesh.stats import HOLD_NS
-from syntony.model import MS, ClockState, NicRef, S, Timeline
+from syntony.model import MS, ClockState, Edge, NicRef, S, Timeline
 from syntony.model.names import device_clock
 from syntony.model.probes import ClockReading, ProbeFlag
 from syntony.wire.probes import Plan, ProbeFlow
@@ -127,7 +127,7 @@ class World:
                 for node, epoch in self.crossings[host].epochs.items():
                     pipeline.begin_epoch(epoch, 0, node)
         now_ns = from_ns + seconds * S
-        edges = []
+        edges: list[Edge] = []
         epochs: dict[str, int] = {}
         for host, pipeline in self.pipelines.items():
             edges += pipeline.edges(self.clocks[host](now_ns))

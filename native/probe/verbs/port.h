@@ -28,6 +28,8 @@ struct syn_verbs_port {
 };
 
 /* clock.c */
+/* A clock that has failed is used again when nothing was found wrong with it for so long. */
+extern int64_t syn_verbs_probation_ns;
 /* Find out whether the port's completions can be stamped by the device. */
 void syn_verbs_clock_open(struct syn_verbs_port *port);
 /* Of a completion of which this is the counter, just polled; 0: there is none. */

@@ -39,7 +39,13 @@ static int64_t ticks_at(const struct device *device, int64_t at_ns)
     return (int64_t)((double)(at_ns - loaded_ns) * rate) + device->machine.offset;
 }
 
-int64_t fake_ticks_at(int port, int64_t at_ns) { return ticks_at(&devices[port], at_ns); }
+int64_t fake_ticks_at(int port, int64_t at_ns)
+{
+    pthread_mutex_lock(&lock);
+    int64_t ticks = ticks_at(&devices[port], at_ns);
+    pthread_mutex_unlock(&lock);
+    return ticks;
+}
 
 static uint64_t mask_of(const struct device *device)
 {
@@ -300,8 +306,11 @@ static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *va
 {
     const struct device *device = fake_device_of(context);
     values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    pthread_mutex_lock(&lock);
     values->raw_clock = (struct timespec){0, fake_stamp(device)};
-    return device->machine.unreadable ? EIO : 0;
+    int unreadable = device->machine.unreadable;
+    pthread_mutex_unlock(&lock);
+    return unreadable ? EIO : 0;
 }
 
 static int query_device_ex(struct ibv_context *context,

@@ -9,6 +9,7 @@
 enum { KHZ = 156250 };
 static const double NS_PER_TICK = 1e6 / KHZ;
 static uint64_t state;
+extern int64_t syn_verbs_probation_ns;
 
 static int64_t random_below(int64_t limit)
 {
@@ -117,11 +118,13 @@ static void truth(void)
 static void falls_back(int at, const char *word)
 {
     char message[256] = "";
+    (void)read_clock(at);
     CHECK(!syn_probe_check(ends[at].verbs, 0, message));
     if (strstr(message, word) == NULL)
         fprintf(stderr, "%s\n", message);
     CHECK(strstr(message, word) != NULL);
     CHECK_EQUAL(attach(at, message), SYN_OK);
+    int64_t attached_ns = real_ns();
     struct syn_probe_nic_status status;
     CHECK_EQUAL(syn_probe_read_nic_status(ends[at].verbs, &status, 1), 1);
     CHECK(!status.hardware && strstr(status.reason, "stamped by the engine"));
@@ -130,13 +133,13 @@ static void falls_back(int at, const char *word)
     CHECK(syn_probe_check(ends[at].verbs, 0, message));
     for (int each = 0; each < ENDS; each++) /* with other queue pairs than before */
         meet(each);
-    rest(200 * MS);
-    drain_records(at);
     for (size_t answered = 0, tries = 0; answered < 50; tries++) {
         CHECK(tries < 200);
         rest(100 * MS);
         size_t count = drain_records(at);
         for (size_t i = 0; i < count; i++) {
+            if (records[i].sent_ns < attached_ns)
+                continue;
             CHECK(!(records[i].flags & SYN_HW_LOCAL));
             int64_t off_ns = records[i].t1_ns - records[i].sent_ns;
             CHECK(records[i].t1_ns == 0 || llabs(off_ns) < 1000 * MS); /* on the host's clock */
@@ -176,6 +179,38 @@ static void jump(void)
         falls_back(0, "jumped");
         close_both();
     }
+}
+
+/* It is watched meanwhile, and used again when it has been in order for long. */
+static void recovery(void)
+{
+    struct fake_machine machine = {.stamps = 1};
+    char message[256] = "";
+    for (int at = 0; at < ENDS; at++)
+        fake.set_machine(at, &machine);
+    open_both();
+    struct syn_verbs_clock_reading before = read_clock(0);
+    machine.offset = INT64_C(1000) * KHZ;
+    fake.set_machine(0, &machine);
+    falls_back(0, "its clock"); /* it is too new for a jump to be told from a wrong frequency */
+    syn_verbs_probation_ns = 2000 * MS;
+    rest(1000 * MS);
+    CHECK_EQUAL(read_clock(0).epoch_ns, 0);
+    machine.offset = 0; /* again */
+    fake.set_machine(0, &machine);
+    int64_t jumped_ns = real_ns();
+    for (int is_whole = 1; is_whole; rest(50 * MS)) {
+        CHECK(read_clock(0).fault[0] != '\0'); /* what was wrong with it, until it is used */
+        is_whole = syn_probe_check(ends[0].verbs, 0, message);
+        CHECK(real_ns() - jumped_ns < INT64_C(30000) * MS);
+    }
+    CHECK(real_ns() - jumped_ns >= 1900 * MS);
+    CHECK(strstr(message, "whole again") != NULL);
+    CHECK_EQUAL(attach(0, message), SYN_OK);
+    struct syn_verbs_clock_reading after = read_clock(0);
+    CHECK(after.epoch_ns > before.epoch_ns && after.fault[0] == '\0');
+    CHECK(syn_probe_check(ends[0].verbs, 0, message));
+    close_both();
 }
 
 /* Its time goes on while it is detached, unless the device was reset meanwhile. */
@@ -257,7 +292,8 @@ int main(int count, char **words)
     const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"truth", truth}, {"jump", jump}, {"reset", reset}, {"unusable", unusable}};
+    } cases[] = {{"truth", truth}, {"jump", jump}, {"recovery", recovery}, {"reset", reset},
+                 {"unusable", unusable}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (strcmp(words[2], cases[i].name) == 0) {
             cases[i].run();
