@@ -139,6 +139,18 @@ class World:
             pipeline.timelines(list(lines.values()), None, self.clocks[host](now_ns))
         return lines
 
+    def touches(self, node: str, pipeline: Pipeline, host: str) -> bool:
+        """Whether a host's pairs say anything of a clock."""
+        edges = pipeline.edges(self.clocks[host](BEGIN_NS + 4 * S))
+        return any(node in (edge.a, edge.b) for edge in edges)
+
+    def true_ns(self, node: str, local_ns: int) -> int:
+        """When a clock said so."""
+        at_ns = local_ns
+        for _ in range(8):
+            at_ns += local_ns - self.clocks[node](at_ns)
+        return at_ns
+
     def errors_ns(self, lines: dict[str, Timeline], at_ns: int, nodes: list[str]) -> list[int]:
         """Of what each clock says of fleet time, against the median of them."""
         fleet = [lines[node].to_fleet_ns(self.clocks[node](at_ns)) - at_ns for node in nodes]
@@ -170,6 +182,23 @@ def test_devices_are_placed_in_fleet_time_within_their_bounds(draw: int) -> None
     for node, error_ns in zip(devices, errors_ns, strict=True):
         assert error_ns <= lines[node].bound_ns(world.clocks[node](at_ns)) + 100
     assert max(errors_ns) < 1_000
+
+
+def test_probes_tell_devices_of_one_rail_apart_to_nanoseconds() -> None:
+    world = World(drawn(0))
+    world.run(4)
+    for host, pipeline in world.pipelines.items():
+        edges = pipeline.edges(world.clocks[host](BEGIN_NS + 4 * S))
+        found = {(edge.a, edge.b) for edge in edges if "/" in edge.a or "/" in edge.b}
+        assert found == {
+            (world.devices[f"{host}/{flow.src}"], world.devices[flow.dst])
+            for flow in world.flows[host]
+        }
+        for edge in edges:
+            if (edge.a, edge.b) in found:
+                at_ns = world.true_ns(edge.a, edge.ref_ns)
+                truth_ns = world.clocks[edge.b](at_ns) - world.clocks[edge.a](at_ns)
+                assert abs(edge.theta_ns - truth_ns) < 20
 
 
 @pytest.mark.parametrize("draw", range(4))
@@ -225,13 +254,23 @@ def test_a_clock_in_another_epoch_begins_again() -> None:
     world.clocks[node] = lambda true_ns: old(true_ns) + jump_ns
     assert world.crossings["h0"].take_crossings(world.readings("h0", BEGIN_NS + 5 * S))
     assert not world.crossings["h0"].take_crossings(world.readings("h0", BEGIN_NS + 6 * S))
+    assert not NicClocks("h0").take_crossings(world.readings("h0", BEGIN_NS)), "the first"
     epochs = world.crossings["h0"].epochs
+    own, peer = world.pipelines["h0"], world.pipelines["h1"]
+    local_ns = world.clocks["h0"](BEGIN_NS + 4 * S)
+    own.timelines(list(before.values()), None, local_ns)
+    assert world.touches(node, own, "h0"), "what the controller says of it is older than the clock"
+    own.begin_epoch(epochs[node], 0, node)
+    assert not world.touches(node, own, "h0")
+    assert node not in {edge.b for edge in world.crossings["h0"].edges()}
+    assert world.touches(node, peer, "h1")
     world.solver.update([], BEGIN_NS + 6 * S, {"h0": 7} | epochs)
     lines = {line.node: line for line in world.solver.solve(BEGIN_NS + 6 * S)}
     assert lines[node].state is ClockState.UNKNOWN
     assert lines[node].epoch == epochs[node] != before[node].epoch
     for host, pipeline in world.pipelines.items():
         pipeline.timelines(list(lines.values()), None, world.clocks[host](BEGIN_NS + 6 * S))
+    assert not world.touches(node, peer, "h1")
     after = world.run(4, BEGIN_NS + 7 * S)
     at_ns = BEGIN_NS + 11 * S
     assert max(world.errors_ns(after, at_ns, sorted(world.devices.values()))) < 1_000

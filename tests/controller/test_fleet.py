@@ -66,6 +66,19 @@ def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
     assert not fleet.is_clock("h0/rail0:other")
 
 
+def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:
+    """Seconds of rows are of the host's clock, whatever stamps packets."""
+    fleet = new_fleet()
+    for host in HOSTS:
+        reported = hello(host, "s")
+        nics = [
+            msgspec.structs.replace(nic, clock=f"{host}/{nic.name}", verbs_clock=f"{host}/x")
+            for nic in reported.nics
+        ]
+        fleet.join(msgspec.structs.replace(reported, nics=tuple(nics)), 0)
+    assert all(host in known for host, known in fleet.replan(SETTLE_NS).clocks.items())
+
+
 def test_starting_agents_give_one_plan() -> None:
     fleet = new_fleet()
     for place, host in enumerate(HOSTS):

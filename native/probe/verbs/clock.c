@@ -90,7 +90,7 @@ void syn_verbs_clock_open(struct syn_verbs_port *port)
     uint64_t mask = attr.completion_timestamp_mask, khz = attr.hca_core_clock;
     struct syn_tick_reading reading;
     int64_t real_ns;
-    int known = clock->ticks.mask == (mask & INT64_MAX) && clock->ticks.khz == (int64_t)khz &&
+    int known = clock->ticks.mask == mask && clock->ticks.khz == (int64_t)khz &&
                 strcmp(clock->device, port->name) == 0;
     if (!known)
         *clock = (struct syn_verbs_clock){.in_force = 0};

@@ -352,7 +352,7 @@ def _clocks(
 ) -> dict[str, frozenset[str]]:
     clocks: dict[str, set[str]] = defaultdict(set)
     for ref, nic in nics.items():
-        clocks[ref.host].add(nic.clock)
+        clocks[ref.host] |= {ref.host, nic.clock}
     for host, mine in flows.items():
         for src, dst in {(flow.src, flow.dst) for flow in mine}:
             ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
@@ -362,7 +362,6 @@ def _clocks(
         for src, dst in {(flow.src, flow.dst) for flow in mine}:
             ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
             clocks[host] |= {each.verbs_clock or each.ref.host for each in (ours, theirs)}
-            clocks[host].add(host)
     return {host: frozenset(nodes) for host, nodes in clocks.items()}
 
 
