@@ -258,10 +258,14 @@ def test_a_clock_in_another_epoch_begins_again() -> None:
     epochs = world.crossings["h0"].epochs
     own, peer = world.pipelines["h0"], world.pipelines["h1"]
     local_ns = world.clocks["h0"](BEGIN_NS + 4 * S)
-    own.timelines(list(before.values()), None, local_ns)
-    assert world.touches(node, own, "h0"), "what the controller says of it is older than the clock"
+    assert world.touches(node, own, "h0")
     own.begin_epoch(epochs[node], 0, node)
     assert not world.touches(node, own, "h0")
+    own.add_verbs(world.records("h0", BEGIN_NS + 3 * S, verbs=True))
+    own.timelines(list(before.values()), None, local_ns)
+    assert {edge.a_epoch for edge in own.edges(local_ns) if edge.a == node} == {epochs[node]}, (
+        "the controller does not know yet"
+    )
     assert node not in {edge.b for edge in world.crossings["h0"].edges()}
     assert world.touches(node, peer, "h1")
     world.solver.update([], BEGIN_NS + 6 * S, {"h0": 7} | epochs)
