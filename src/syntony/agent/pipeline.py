@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
 from syntony.model.probes import ProbeFlag, among
-from syntony.wire.probes import Plan, Plane
+from syntony.wire.probes import Plan, Plane, ProbeFlow
 
 
 class Pipeline:
@@ -58,26 +58,11 @@ class Pipeline:
         """Take a new plan; what is known of paths that stay is kept."""
         own = {f"{self._host}/{nic}": nic_id for nic, nic_id in plan.nic_ids.items()}
         self._names = plan.nic_names | {nic_id: ref for ref, nic_id in own.items()}
-        flows = [
-            FlowInfo(
-                flow=flow,
-                src=f"{self._host}/{flow.src}",
-                src_clock=plan.clocks.get(f"{self._host}/{flow.src}", ""),
-                dst_clock=plan.clocks.get(flow.dst, ""),
-            )
-            for flow in plan.flows
-        ]
+        flows = self._infos(plan.flows, lambda nic: plan.clocks.get(nic, ""))
+        verbs = self._infos(
+            plan.verbs, lambda nic: plan.verbs_clocks.get(nic, nic.partition("/")[0])
+        )
         self._seconds.plan(flows)
-        of = plan.verbs_clocks.get
-        verbs = [
-            FlowInfo(
-                flow=flow,
-                src=f"{self._host}/{flow.src}",
-                src_clock=of(f"{self._host}/{flow.src}", self._host),
-                dst_clock=of(flow.dst, flow.dst.partition("/")[0]),
-            )
-            for flow in plan.verbs
-        ]
         self._verbs.plan(verbs)
         devices = set(plan.verbs_clocks.values())
         stamped = [
@@ -89,6 +74,13 @@ class Pipeline:
         self._verbs_windows.plan(
             _pairs(info for info in verbs if {info.src_clock, info.dst_clock} <= devices)
         )
+
+    def _infos(self, flows: Sequence[ProbeFlow], clock_of: Callable[[str], str]) -> list[FlowInfo]:
+        return [
+            FlowInfo(flow, src, clock_of(src), clock_of(flow.dst))
+            for flow in flows
+            for src in (f"{self._host}/{flow.src}",)
+        ]
 
     def timelines(
         self, timelines: Sequence[Timeline], utc: Utc | None = None, local_ns: int = 0
@@ -131,6 +123,8 @@ class Pipeline:
     def add_verbs(self, records: Records) -> None:
         """The same, of probes over verbs. Stamps of another clock than the plan's are left out: a
         device's clock comes and goes before the plan says so."""
+        if not len(records):
+            return
         records = records[records["sent_ns"] >= self._tell_from_ns]
         ids = self._devices[:, 0]
         known = among(records["flow_id"], ids)
