@@ -144,6 +144,19 @@ def test_the_clock_says_what_exact_arithmetic_says(native: ctypes.CDLL, draw: in
     assert clock.measured
 
 
+def test_a_first_reading_of_little_worth_is_not_what_the_rate_is_measured_from(
+    native: ctypes.CDLL,
+) -> None:
+    """It would take 1,000 s."""
+    rng = drawn(0)
+    device = Device(rng)
+    clock = begun(native, device, S, rng)
+    clock.base.doubt_ns = clock.newest.doubt_ns = 5 * MS
+    for number in range(1, 5):
+        assert take(native, clock, device.reading(device.raw_ns + number * S, rng)) == ""
+    assert clock.measured
+
+
 @pytest.mark.parametrize("draw", range(20))
 def test_a_jump_is_a_fault_and_changes_nothing(native: ctypes.CDLL, draw: int) -> None:
     rng = drawn(draw)

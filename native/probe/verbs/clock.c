@@ -32,7 +32,8 @@ static int read_all(const struct syn_verbs_port *port, struct syn_tick_reading *
             return 0;
         int64_t real_took_ns = read_ns(CLOCK_REALTIME) - before_ns;
         int64_t took_ns = read_ns(CLOCK_MONOTONIC_RAW) - raw_ns;
-        int set_meanwhile = real_took_ns < 0 || real_took_ns > took_ns + took_ns / 1000;
+        /* chronyd slews by up to 8.3 % */
+        int set_meanwhile = real_took_ns < 0 || real_took_ns > took_ns + took_ns / 8;
         if (set_meanwhile || took_ns / 2 + 1 >= out->doubt_ns)
             continue;
         *real_ns = before_ns + real_took_ns / 2;

@@ -71,6 +71,11 @@ static void measure(struct syn_tick_clock *clock)
 {
     double doubt_ns = (double)(clock->newest.doubt_ns + clock->base.doubt_ns);
     int64_t span_ns = clock->newest.raw_ns - clock->base.raw_ns;
+    if (!clock->measured && clock->newest.doubt_ns < clock->base.doubt_ns / 4) {
+        clock->base = clock->newest; /* the first one would take long to measure from */
+        clock->base_total = clock->total;
+        return;
+    }
     if (span_ns < RATE_NS || doubt_ns > (double)span_ns * RATE_PPM * 1e-6)
         return;
     clock->ticks_per_ns = (double)(clock->total - clock->base_total) / (double)span_ns;
@@ -90,8 +95,7 @@ int syn_ticks_take(struct syn_tick_clock *clock, const struct syn_tick_reading *
     }
     int64_t total = unwrapped(clock, reading->ticks, expected);
     double off = (double)(total - expected);
-    int first = clock->newest.raw_ns == clock->base.raw_ns && !clock->measured;
-    if (fabs(off) > may && first)
+    if (fabs(off) > may && clock->total == 0)
         snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock does not run at the %" PRId64
                  " kHz it names", clock->khz);
     else if (fabs(off) > may)

@@ -229,7 +229,6 @@ class VerbsPlane:
         engine.start()
         self._attached[name] = (address, number)
         self._layers[name] = "infiniband" if engine.endpoints()[name].infiniband else "roce"
-        self._clocks.pop(name, None)
         self._read_clock(engine, name, time.monotonic_ns())
         status = next(each for each in engine.nic_status() if each.name == name)
         _log.info("probed over verbs nic=%s port=%s", name, status.reason)
@@ -239,17 +238,21 @@ class VerbsPlane:
         """A clock that fails is a part of its own; the NIC is attached again without it."""
         part = f"verbs-clock:{name}"
 
-        def read() -> None:
-            if (reading := engine.read_clock(name)) is not None:
-                self._clocks[name] = reading
+        def check() -> None:
+            engine.read_clock(name)
 
+        reading = None
         try:
-            read()
+            reading = engine.read_clock(name)
         except MissingError as error:
             if not self._parts.has(part):
-                self._parts.add(part, read, now_ns)
+                self._parts.add(part, check, now_ns)
             elif self._parts.is_running(part):
                 self._parts.fail(part, error, now_ns)
+        if reading is None:
+            self._clocks.pop(name, None)
+        else:
+            self._clocks[name] = reading
 
     def _detach(self, engine: ProbeEngine, name: str) -> None:
         engine.detach(name)
