@@ -6,9 +6,9 @@ process that holds one TLS channel and one stream per agent and sends ready-made
 own CPU is reported beside the controller's, so that a limit of the client is not taken for one of
 the controller.
 
-From the moment it is attached each agent says every other second, as real ones do, how far its clock
-is from those of `--peers` others, on both rails, so clocks are synchronized and nobody is silent;
-with `--ill` a part of each agent is down, which is an incident each.
+From the moment it is attached each agent says every other second, as real ones do, how far its
+clock is from those of `--peers` others, on both rails, so that clocks are synchronized and nobody
+is silent; with `--ill` a part of each agent is down, which is an incident each.
 
     python -m bench.ingest flood --rows 2000000 --rows-per-batch 2000
     python -m bench.ingest fleet --agents 1000 --seconds 20 --rows-per-batch 160
