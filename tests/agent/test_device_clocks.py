@@ -280,6 +280,44 @@ def test_a_clock_in_another_epoch_begins_again() -> None:
     assert max(world.errors_ns(after, at_ns, sorted(world.devices.values()))) < 1_000
 
 
+def test_no_reading_of_before_the_hosts_clock_was_set_is_used_after() -> None:
+    """The reactor may have read the clocks before, and say so after."""
+    world = World(drawn(0))
+    clocks = NicClocks("h0")
+    for number in range(4):
+        clocks.take_crossings(world.readings("h0", BEGIN_NS + number * S))
+    assert list(clocks.edges())
+    under_way = world.readings("h0", BEGIN_NS + 4 * S)
+    clocks.forget()
+    set_ns = 20 * MS
+    for _ in range(3):
+        clocks.take_crossings(under_way)
+    for number in range(5, 8):
+        readings = world.readings("h0", BEGIN_NS + number * S)
+        clocks.take_crossings(
+            {nic: each._replace(host_ns=each.host_ns + set_ns) for nic, each in readings.items()}
+        )
+    edges = list(clocks.edges())
+    assert {edge.b for edge in edges} == {world.devices["h0/rail0"], world.devices["h0/rail1"]}
+    for edge in edges:
+        at_ns = world.true_ns("h0", edge.ref_ns - set_ns)
+        truth_ns = world.clocks[edge.b](at_ns) - edge.ref_ns
+        assert abs(edge.theta_ns - truth_ns) < 1_000
+
+
+def test_a_reactor_that_was_away_comes_back_with_another_epoch() -> None:
+    world = World(drawn(0))
+    clocks = NicClocks("h0")
+    readings = world.readings("h0", BEGIN_NS)
+    assert not clocks.take_crossings(readings)
+    assert not clocks.take_crossings({})
+    assert clocks.epochs == {}
+    assert not clocks.take_crossings(readings)
+    clocks.take_crossings({})
+    later = {nic: each._replace(epoch_ns=each.epoch_ns + S) for nic, each in readings.items()}
+    assert clocks.take_crossings(later)
+
+
 def test_an_engines_stamps_over_verbs_tell_nothing_of_hosts_clocks() -> None:
     rng = drawn(0)
     nics = World(rng).nics

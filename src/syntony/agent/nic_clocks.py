@@ -27,6 +27,10 @@ class NicClocks:
         """Of RDMA devices' clocks, by node."""
         self.epochs: dict[str, int] = {}
         """Of these, by node."""
+        self._known_epochs: dict[str, int] = {}
+        """The same, also of those that are not there now."""
+        self._stale: Mapping[str, ClockReading] | None = {}
+        """Readings that may be of before the host's clock was set; None: the next ones."""
 
     def keep(self, numbers: Mapping[str, tuple[int, int]]) -> bool:
         """Read these from now on. Whether they are others than before.
@@ -74,16 +78,21 @@ class NicClocks:
             stamp = clock.cross_stamp()
             stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
         found = {device_clock(NicRef(self._host, nic)): each for nic, each in devices.items()}
+        if self._stale is None:
+            self._stale = found
         before, self.epochs = self.epochs, {node: each.epoch_ns for node, each in found.items()}
         known, self._devices = self._devices, {}
         for node, each in found.items():
             same = before.get(node) == each.epoch_ns
             self._devices[node] = known[node] if same else CrossStamps(self._host, node)
-            self._devices[node].add(each.host_ns, each.device_ns, each.uncertainty_ns)
-        return any(before.get(node, epoch) != epoch for node, epoch in self.epochs.items())
+            if self._stale.get(node) != each:
+                self._devices[node].add(each.host_ns, each.device_ns, each.uncertainty_ns)
+        ever, self._known_epochs = self._known_epochs, self._known_epochs | self.epochs
+        return any(ever.get(node, epoch) != epoch for node, epoch in self.epochs.items())
 
     def forget(self) -> None:
         """The host's clock was set or changed its rate."""
+        self._stale = None
         for stamps in self._all():
             stamps.forget()
 
