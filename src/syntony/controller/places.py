@@ -11,6 +11,7 @@ from syntony.fabric.names import (
     BOTH_WAYS,
     CABLE,
     GROUP,
+    HOSTS_AT,
     OR,
     cable_name,
     crosses,
@@ -97,6 +98,8 @@ class Places:
         """Whether `narrower` would fail with `wider`."""
         if wider == FLEET:
             return narrower != FLEET
+        if HOSTS_AT in wider:
+            return any(self._is_at(narrower, each) for each in suspects(wider))
         one, both, other = narrower.partition(BOTH_WAYS)
         if both:
             return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
@@ -106,6 +109,13 @@ class Places:
             return True
         components = self._crossing.get(narrower)
         return components is not None and crosses(wider, components)
+
+    def _is_at(self, narrower: str, wider: str) -> bool:
+        """Whether a host has a NIC at the switch whose hosts are meant; of another, `holds`."""
+        _, hosts, switch = wider.partition(HOSTS_AT)
+        if not hosts:
+            return narrower == wider or self.holds(wider, narrower)
+        return switch in self._around.get(narrower.partition("/")[0], (set(), set()))[1]
 
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
