@@ -21,6 +21,7 @@ from syntony.fabric.names import (
 )
 
 _MARKS = re.compile("|".join(map(re.escape, (OR, BOTH_WAYS, ARROW, CABLE, GROUP))))
+_HOSTS_AT = re.compile(f"(^|{OR}){HOSTS_AT}")
 FLEET = "all agents"
 """A subject: no host can have this name."""
 
@@ -111,20 +112,27 @@ class Places:
         return components is not None and crosses(wider, components)
 
     def _is_at(self, narrower: str, wider: str) -> bool:
-        """Whether a host has a NIC at the switch whose hosts are meant; of another, `holds`."""
+        """Whether it is, or is a NIC of, one of the hosts of a switch that are meant; of anything
+        else, `holds`."""
         _, hosts, switch = wider.partition(HOSTS_AT)
         if not hosts:
-            return narrower == wider or self.holds(wider, narrower)
-        return switch in self._around.get(narrower.partition("/")[0], (set(), set()))[1]
+            return self.holds(wider, narrower)
+        is_host = narrower in self._homes or narrower in self._around
+        return is_host and switch in self._switches(narrower)
 
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
         return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
 
+    def _switches(self, name: str) -> set[str]:
+        """Those that a host, or the host of a NIC, is at."""
+        return self._around.get(name.partition("/")[0], (set(), set()))[1]
+
     @staticmethod
     def roots(name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""
-        return frozenset(part.partition("/")[0] for part in _MARKS.split(name))
+        bare = _HOSTS_AT.sub(r"\1", name)
+        return frozenset(part.partition("/")[0] for part in _MARKS.split(bare))
 
     def around(self, name: str) -> frozenset[str]:
         """Roots of all that may hold or mirror what `name` names, or any of its suspects."""
@@ -132,7 +140,7 @@ class Places:
         for each in suspects(name):
             one, both, other = each.partition(BOTH_WAYS)
             for way in (f"{one}->{other}", f"{other}->{one}") if both else (each,):
-                near = self._around.get(way, (set(), set()))[1] | {self._homes.get(way, "")}
+                near = self._switches(way) | {self._homes.get(way, "")}
                 for component in near.union(self._crossing.get(way, ())) - {""}:
                     found |= self.roots(component)
         return frozenset(found)
