@@ -147,3 +147,56 @@ def test_a_link_that_loses_more_than_its_lossy_switch_pages_for_itself(control: 
     control.findings = (switch, link)
     control.tick(6)
     assert sorted(control.pages()) == ["link-loss leaf0->spine1", "switch-loss spine1"]
+
+
+def test_what_a_link_loses_beyond_its_lossy_switch_is_said_where_the_switch_pages(
+    control: Control,
+) -> None:
+    control.findings = (
+        finding("spine1", "spine", loss=0.2), finding("leaf0->spine1", "link", loss=0.1),
+        finding("leaf0->spine0", "link", loss=0.1),
+    )  # fmt: skip
+    control.tick(6)
+    assert sorted(control.pages()) == ["link-loss leaf0->spine0", "switch-loss spine1"]
+    evidence = {each["subject"]: each["evidence"] for each in control.live_incidents()}
+    assert "leaf0->spine1 loses another 10% of what crosses it" in evidence["spine1"]
+    assert not any("another" in line for line in evidence["leaf0->spine0"])
+
+
+EITHER = finding(
+    "leaf1", "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
+    alternatives=("hosts at leaf1",), probabilities=(0.5,),
+)  # fmt: skip
+
+
+def stop(control: Control, *, silent: bool) -> None:
+    """Three hosts at a leaf of which nothing comes any more, for twenty seconds."""
+    hosts = [f"h{number}" for number in range(6)]
+    control.homes = {f"{host}/rail0": f"leaf{number // 3}" for number, host in enumerate(hosts)}
+    control.silent = dict.fromkeys(hosts, 0)
+    control.answering = frozenset(hosts[:3])
+    control.tick(3)
+    for second in range(4, 24, 2):
+        control.silent |= dict.fromkeys(hosts[3:], second * S if silent else S)
+        control.findings = (EITHER,)
+        control.tick()
+
+
+def test_hosts_that_stop_together_are_one_page_that_names_their_leaf_as_well(
+    control: Control,
+) -> None:
+    stop(control, silent=True)
+    assert control.pages() == ["switch-or-hosts hosts at leaf1 or leaf1"]
+    control.silent["h3"] = 0  # the first of them goes on: what was counted until now is not over
+    control.tick(2)
+    assert len(control.pages()) == 1
+    control.findings = ()
+    control.silent |= {"h4": 0, "h5": 0}
+    control.tick(20)
+    assert control.live() == {}
+    assert len(control.pages()) == 1
+
+
+def test_where_hosts_report_it_is_their_leaf_that_is_dead(control: Control) -> None:
+    stop(control, silent=False)
+    assert control.pages() == ["switch-loss leaf1"]
