@@ -211,7 +211,7 @@ static double slewed_ns(const struct view *view, const struct syn_clock_moment *
     double off_ns = fabs(ahead_ns - pace->rate_ppb * 1e-9 * gone_ns);
     double widths_ns = (double)(now->width_ns + pace->width_ns) / 2 + (double)EDGE_NS;
     double least_ns = widths_ns + pace->rate_tolerance_ppb * 1e-9 * fabs(gone_ns);
-    return off_ns > least_ns ? off_ns + widths_ns : 0;
+    return off_ns > least_ns ? off_ns + least_ns : 0;
 }
 
 int syn_clock_reader_to_fleet(const struct syn_clock_reader *reader, int64_t local_ns,

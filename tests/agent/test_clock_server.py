@@ -43,11 +43,12 @@ class Host:
     def solved(self, rate_ppb: float = 0.0) -> Timeline:
         now_ns = real_ns()
         local_ns = self.clock.map_ns(now_ns)
+        fast = (DRIFT_PPB + rate_ppb) * 1e-9
         return Timeline(
             node="h0",
             ref_ns=local_ns,
             offset_ns=float(now_ns - local_ns),
-            drift_ppb=-DRIFT_PPB - rate_ppb,
+            drift_ppb=-fast / (1 + fast) * 1e9,
             sigma_ns=50.0,
             drift_sigma_ppb=5.0,
             state=ClockState.SYNCHRONIZED,
@@ -152,11 +153,20 @@ def test_slews_are_followed_within_the_bound(host: Host, by_ppb: float) -> None:
 
 
 def looks_until(host: Host, reader: FleetClock, seconds: float) -> None:
-    """The agent looks five times a second, a program all the time."""
+    """The agent looks five times a second, a program all the time, and it converts its stamps
+    once more after each look: what a look finds holds of instants before it too."""
     end_s = time.monotonic() + seconds
+    stamps: list[int] = []
     while time.monotonic() < end_s:
         host.server.tick()
+        for true_ns in stamps:
+            then = reader.to_fleet(host.clock.map_ns(true_ns))
+            assert then.earliest_ns is not None
+            assert then.latest_ns is not None
+            assert then.earliest_ns <= true_ns <= then.latest_ns
+        stamps.clear()
         for _ in range(50):
+            stamps.append(real_ns())
             check_truth(reader)
             time.sleep(0.004)
 
@@ -173,6 +183,25 @@ def test_a_successor_notices_what_happened_meanwhile(host: Host) -> None:
     host.server = ClockServer(host.config, host.clock)
     host.server.tick()
     assert reader.now().bound_ns is None
+
+
+def test_a_successor_knows_how_the_clock_was_slewed_meanwhile(host: Host) -> None:
+    """250 µs in half a second, and no more: by its first look it must be in the bound."""
+    reader = synchronized(host)
+    looks_until(host, reader, 3.0)
+    host.server.close()
+    host.clock.adjust(real_ns(), rate_ppb=500_000.0)
+    time.sleep(0.5)
+    host.clock.adjust(real_ns(), rate_ppb=0.0)
+    stamp_ns = real_ns()
+    check_truth(reader)
+    host.server = ClockServer(host.config, host.clock)
+    looks_until(host, reader, 1.0)
+    then = reader.to_fleet(host.clock.map_ns(stamp_ns))
+    assert then.earliest_ns is not None
+    assert then.latest_ns is not None
+    assert then.earliest_ns <= stamp_ns <= then.latest_ns
+    assert then.latest_ns - then.earliest_ns > 400_000
 
 
 def test_clock_bounds_clients_get_a_true_bound_of_a_clock_nobody_sets(host: Host) -> None:

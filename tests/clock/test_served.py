@@ -177,6 +177,86 @@ def test_through_a_slew_time_goes_on_within_its_bound(rate_ppb, looks, error_ns)
     assert not served.following
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 300 * MS), st.floats(-50_000, 50_000)), max_size=8),
+    st.integers(0, 400 * MS),
+    st.floats(1.0, 90_000.0),
+)
+def test_what_is_widened_says_the_same_less_surely(takes, back_ns, by_ns):  # type: ignore[no-untyped-def]
+    """Also where the newest piece is yet to begin, as the last one taken here always is."""
+    served = Served()
+    local_ns = START_NS
+    for gap_ns, offset_ns in [*takes, (1, 0.0)]:
+        local_ns += gap_ns
+        served.take(line(local_ns, offset_ns), local_ns)
+    since_ns = local_ns - back_ns
+    instants = sorted({local_ns + away * MS for away in range(-450, 100, 7)} | {since_ns})
+
+    def bounds() -> dict[int, tuple[int, float]]:
+        found = {at_ns: served.at(at_ns) for at_ns in instants}
+        return {
+            at_ns: (piece.to_fleet_ns(at_ns), piece.bound_ns(at_ns))
+            for at_ns, piece in found.items()
+            if piece is not None
+        }
+
+    before = bounds()
+    assert served.widen(since_ns, by_ns)
+    after = bounds()
+    assert before.keys() == after.keys()
+    for at_ns, (fleet_ns, bound_ns) in after.items():
+        assert abs(fleet_ns - before[at_ns][0]) <= 1
+        added_ns = by_ns if at_ns > since_ns else 0.0
+        assert math.isclose(bound_ns, before[at_ns][1] + added_ns, abs_tol=1.0)
+
+
+def test_a_slew_noticed_before_the_newest_piece_begins_turns_no_time_back() -> None:
+    """Served time is on its way at 200 ppm; the newest piece, yet to begin, has no part in it."""
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    served.take(line(START_NS + S, 500_000.0), START_NS + S)
+    served.take(line(START_NS + 2 * S, -100_000.0), START_NS + 2 * S)
+    now_ns = START_NS + 2 * S + LEAD_NS // 5
+    before = served.at(now_ns)
+    served.leave_pace(9)
+    after = served.follow(Slew(0.0, 90.0, 0.0), now_ns)
+    assert before is not None
+    assert after is not None
+    assert abs(after.to_fleet_ns(now_ns) - before.to_fleet_ns(now_ns)) <= 1
+    assert after.state is ClockState.HOLDOVER
+
+
+def test_a_step_of_fleet_time_that_is_yet_to_begin_is_not_slewed_away() -> None:
+    served = Served()
+    served.take(line(START_NS, 0.0), START_NS)
+    served.take(line(START_NS + S, 90_000.0), START_NS + S, stepped=True)
+    served.leave_pace(9)
+    after = served.follow(Slew(0.0, 90.0, 0.0), START_NS + S + 1)
+    assert after is not None
+    assert after.residual_ns == 0
+    assert after.steps == 1
+
+
+def test_only_what_is_in_force_is_widened() -> None:
+    """A piece that another one overtook before it began stays overtaken."""
+    served = Served()
+    for seconds in range(3):
+        served.take(line(START_NS + seconds * S, 0.0), START_NS + seconds * S)
+    now_ns = START_NS + 2 * S + 1
+    served.leave_pace(9)
+    followed = served.follow(Slew(7_000.0, 90.0, 0.0), now_ns)
+    assert followed is not None
+    (widened,) = served.widen(now_ns + MS, 50.0)
+    assert widened.line.asymmetry_ns == followed.line.asymmetry_ns + 50.0
+    assert served.at(now_ns + S) is widened
+    assert [each.from_ns for each in served.widen(START_NS + S + MS, 1.0)] == [
+        START_NS + S + MS + 1,
+        START_NS + S + LEAD_NS,
+        now_ns,
+        now_ns + MS + 1,
+    ]
+
+
 def test_nothing_is_synchronized_beyond_a_millisecond() -> None:
     """However a bound came to be so wide: at the start, by the way that is left, by holdover."""
     served = Served()

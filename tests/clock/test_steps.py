@@ -159,6 +159,39 @@ def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
     assert looks(machine, watch, 20) == [], seed
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("by_ppb", [20_000.0, -500_000.0])
+def test_a_slew_that_came_and_went_while_nobody_looked_is_seen(seed: int, by_ppb: float) -> None:
+    """The agent was paused; where the clock ended is known at the first look, and is told once."""
+    machine, watch = Machine(seed), ClockWatch()
+    looks(machine, watch, 10)
+    for rate_ppb, seconds in ((0.0, 5.0), (by_ppb, 1.0), (-by_ppb, 14.0)):
+        machine.rate_ppb += rate_ppb
+        machine.rest(seconds * S)
+    assert watch.look(machine.read()) is None, seed
+    assert watch.left_pace, seed
+    slew = watch.slew()
+    assert slew is not None
+    assert abs(slew.phase_ns - by_ppb) <= slew.tolerance_ns + 2_100, seed
+    assert abs(by_ppb) <= watch.off_ns <= abs(by_ppb) + 10_000, seed
+    watch.look(machine.read())
+    assert not watch.left_pace, seed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_quartz_that_warms_up_while_nobody_looks_has_left_no_pace(seed: int) -> None:
+    """As fast as docs/reference/clock.md allows, which every bound holds."""
+    machine, watch = Machine(seed), ClockWatch()
+    looks(machine, watch, 20)
+    ramp_ppb = machine.chance.choice([-1.9, 1.9])
+    for _ in range(machine.chance.randrange(30, 120)):
+        machine.rest(S)
+        machine.rate_ppb += ramp_ppb
+    assert watch.look(machine.read()) is None, seed
+    assert not watch.left_pace, seed
+    assert watch.off_ns == 0, seed
+
+
 @pytest.mark.parametrize("gone_ns", [0, 1, 2, 10 * MS])
 def test_the_first_rate_of_a_slew_is_what_it_went_since(gone_ns: int) -> None:
     """Looks may be closer to each other than the raw clock's ticks."""

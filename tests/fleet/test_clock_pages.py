@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -172,9 +173,14 @@ def check_for(lab: LiveLab, seconds: float) -> None:
     clocks = lab.file().clocks
     hosts = {host: (clock_of(lab, host), SyntheticClock(host, clocks[host])) for host in HOSTS}
     end_s = time.monotonic() + seconds
+    instants: deque[int] = deque(maxlen=40)  # two looks of an agent, so that one came in between
     while time.monotonic() < end_s:
-        real_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-        check_overlap(
-            {host: fleet.to_fleet(clock.map_ns(real_ns)) for host, (fleet, clock) in hosts.items()}
-        )
+        instants.append(time.clock_gettime_ns(time.CLOCK_REALTIME))
+        for real_ns in {instants[0], instants[-1]}:
+            check_overlap(
+                {
+                    host: fleet.to_fleet(clock.map_ns(real_ns))
+                    for host, (fleet, clock) in hosts.items()
+                }
+            )
         time.sleep(0.01)

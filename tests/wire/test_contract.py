@@ -65,16 +65,16 @@ def test_messages_are_as_agreed() -> None:
 
 def test_tables_are_kept_and_sorted_as_the_page_says() -> None:
     page = (DOCS / "store.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([\w, ]+) \| (\d+) days \|", page, re.MULTILINE)
-    reported = {name: (tuple(order.split(", ")), int(days)) for name, order, days in rows}
-    written = {t.name: (t.order, t.retention_days) for t in TABLES.values()}
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\| (\w+) \| (\d+) days \|", page, re.MULTILINE)
+    reported = {name: (key, int(days)) for name, key, days in rows}
+    written = {t.name: (t.about[0], t.retention_days) for t in TABLES.values()}
     assert reported.keys() <= written.keys()
     assert reported == {name: written[name] for name in reported}
     assert len(reported) >= 8
     for table in TABLES.values():
         names = [column.name for column in table.columns]
         assert len(set(names)) == len(names)
-        assert {*table.order, *filter(None, [table.owner])} <= set(names)
+        assert {*table.about, *filter(None, [table.owner])} <= set(names)
 
 
 def test_the_page_of_the_protocol_tells_its_numbers() -> None:

@@ -13,7 +13,8 @@ TABLES = (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
 def section(table: Table) -> str:
     """Its columns, as the page has them."""
     lines = [f"### `{table.name}`", ""]
-    lines.append(f"Sorted by {', '.join(table.order)}; kept for {table.retention_days} days.")
+    days = table.retention_days
+    lines.append(f"Sorted by minute, {table.about[0]} and instant; kept for {days} days.")
     lines += ["", "| Column | Type | Is |", "| --- | --- | --- |"]
     lines += [f"| `{each.name}` | {each.type} | {each.meaning} |" for each in table.columns]
     return "\n".join(lines)

@@ -140,7 +140,7 @@ def test_a_column_that_the_sender_does_not_know_is_as_unknown_as_in_old_rows() -
     later = Table(
         HEARD.name,
         (*HEARD.columns, Column("why", "string", "-"), Column("share", "float32", "-")),
-        HEARD.order, HEARD.retention_days, owner=HEARD.owner,
+        HEARD.about, HEARD.retention_days, owner=HEARD.owner,
     )  # fmt: skip
     row: dict[str, Any] = {"ts_ns": [1], "src": ["a/x"], "dst": ["b/y"], "received": [2]}
     found = decode_columns(later, _stream(pa.table(row, schema=arrow_schema(HEARD))))

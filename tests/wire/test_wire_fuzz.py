@@ -120,6 +120,6 @@ def test_every_table_has_a_time_and_its_sort_key() -> None:
     for name, table in TABLES.items():
         names = [column.name for column in table.columns]
         assert (name, names[0]) == (table.name, "ts_ns")
-        assert set(table.order) <= set(names)
+        assert set(table.about) <= set(names)
         assert len(set(names)) == len(names)
     assert AGENT.name in TABLES

@@ -133,7 +133,7 @@ class ClockServer:
 
     def _look(self, *, was_set: bool = False) -> Moment:
         """The present moment; nothing is published before it was checked for a step."""
-        now = read_moment(self._clock)
+        now, last = read_moment(self._clock), self._watch.last
         if was_set and self._disrupted_ns is not None:
             was_set = now.mono_ns - self._disrupted_ns > SEEN_NS
         found = self._watch.look(now, was_set=was_set)
@@ -144,6 +144,9 @@ class ClockServer:
             self._disrupt(found.from_ns, found.step_ns, now)
         elif self._watch.left_pace:
             self._leave_pace(now)
+        if last is not None and self._watch.off_ns > 0:
+            for piece in self._served.widen(last.local_ns, self._watch.off_ns):
+                self._publish(piece, now)
         slew = self._watch.slew()
         if slew is not None and self._served.following:
             self._publish(self._served.follow(slew, now.local_ns), now)
@@ -213,7 +216,8 @@ class ClockServer:
         """Where the agent before this one left off, unless the clock stepped since."""
         now = read_moment(self._clock)
         boot_ns = now.boot_ns - now.mono_ns + left.seen.mono_ns
-        self._watch.look(left.seen._replace(boot_ns=boot_ns, marker=now.marker))
+        seen = left.seen._replace(boot_ns=boot_ns, marker=now.marker)
+        self._watch.resume(seen, left.pace)
         self._served = Served(left.piece, step_ns=config.step_ns or math.inf, epoch=left.epoch)
 
     def _publish(self, piece: Piece | None, now: Moment) -> None:

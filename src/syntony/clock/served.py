@@ -160,10 +160,34 @@ class Served:
             asymmetry_ns=left.line.asymmetry_ns + slew.tolerance_ns,
         )
         bare = Piece(local_ns, line, 0.0, SLEW_PPB, ClockState.HOLDOVER, last.steps)
-        apart_ns = _apart(last, bare)
+        apart_ns = self._apart(bare)
         if last is not left and abs(apart_ns - last.left_ns(local_ns)) < FOLLOW_NS:
             return None
         return self._add(bare._replace(residual_ns=apart_ns))
+
+    def widen(self, since_ns: int, by_ns: float) -> list[Piece]:
+        """The clock has left its pace at some instant after `since_ns`, and is off by at most
+        `by_ns`: the bound of every instant since then grows by that, served time stays.
+
+        Returns:
+            The pieces that replace those in force since then.
+        """
+        in_force: list[Piece] = []
+        for piece in reversed(self._pieces):
+            if not in_force or piece.from_ns < in_force[-1].from_ns:
+                in_force.append(piece)
+            if piece.from_ns <= since_ns:
+                break
+        return [
+            self._add(
+                piece._replace(
+                    from_ns=max(piece.from_ns, since_ns + 1),
+                    line=structs.replace(piece.line, asymmetry_ns=piece.line.asymmetry_ns + by_ns),
+                    residual_ns=piece.left_ns(max(piece.from_ns, since_ns + 1)),
+                )
+            )
+            for piece in reversed(in_force)
+        ]
 
     def adjusted(self, from_ns: int, rate_ppb: float) -> Piece | None:
         """We ourselves made the local clock run faster, by no more than a quartz does.
@@ -179,24 +203,28 @@ class Served:
         drift_ppb = line.drift_ppb - rate_ppb
         # The same at from_ns, told around the same instant, so that the bound goes on from there.
         offset_ns = line.offset_ns + rate_ppb * 1e-9 * (from_ns - line.ref_ns)
-        return self._add(
-            last._replace(
-                from_ns=from_ns,
-                line=structs.replace(line, offset_ns=offset_ns, drift_ppb=drift_ppb),
-                residual_ns=last.left_ns(from_ns),
-            )
-        )
+        line = structs.replace(line, offset_ns=offset_ns, drift_ppb=drift_ppb)
+        bare = last._replace(from_ns=from_ns, line=line, residual_ns=0.0)
+        return self._add(bare._replace(residual_ns=self._apart(bare)))
 
     def _towards(self, line: Timeline, from_ns: int, *, stepped: bool) -> Piece:
         last = self.newest
         bare = Piece(from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps)
         if last is None:
             return bare
-        residual_ns = _apart(last, bare)
+        residual_ns = self._apart(bare)
         reported = stepped or last.state is ClockState.DISRUPTED
         if reported or abs(residual_ns) > self._step_ns:
             return bare._replace(steps=last.steps + 1)
         return bare._replace(residual_ns=residual_ns)
+
+    def _apart(self, bare: Piece) -> float:
+        """What keeps served time continuous where a piece begins: the newest may yet have to."""
+        last = self._pieces[-1]
+        in_force = self.at(bare.from_ns)
+        if in_force is None or in_force.steps != last.steps:
+            in_force = last
+        return in_force.shift_ns(bare.from_ns) - bare.shift_ns(bare.from_ns)
 
     @staticmethod
     def _continued(last: Piece, local_ns: int, state: ClockState) -> Piece:
@@ -207,8 +235,3 @@ class Served:
         del self._pieces[: -HISTORY_PIECES + 1]
         self._pieces.append(piece)
         return piece
-
-
-def _apart(last: Piece, bare: Piece) -> float:
-    """What keeps served time continuous where the second piece begins."""
-    return last.shift_ns(bare.from_ns) - bare.shift_ns(bare.from_ns)

@@ -12,6 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from syntony.model import US, S
+from syntony.model.clocks import RAMP_PPB_PER_S, SWING_PPB
 
 EDGE_NS = 20
 """Clocks that run alike may be read as different by this besides: rounding, other processors."""
@@ -87,6 +88,9 @@ class ClockWatch:
         self.pace = Pace()
         self.left_pace = False
         """Whether the last look was the first one that another rate must have led to."""
+        self.off_ns = 0.0
+        """How far the clock may have gone from the `expected` pace between the last two looks; 0:
+        not to be seen."""
 
     def look(self, now: Moment, *, was_set: bool = False) -> Disruption | None:
         """What happened since the last call.
@@ -94,8 +98,10 @@ class ClockWatch:
         Args:
             was_set: the kernel says that the clock was set since then.
         """
+        expected = self.expected
         last, self._last = self._last, now
         found = None if last is None else self._compare(last, now, was_set=was_set)
+        self.off_ns = 0.0 if last is None or found is not None else _off_ns(last, now, expected)
         if found is not None:
             self._ahead = _ANYWHERE
             self._moments.clear()
@@ -104,6 +110,17 @@ class ClockWatch:
         self._ahead = max(self._ahead[0], least_ns), min(self._ahead[1], most_ns)
         self._follow(now)
         return found
+
+    def resume(self, seen: Moment, pace: Pace) -> None:
+        """Go on from the last look of a predecessor, and the pace it knew."""
+        self.look(seen)
+        self.pace = pace
+        self._moments[-1] = seen, pace
+
+    @property
+    def last(self) -> Moment | None:
+        """The last look."""
+        return self._last
 
     @property
     def expected(self) -> Pace:
@@ -155,7 +172,7 @@ class ClockWatch:
     def _follow(self, now: Moment) -> None:
         """Whether one rate can have led from all moments recently to this one."""
         moments = self._moments
-        while moments and now.raw_ns - moments[0][0].raw_ns > PACE_NS:
+        while len(moments) > 1 and now.raw_ns - moments[0][0].raw_ns > PACE_NS:
             moments.popleft()
         least, most = -math.inf, math.inf
         for then, _ in moments:
@@ -165,7 +182,7 @@ class ClockWatch:
             slope = (_fast_ns(now) - _fast_ns(then)) / gone_ns
             doubt = _widths_ns(then, now) / gone_ns
             least, most = max(least, slope - doubt), min(most, slope + doubt)
-        self.left_pace = least > most
+        self.left_pace = least > most or (self.off_ns > 0 and self._origin is None)
         if self.left_pace:
             if self._origin is None:
                 self._origin = self._before(now)
@@ -192,6 +209,17 @@ def _ahead_ns(moment: Moment) -> tuple[int, int]:
     """Interval of local minus CLOCK_MONOTONIC."""
     ahead_ns, half_ns = moment.local_ns - moment.mono_ns, (moment.width_ns + EDGE_NS + 1) // 2
     return ahead_ns - half_ns, ahead_ns + half_ns
+
+
+def _off_ns(last: Moment, now: Moment, pace: Pace) -> float:
+    """As readers of the page take it (`slewed_ns` of syn_clock_reader.c), but for what a quartz
+    does by itself, which every bound holds already."""
+    gone_ns = now.raw_ns - last.raw_ns
+    off_ns = abs(_fast_ns(now) - _fast_ns(last) - pace.rate_ppb * 1e-9 * gone_ns)
+    widths_ns, gone_s = _widths_ns(last, now), abs(gone_ns) * 1e-9
+    wander_ns = min(RAMP_PPB_PER_S * gone_s * gone_s / 2, SWING_PPB * gone_s)
+    least_ns = widths_ns + pace.tolerance_ppb * gone_s + wander_ns
+    return off_ns + least_ns if off_ns > least_ns else 0.0
 
 
 def _fast_ns(moment: Moment) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.clock.served import Piece
+from syntony.clock.steps import Moment, Pace
 from syntony.errors import MissingError, SyntonyError
 from syntony.io._library import ffi, library
 from syntony.model import ClockState, Timeline
@@ -18,7 +19,6 @@ from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_P
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.clock.steps import Moment, Pace
     from syntony.io.clocks import SyntheticClock
 
 STATES = (
@@ -60,6 +60,8 @@ class Left(NamedTuple):
     piece: Piece
     seen: Moment
     """The last moment it looked at."""
+    pace: Pace
+    """At which it expected the clock to run since."""
     epoch: int
 
 
@@ -84,8 +86,6 @@ class PageWriter:
 
     def left_by_predecessor(self) -> Left | None:
         """Its newest piece; None where there is none, or none of this version."""
-        from syntony.clock.steps import Moment
-
         page, pieces = self._page, self._library.SYN_CLOCK_PIECES
         if page.written == 0 or page.void_after_ns == 0:
             return None
@@ -99,7 +99,9 @@ class PageWriter:
             raw_ns=pace.raw_ns,
             width_ns=pace.width_ns,
         )
-        return Left(_piece_of(page.pieces[(page.written - 1) % pieces]), seen, pace.epoch)
+        newest = _piece_of(page.pieces[(page.written - 1) % pieces])
+        known = Pace(pace.rate_ppb, pace.rate_tolerance_ppb)
+        return Left(newest, seen, known, pace.epoch)
 
     def write(
         self, piece: Piece | None, now: Moment, pace: Pace, *, epoch: int, void_after_ns: int

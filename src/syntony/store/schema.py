@@ -71,10 +71,10 @@ def create_table(table: Table, can: Capabilities) -> str:
     columns = ", ".join(
         f"{column.name} {_column_type(column, can)}" for column in stored_columns(table)
     )
-    order = ", ".join((f"intDiv(ts_ns, {BUCKET_NS})", *table.order))
     return (
         f"CREATE TABLE IF NOT EXISTS {table.name} ({columns}) ENGINE = MergeTree "
-        f"PARTITION BY intDiv(ts_ns, {partition_ns(table)}) ORDER BY ({order})"
+        f"PARTITION BY intDiv(ts_ns, {partition_ns(table)}) "
+        f"ORDER BY (intDiv(ts_ns, {BUCKET_NS}), {table.about[0]}, ts_ns)"
     )
 
 

@@ -240,7 +240,7 @@ def _check_schema(table: Table, found: pa.Schema) -> None:
     if found.equals(wanted):
         return
     needed = {column.name for column in table.columns if column.type not in _UNKNOWN}
-    needed |= {*table.order, *filter(None, [table.owner])}
+    needed |= {"ts_ns", *table.about, *filter(None, [table.owner])}
     if not needed <= set(found.names) or len(set(found.names)) < len(found.names):
         raise WireError(f"{table.name}: columns {found.names} are not {wanted.names}")
     for field in found:

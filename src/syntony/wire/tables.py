@@ -19,11 +19,12 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table; `order` is its sort key, the first column of every table is the fleet time."""
+    """One table; the first column of every table is the fleet time."""
 
     name: str
     columns: tuple[Column, ...]
-    order: tuple[str, ...]
+    about: tuple[str, ...]
+    """What a row is of, which no agent may leave out; the rows of a minute are sorted by the first."""
     retention_days: int
     owner: str = ""
     """The column that names whose rows these are, a host or one of its NICs: an agent may write its
@@ -52,7 +53,7 @@ PROBE = Table(
         Column("owd_max_ns", "int64", "one-way delay, largest"),
         Column("clk_err_ns", "float32", "1-sigma of the clock error in the delays"),
     ),
-    order=("src", "dst", "sport", "ts_ns"),
+    about=("src", "dst", "sport"),
     retention_days=7,
     owner="prober",
 )
@@ -65,7 +66,7 @@ HEARD = Table(
         Column("dst", "string", "NIC that received, host/nic"),
         Column("received", "uint32", "authentic requests received in the second"),
     ),
-    order=("src", "dst", "ts_ns"),
+    about=("src", "dst"),
     retention_days=7,
     owner="dst",
 )
@@ -89,7 +90,7 @@ AGENT = Table(
         Column("cpu_ns", "uint64", "CPU time of the agent process since it started"),
         Column("rss_bytes", "uint64", "resident memory of the agent process"),
     ),
-    order=("host", "ts_ns"),
+    about=("host",),
     retention_days=30,
     owner="host",
 )
@@ -112,7 +113,7 @@ PATH_EVENTS = Table(
         Column("act_ns", "int64", "from then until the kernel had done it"),
         Column("result", "string", "empty, or why the kernel refused"),
     ),
-    order=("host", "ts_ns"),
+    about=("host",),
     retention_days=90,
     owner="host",
 )
@@ -131,7 +132,7 @@ CLOCK = Table(
         Column("bound_ns", "float64", "bound on the clock's error at ts_ns; not finite: none"),
         Column("reason", "string", "why the state is not SYNCHRONIZED"),
     ),
-    order=("node", "ts_ns"),
+    about=("node",),
     retention_days=90,
 )
 
@@ -152,7 +153,7 @@ LINK_PORT = Table(
         Column("rx_dbm", "float32", "darkest lane's received light; NaN where not measured"),
         Column("bias_ma", "float32", "largest laser bias of the lanes; NaN where not measured"),
     ),
-    order=("nic", "ts_ns"),
+    about=("nic",),
     retention_days=30,
     owner="nic",
 )
@@ -169,7 +170,7 @@ LINK_EVENT = Table(
         Column("detail", "string", "evidence"),
         Column("remedy", "string", "what to do"),
     ),
-    order=("nic", "ts_ns"),
+    about=("nic",),
     retention_days=90,
     owner="nic",
 )
@@ -183,7 +184,7 @@ LINK_COUNTER = Table(
         Column("increase", "uint64", "since the reading before; 0 when it became unreadable"),
         Column("reading", "string", "counted, reset, saturated, unknown"),
     ),
-    order=("nic", "counter", "ts_ns"),
+    about=("nic", "counter"),
     retention_days=30,
     owner="nic",
 )
@@ -199,7 +200,7 @@ PATH = Table(
         Column("hops", "string", "who answered, one address a hop; * for a silent one"),
         Column("proto", "string", "tcp; udp or empty"),
     ),
-    order=("src", "dst", "sport", "ts_ns"),
+    about=("src", "dst", "sport"),
     retention_days=7,
     owner="src",
 )
@@ -221,7 +222,7 @@ FINDING = Table(
         Column("probabilities", "string", "of each alternative, by commas"),
         Column("twins", "uint32", "alternatives that exactly the same paths cross: the first ones"),
     ),
-    order=("component", "ts_ns"),
+    about=("component",),
     retention_days=90,
 )
 
@@ -234,7 +235,7 @@ FABRIC_CHANGE = Table(
         Column("name", "string", "which; a..b: paths between these switches"),
         Column("detail", "string", "from where to where, how many"),
     ),
-    order=("name", "ts_ns"),
+    about=("name",),
     retention_days=365,
 )
 
@@ -262,7 +263,7 @@ INCIDENT = Table(
         Column("acknowledged_by", "string", "who is on it"),
         Column("comment", "string", "what they said"),
     ),
-    order=("rule", "subject", "ts_ns"),
+    about=("rule", "subject"),
     retention_days=365,
 )
 
@@ -286,7 +287,7 @@ QUEUE_PAIR = Table(
         Column("bytes_posted", "uint64", "bytes of all that was posted, since then"),
         Column("errors", "uint32", "completions with an error, since then"),
     ),
-    order=("src", "number", "ts_ns"),
+    about=("src", "number"),
     retention_days=7,
 )
 
@@ -308,7 +309,7 @@ JOB_PROCESS = Table(
         Column("runq_ns", "int64", "its threads were ready and had no core, all together"),
         Column("ended", "uint16", "1: it has ended within the window"),
     ),
-    order=("job", "host", "pid", "ts_ns"),
+    about=("job", "host", "pid"),
     retention_days=30,
     owner="host",
 )
@@ -329,7 +330,7 @@ COLLECTIVE = Table(
         Column("done_ns", "int64", "when it was done, fleet time; 0: not yet, a row may follow"),
         Column("dropped", "uint32", "records of the host lost since the rows before"),
     ),
-    order=("job", "comm", "seq", "rank", "ts_ns"),
+    about=("job", "comm", "seq", "rank"),
     retention_days=7,
     owner="host",
 )
@@ -345,7 +346,7 @@ STEP = Table(
         Column("end_ns", "int64", "end: the optimizer had stepped, fleet time"),
         Column("data_ns", "int64", "waited for data"),
     ),
-    order=("job", "rank", "ts_ns"),
+    about=("job", "rank"),
     retention_days=7,
     owner="host",
 )
@@ -366,7 +367,7 @@ JOB_FLOW = Table(
         Column("hops", "string", "directed links from NIC to NIC, by blanks; empty: not known"),
         Column("dscp", "float32", "of the sending socket's packets; NaN: not known"),
     ),
-    order=("job", "src", "dst", "sport", "ts_ns"),
+    about=("job", "src", "dst", "sport"),
     retention_days=7,
 )
 
@@ -391,7 +392,7 @@ JOB_DELAY = Table(
         Column("unmatched", "uint32", "bytes that arrived and that the sender did not see leave"),
         Column("why", "string", "why none was measured"),
     ),
-    order=("job", "src", "dst", "sport", "ts_ns"),
+    about=("job", "src", "dst", "sport"),
     retention_days=7,
 )
 
