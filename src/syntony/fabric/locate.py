@@ -23,6 +23,7 @@ from syntony.fabric.tally import Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
+_CLOSE = float(np.exp(-CLOSE_NATS))
 MIN_REPLIES_LOSS = 0.01
 """A host that answers less often than this late is no news: every host does now and then."""
 OVER_NATS = 7.0
@@ -166,15 +167,16 @@ def _widened(
     every: Sequence[LossFinding | DelayFinding],
     amiss: Amiss,
 ) -> LossFinding | DelayFinding:
-    """The same, or its cable where what suffers in the other direction says so."""
+    """The same with its cable as an alternative as likely as what suffers in the other direction
+    says; the cable where that leaves little doubt."""
     cable = candidates.cable_of(found.candidate)
     if cable is None:
         return found
     nats = odds_of_both(amiss, found.candidate, cable, {each.candidate for each in every})
     both = float(1 / (1 + np.exp(-np.clip(nats, -50, 50))))
-    ranked = sorted(((both, cable.whole), (1 - both, found.candidate)), reverse=True)
-    (first, candidate), (second, other) = ranked
-    close = [(other, second * found.confidence)] if second > np.exp(-CLOSE_NATS) else []
+    ranked = (1 - both, found.candidate), (both, cable.whole)
+    (first, candidate), (second, other) = ranked if 1 - both > _CLOSE else ranked[::-1]
+    close = [(other, second * found.confidence)] if second > _CLOSE else []
     others = zip(found.alternatives, found.probabilities, strict=True)
     suspects = [*close, *(each for each in others if each[0] != cable.whole)]
     return found._replace(
