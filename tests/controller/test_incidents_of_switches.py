@@ -190,6 +190,7 @@ def test_hosts_that_stop_together_are_one_page_that_names_their_leaf_as_well(
     control.silent["h3"] = 0  # the first of them goes on: what was counted until now is not over
     control.tick(2)
     assert len(control.pages()) == 1
+    assert "leaf1" not in control.live()
     control.findings = ()
     control.silent |= {"h4": 0, "h5": 0}
     control.tick(20)
