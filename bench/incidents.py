@@ -349,7 +349,9 @@ def pair(control: Control, kind: str, seed: int, seconds: int = 90) -> Pair:
         line for each in control.live_incidents() if each["subject"] in paged
         for line in each["evidence"]
     ]  # fmt: skip
-    paused = set(fabric.paused_until)
+    homes = fabric.leaf.values()
+    going = {fabric.leaf[host] for host in fabric.leaf if host not in fabric.paused_until}
+    paused = {*fabric.paused_until, *(hosts_at(leaf) for leaf in homes if leaf not in going)}
     return graded(faults, pages, began_ns, words, paused=paused, evidence=evidence)
 
 
@@ -374,6 +376,8 @@ def graded(
         names = subject.split(OR)
         fits = [each for each in faults if rule in each.rules and _is_about(each, names)]
         fresh = [each for each in fits if each.part not in reported]
+        if not fits and {*names} & {*paused}:
+            continue
         if not fits:
             wrong.append(f"{rule} {subject}")
         elif not fresh:
