@@ -24,7 +24,7 @@ class Table(NamedTuple):
     name: str
     columns: tuple[Column, ...]
     about: tuple[str, ...]
-    """What a row is of, which no agent may leave out; the rows of a minute are sorted by the first."""
+    """What a row is of; no agent may leave these out. The first sorts the rows of a minute."""
     retention_days: int
     owner: str = ""
     """The column that names whose rows these are, a host or one of its NICs: an agent may write its
