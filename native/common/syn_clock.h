@@ -10,7 +10,7 @@
 
 /* --- declarations --- */
 /* Bumped with every change of a declaration in an installed header. */
-enum { SYN_ABI = 7 };
+enum { SYN_ABI = 8 };
 
 /* The number the library was built with. */
 uint32_t syn_abi(void);

@@ -73,6 +73,7 @@ static void take_info(struct span value, struct syn_flow_sample *out)
     out->pacing_rate = info.tcpi_pacing_rate;
     out->delivery_rate = info.tcpi_delivery_rate;
     out->busy_us = info.tcpi_busy_time;
+    out->window_limited_us = info.tcpi_rwnd_limited;
     out->unacked = info.tcpi_unacked;
     out->notsent_bytes = info.tcpi_notsent_bytes;
     out->retransmits = info.tcpi_total_retrans;

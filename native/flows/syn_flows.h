@@ -18,6 +18,7 @@ struct syn_flow_sample {
     uint64_t pacing_rate;    /* bytes/s */
     uint64_t delivery_rate;  /* bytes/s */
     uint64_t busy_us;        /* with data under way or waiting to be, since the flow began; in ticks */
+    uint64_t window_limited_us; /* of that, waiting for the peer to open its window; in ticks */
     uint32_t ifindex;
     uint32_t inode;          /* 0: no process holds it */
     uint32_t token;          /* of its MPTCP connection, local; 0: plain TCP */

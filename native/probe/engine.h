@@ -36,6 +36,7 @@ struct syn_sent {
 };
 
 struct syn_verbs_port;
+struct syn_verbs_clock;
 struct syn_verbs_queue;
 struct syn_verbs_routes;
 
@@ -63,6 +64,7 @@ struct syn_engine_flow {
 struct syn_nic {
     struct syn_probe_nic config;
     struct syn_verbs_port *port;        /* over verbs, while attached */
+    struct syn_verbs_clock *clock;      /* of its device, once it has been attached */
     struct syn_verbs_endpoint endpoint; /* offered; over UDP */
     struct syn_probe_nic_status status;
     unsigned ifindex;

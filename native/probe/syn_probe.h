@@ -189,6 +189,17 @@ struct syn_verbs_route {
     uint8_t sl;
 };
 
+/* The clock of a NIC's RDMA device, beside the host's. It is never set: it runs at the frequency that
+ * the device names, from the host's time at its first reading on. */
+struct syn_verbs_clock_reading {
+    int64_t epoch_ns;       /* that first instant: another one names another epoch; 0: completions
+                               are not stamped by the device, all below are 0 */
+    int64_t host_ns;        /* host clock, */
+    int64_t device_ns;      /* the device's at that instant, */
+    int64_t uncertainty_ns; /* to within so much */
+    char fault[96];         /* why such a clock is not used, in a phrase; empty: the device has none */
+};
+
 struct syn_probe_engine;
 
 /* An engine for `count` NICs, none attached, or NULL with *error and a sentence in message[256].
@@ -238,7 +249,7 @@ int syn_probe_scheduling(struct syn_probe_engine *engine);
 size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_status *out,
                               size_t room);
 
-/* Of an engine over verbs. One caller of these two, of attach, detach and close at a time. */
+/* Of an engine over verbs. One caller of these, of attach, detach and close at a time. */
 
 /* Replace all routes; each is made once, and what is not made is made at the next call. Making one
  * may take a second (the kernel looks for the neighbour) and holds nothing up. Flows without a route
@@ -247,6 +258,11 @@ size_t syn_probe_set_routes(struct syn_probe_engine *engine, const struct syn_ve
                             size_t count, char *message);
 /* Whether NIC `at` is as it was when it was attached; if not, why. */
 int syn_probe_check(struct syn_probe_engine *engine, size_t at, char *message);
+/* Read the clock of NIC `at`'s device, at least every few seconds: it is watched by this. A clock that
+ * fails stamps nothing any more, and `syn_probe_check` says that the NIC must be attached again:
+ * without it. */
+void syn_probe_read_clock(struct syn_probe_engine *engine, size_t at,
+                          struct syn_verbs_clock_reading *out);
 /* Fills at most `room` rows, one for each NIC; what is not attached has no queue pair. */
 size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
                                 size_t room);

@@ -47,6 +47,13 @@ int syn_probe_check(struct syn_probe_engine *engine, size_t at, char *message)
     return 0;
 }
 
+void syn_probe_read_clock(struct syn_probe_engine *engine, size_t at,
+                          struct syn_verbs_clock_reading *out)
+{
+    (void)engine, (void)at;
+    *out = (struct syn_verbs_clock_reading){0};
+}
+
 size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
                                 size_t room)
 {

@@ -232,8 +232,28 @@ static void numbers_wrap(void)
     end();
 }
 
+/* The NIC was attached again while they were under way, and is stamped by another clock now. */
+static void a_probe_keeps_the_clock_it_was_sent_by(void)
+{
+    begin();
+    for (int by_nic = 1; by_nic >= 0; by_nic--) {
+        uint32_t first = flow.next_seq;
+        flow.hardware = by_nic;
+        send(1 + first);
+        flow.hardware = !by_nic;
+        for (uint32_t seq = first; seq < first + 2; seq++)
+            CHECK_EQUAL(deliver(reflect(seq)), SYN_ACCEPTED);
+    }
+    while (syn_ring_pending(&ring) > 0) {
+        struct syn_probe_record record = take();
+        CHECK_EQUAL((record.flags & SYN_HW_LOCAL) != 0, record.seq < 2);
+    }
+    end();
+}
+
 int main(void)
 {
+    a_probe_keeps_the_clock_it_was_sent_by();
     a_probe_is_complete_with_its_follow_up();
     losses_have_a_direction();
     before_the_first_meeting_nothing_is_known();

@@ -53,7 +53,8 @@ static size_t make_message(uint8_t *out)
     memset(message.id.idiag_src, 1, 16);
     memset(message.id.idiag_dst, 2, 16);
     struct tcp_info info = {.tcpi_unacked = 12, .tcpi_backoff = 3, .tcpi_last_ack_recv = 34,
-                            .tcpi_rtt = 56, .tcpi_total_retrans = 7, .tcpi_bytes_acked = 89};
+                            .tcpi_rtt = 56, .tcpi_total_retrans = 7, .tcpi_bytes_acked = 89,
+                            .tcpi_busy_time = 70, .tcpi_rwnd_limited = 60};
     memset(out, 0, ROOM);
     memcpy(out, &message, sizeof message);
     size_t end = put(out, sizeof message, INET_DIAG_INFO, &info, sizeof info);
@@ -81,6 +82,8 @@ static void a_message_is_read_whole(void)
     CHECK_EQUAL(sample.retransmits, 7);
     CHECK_EQUAL(sample.bytes_acked, 89);
     CHECK_EQUAL(sample.dscp, CLASS_OF_IPV6);
+    CHECK_EQUAL(sample.busy_us, 70);
+    CHECK_EQUAL(sample.window_limited_us, 60);
 }
 
 static int dscp_of(uint8_t family, const char *remote, size_t (*more)(uint8_t *, size_t))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic
 from syntony.lab.testing import eventually
+from syntony.model.probes import ClockReading, ProbeFlag
 from syntony.wire.parts import PartState
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +58,27 @@ def test_a_peer_with_other_queue_pairs_is_found_again(provider: Path, case: str)
     found = two_hosts(provider, case)
     assert found["answered"] > 50
     assert found["parts"] == [["verbs:lo", "running"]]
+
+
+def test_a_devices_clock_stamps_until_it_fails(provider: Path) -> None:
+    """It is a part of its own then, with its reason, and the NIC is probed without it."""
+    found = two_hosts(provider, "clock")
+    before, after = (ClockReading(*each) for each in found["clocks"])
+    assert before.epoch_ns == after.epoch_ns
+    assert before.host_ns < after.host_ns
+    doubt_ns = before.uncertainty_ns + after.uncertainty_ns
+    passed_ns = after.host_ns - before.host_ns
+    assert abs(after.device_ns - before.device_ns - passed_ns) <= doubt_ns + 10
+    assert found["flags"] & ProbeFlag.HW_LOCAL
+    assert found["flags"] & ProbeFlag.HW_REMOTE
+    said = re.fullmatch(
+        r"its clock jumped by -(\d+) us: probes are stamped by the engine", found["reason"]
+    )
+    assert said is not None, found["reason"]
+    assert abs(int(said[1]) - 10_000) < 2_000
+    assert not found["flags_after"] & ProbeFlag.HW_LOCAL
+    assert found["flags_after"] & ProbeFlag.HW_REMOTE, "the other host's is as it was"
+    assert found["parts"] == [["verbs:lo", "running"], ["verbs-clock:lo", "waiting"]]
 
 
 @pytest.mark.parametrize("mode", [VerbsMode.AUTO, VerbsMode.ON])

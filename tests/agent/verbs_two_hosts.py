@@ -1,6 +1,7 @@
 """Two hosts' planes over a fake provider, in a process of its own: what they measured, as JSON.
 
-Usage: python -m tests.agent.verbs_two_hosts [restart|gone]; SYNTONY_IBVERBS names the provider.
+Usage: python -m tests.agent.verbs_two_hosts [restart|gone|clock]
+SYNTONY_IBVERBS names the provider.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from tests.nccl.provider import Machine
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.agent.verbs import VerbsPlane
@@ -34,6 +36,8 @@ class Host:
 
     def __init__(self, at: int) -> None:
         self.at = at
+        self.flags = 0
+        """Of all records that were answered."""
         self.port = _free_port()
         config = AgentConfig(
             host=f"h{at}", controller="", tls=TlsFiles(ca="", cert="", key=""),
@@ -73,7 +77,9 @@ class Host:
     def answered(self) -> set[int]:
         """Flows answered since the last call."""
         records = np.frombuffer(self.plane.drain(), RECORD)
-        return set(records["flow_id"][records["t4_ns"] != 0].tolist())
+        whole = records[records["t4_ns"] != 0]
+        self.flags |= int(np.bitwise_or.reduce(whole["flags"], initial=0))
+        return set(whole["flow_id"].tolist())
 
 
 def _free_port() -> int:
@@ -93,9 +99,32 @@ def _until(holds: Callable[[], bool], what: str) -> None:
 ALL = {0, 1, 260, 261}
 
 
+def clock_fails(fake: ctypes.CDLL, hosts: list[Host], machine: Machine) -> dict[str, object]:
+    """The clock of the first host's device jumps back by 10 ms."""
+    mine = hosts[0]
+    first = mine.plane.status().clocks.get("lo")
+    _until(lambda: mine.plane.status().clocks.get("lo") != first, "its clock is read again")
+    clocks = [first, mine.plane.status().clocks.get("lo")]
+    mine.plane.drain()
+    _until(lambda: mine.answered() == ALL, "answered, with stamps of devices")
+    flags = mine.flags
+    machine.offset -= 156_250 * 10
+    fake.fake_set_machine(0, ctypes.byref(machine))
+    _until(lambda: len(_parts(mine)) == 2, "a part for the clock")
+    reason = _parts(mine)[1].reason
+    _until(lambda: not mine.plane.status().clocks, "it is stamped by the engine")
+    _until(lambda: mine.answered() == ALL, "answered again")
+    mine.flags = 0
+    _until(lambda: mine.answered() == ALL, "and again")
+    return {"clocks": clocks, "flags": flags, "reason": reason, "flags_after": mine.flags}
+
+
 def main(case: str) -> None:
     """One case."""
     fake = ctypes.CDLL(os.environ["SYNTONY_IBVERBS"])
+    machines = [Machine(stamps=case == "clock", drift_ppb=20_000 * at, bits=40) for at in range(2)]
+    for at, machine in enumerate(machines):
+        fake.fake_set_machine(at, ctypes.byref(machine))
     hosts = [Host(0), Host(1)]
     for host in hosts:
         host.probe(hosts[1 - host.at])
@@ -123,6 +152,9 @@ def main(case: str) -> None:
         _until(lambda: hosts[0].answered() == ALL, "answered again")
         print(failed.name, failed.reason, file=sys.stderr)
         assert "gone" in failed.reason
+    found: dict[str, object] = {}
+    if case == "clock":
+        found = clock_fails(fake, hosts, machines[0])
     time.sleep(1.0)
     records = np.frombuffer(hosts[0].plane.drain(), RECORD)
     flags = records["flags"]
@@ -131,7 +163,8 @@ def main(case: str) -> None:
     status = hosts[0].plane.status()
     print(
         json.dumps(
-            {
+            found
+            | {
                 "answered": int((records["t4_ns"] != 0).sum()),
                 "lost": int(((flags & int(LOST)) != 0).sum()),
                 "not_sent": int(((flags & int(ProbeFlag.NOT_SENT)) != 0).sum()),

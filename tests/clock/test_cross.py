@@ -10,6 +10,14 @@ TAI_NS = 37 * S
 """A PHC usually keeps TAI, a host UTC."""
 
 
+def test_a_reading_that_is_told_twice_counts_once() -> None:
+    """Two readings always fit a line: three are needed."""
+    stamps = CrossStamps("h0", "h0/rail0")
+    for number in (0, 1, 1):
+        stamps.add(number * 10**9, number * 10**9 + 500, 100)
+    assert stamps.edge() is None
+
+
 def filled(*, drift_ppb: float = 12_000.0, doubt_ns: int = 300, seed: int = 1) -> CrossStamps:
     rng = np.random.default_rng(seed)
     stamps = CrossStamps("h0", "h0/rail0")

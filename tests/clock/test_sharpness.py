@@ -95,6 +95,14 @@ def test_a_queue_that_stands_is_not(delays: Delays, probes: int) -> None:
     assert _share(_exponential, delays, probes) <= 0.04
 
 
+@pytest.mark.parametrize("probes", [12_000, 40_000])
+def test_so_many_probes_that_chances_leave_the_floats_range(probes: int) -> None:
+    """As a pair of NICs with many paths in many classes has them."""
+    rng = np.random.default_rng(probes)
+    clouds = _clouds(rng, _steep, _exponential, probes)
+    assert floor_evidence(clouds, 0.0, clustered=False).confirmed
+
+
 def test_too_few_probes_prove_nothing() -> None:
     rng = np.random.default_rng(1)
     clouds = _clouds(rng, _exponential, _exponential, 60)

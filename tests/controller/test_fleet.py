@@ -39,6 +39,46 @@ def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:
 HOSTS = ("h0", "h1", "h2", "h3")
 
 
+def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
+    """Each host is told those of the NICs that it probes over verbs, and of its own."""
+    fleet = new_fleet()
+    for host in HOSTS:
+        reported = hello(host, "s")
+        nics = tuple(
+            msgspec.structs.replace(
+                nic, rdma="roce", verbs_clock="" if host == "h3" else f"{host}/{nic.name}:verbs"
+            )
+            for nic in reported.nics
+        )
+        fleet.join(msgspec.structs.replace(reported, nics=nics), 0)
+    mesh = fleet.replan(SETTLE_NS)
+    for host in HOSTS:
+        plan = mesh.plans[host]
+        assert plan.verbs
+        ends = {flow.dst for flow in plan.verbs} | {f"{host}/{flow.src}" for flow in plan.verbs}
+        assert plan.verbs_clocks == {
+            end: f"{end}:verbs" for end in ends if not end.startswith("h3/")
+        }
+        nodes = {plan.verbs_clocks.get(end, end.partition("/")[0]) for end in ends} | {host}
+        assert nodes <= mesh.clocks[host]
+    assert fleet.is_clock("h0/rail0:verbs")
+    assert not fleet.is_clock("h3/rail0:verbs")
+    assert not fleet.is_clock("h0/rail0:other")
+
+
+def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:
+    """Seconds of rows are of the host's clock, whatever stamps packets."""
+    fleet = new_fleet()
+    for host in HOSTS:
+        reported = hello(host, "s")
+        nics = [
+            msgspec.structs.replace(nic, clock=f"{host}/{nic.name}", verbs_clock=f"{host}/x")
+            for nic in reported.nics
+        ]
+        fleet.join(msgspec.structs.replace(reported, nics=tuple(nics)), 0)
+    assert all(host in known for host, known in fleet.replan(SETTLE_NS).clocks.items())
+
+
 def test_starting_agents_give_one_plan() -> None:
     fleet = new_fleet()
     for place, host in enumerate(HOSTS):

@@ -46,6 +46,7 @@ def with_nic(**changes: object) -> Hello:
         ({"rail": 1 << 40}, "rail"),
         ({"clock": "h1"}, "claims the clock of 'h1'"),
         ({"clock": "h0x/rail0"}, "claims the clock"),
+        ({"verbs_clock": "h1/rail0:verbs"}, "claims the clock of 'h1/rail0:verbs'"),
         ({"stamping": "x" * 10_000}, "characters"),
     ],
 )

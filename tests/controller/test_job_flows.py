@@ -75,6 +75,19 @@ def test_the_class_is_the_newest_and_what_is_none_is_not_known() -> None:
     assert all(math.isnan(float(str(found[port]))) for port in (2, 3, 4, 5))
 
 
+def test_waiting_for_the_receivers_window_is_of_a_second_and_not_known_at_first() -> None:
+    recorder = Recorder()
+    found = []
+    for second, waited_ns in ((0, 5 * S), (3, 5 * S), (6, 5 * S + 30 * MS), (9, 0), (12, -1),
+                              (15, 7 * S), (18, 99 * S)):  # fmt: skip
+        recorder.report(T0 + second * S, view(window_limited_ns=waited_ns))
+        (row,) = recorder.rows(T0 + (second + 3) * S)
+        found.append(float(str(row["window_limited_ns"])))
+    unknown = [math.isnan(each) for each in found]
+    assert unknown == [True, False, False, True, True, True, False]  # began again; not known
+    assert [found[1], found[2], found[6]] == [0, 10 * MS, S]  # over three seconds each
+
+
 def test_both_ends_tell_of_what_they_send_and_links_are_named_where_known() -> None:
     recorder = Recorder()
     recorder.table.learn(Way("h0/rail0", "h1/rail0", 40_000, 5_000), ["10.9.0.1", "10.0.0.2"], T0)

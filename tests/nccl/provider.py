@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,25 @@ def build_driver(directory: Path) -> Path:
     words += [*(str(SOURCES / name) for name in names), "-o", str(program), "-pthread", "-ldl"]
     subprocess.run(words, check=True, timeout=120)
     return program
+
+
+class Machine(ctypes.Structure):
+    """``struct fake_machine``: what one of its devices is."""
+
+    _fields_ = (
+        ("old_gid", ctypes.c_int),
+        ("infiniband", ctypes.c_int),
+        ("stamps", ctypes.c_int),
+        ("offset", ctypes.c_int64),
+        ("drift_ppb", ctypes.c_int64),
+        ("bits", ctypes.c_int),
+        ("named_khz", ctypes.c_int64),
+        ("unreadable", ctypes.c_int),
+        ("few_queues", ctypes.c_int),
+        ("queues_left", ctypes.c_int),
+        ("no_memory", ctypes.c_int),
+        ("refusing", ctypes.c_int),
+    )
 
 
 def build(directory: Path) -> Path:

@@ -38,10 +38,12 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
                            moving=False, tx_bps=7, rx_bps=5, windows=3)  # fmt: skip
     assert flow.traced, "however little it carries"
     assert flow.dscp == -1, "nobody has looked"
-    meter.take(sample(NOW, dscp=26))
+    assert flow.window_limited_ns == -1
+    meter.take(sample(NOW, dscp=26, window_limited_ns=8))
     (flow,) = reported(host)
     (view,) = flows_report([flow], (), lambda *_: (), fleet_ns=0, join_port=0).flows
     assert (flow.dscp, view.dscp) == (26, 26)
+    assert (flow.window_limited_ns, view.window_limited_ns) == (8, 8)
 
 
 @pytest.mark.parametrize(

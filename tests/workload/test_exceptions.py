@@ -263,3 +263,19 @@ def test_matrices_of_ranks_and_operations_are_bounded(
     assert comm.seqs.tolist() == [*range(WINDOWS - kept, WINDOWS)]
     assert facts.ranks.left_out == WINDOWS - kept
     assert any("left out" in gap.reason for gap in facts.gaps) == (kept < WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("count", "delay", "begin", "kept"),
+    [(2, 9e4, 101, True), (3, 9e4, 101, False), (3, 4e4, 101, True), (3, 9e4, 100, True)],
+)
+def test_a_link_is_no_exception_among_others_alike_that_are_unsure(
+    count: int, delay: float, begin: int, kept: bool
+) -> None:
+    """Those that have always been so do not count beside one that came to be."""
+    unsure = [finding(F.CONTENTION, f"link{each}", delay=delay, begin=begin)
+              for each in range(count)]  # fmt: skip
+    unsure = [msgspec.structs.replace(each, confidence=0.4) for each in unsure]
+    changed = finding(F.CONTENTION, "link9", delay=9e4, begin=101)
+    left, _ = _exceptions([*unsure, changed], early_ns=100)
+    assert (changed in left) == kept

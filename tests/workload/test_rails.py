@@ -6,6 +6,7 @@ as long as its fullest rail, so that a rail that is full slows the others down.
 
 from __future__ import annotations
 
+import math
 import random
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.classes import rail_imbalance
 from syntony.workload.facts import Facts
+from syntony.workload.grid import N
 
 SEED = random.SystemRandom().randrange(1 << 32)
 CASES = 25
@@ -147,3 +149,44 @@ def test_a_step_longer_than_five_windows_is_seen_as_a_whole() -> None:
         made["steps"]["end_ns"] = made["steps"]["begin_ns"] + 800 * MS
         found = rail_imbalance.find(Facts(bundle(made)))
         assert [set(each.subjects) for each in found] in ([{"e1"}], [{"e0", "e1"}]), job
+
+
+@pytest.mark.parametrize(("operations", "known"), [(N - 1, False), (N, True)])
+@pytest.mark.parametrize("table", ["collectives", "steps"])
+def test_a_pace_is_that_of_five_operations_at_least(
+    operations: int, known: bool, table: str
+) -> None:
+    """Of one rank, within the time that is asked for: others and earlier ones do not count."""
+    draw = random.Random(SEED)
+    made = tables(draw_job(draw, (1.0, 1.0), events=table), draw)
+    begin_ns, apart_ns = T0 + 1000 * MS, 7 * MS
+    at_ns = begin_ns + np.arange(-3, operations) * apart_ns
+    when, rank = np.repeat(at_ns, 2), np.tile([0, 1], len(at_ns))
+    rows = {"rank": rank, "seq": np.arange(len(rank)) // 2, "enqueue_ns": when,
+            "comm": ["world"] * len(rank), "op": ["all_reduce"] * len(rank),
+            "host": [f"h{each}" for each in rank]}  # fmt: skip
+    if table == "steps":
+        rows = {"rank": rank, "step": rows["seq"], "begin_ns": when, "end_ns": when + MS}
+    facts = Facts(bundle({"flows": made["flows"], table: rows}))
+    pace = rail_imbalance._pace(facts, begin_ns, int(at_ns[-1]) + 1)
+    if known:
+        assert pace == pytest.approx(1 / apart_ns)
+    else:
+        assert math.isnan(pace)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ([0.4, 1.0, 1.0], [0]),
+        ([0.4, 1.09, 0.92], [0]),
+        ([0.4, 1.15, 1.0], [0, 1, 2]),  # whether the second one has changed is not clear
+        ([1.0, 1.0, 1.0], [0, 1, 2]),
+        ([math.nan, 1.0, 1.0], [0, 1, 2]),
+        ([0.4, 1.0, 3.0], [0, 2]),
+    ],
+)
+def test_rails_that_changed_are_named_where_all_others_did_not(
+    change: list[float], named: list[int]
+) -> None:
+    assert rail_imbalance._changed([0, 1, 2], np.array(change)) == named

@@ -164,7 +164,7 @@ int syn_verbs_attach(struct syn_probe_engine *engine, uint32_t at, char *message
     struct syn_nic *nic = &engine->nics[at];
     int error = SYN_ERROR_MISSING;
     snprintf(message, SYN_MESSAGE_BYTES, "out of memory for an RDMA port");
-    nic->port = syn_verbs_port_open(&nic->config, &nic->status, &error, message);
+    nic->port = syn_verbs_port_open(&nic->config, &nic->clock, &nic->status, &error, message);
     return nic->port != NULL ? SYN_OK : error;
 }
 
@@ -180,11 +180,18 @@ void syn_verbs_detach(struct syn_probe_engine *engine, uint32_t at)
 
 void syn_verbs_close(struct syn_probe_engine *engine)
 {
-    for (uint32_t i = 0; i < engine->nic_count; i++)
+    for (uint32_t i = 0; i < engine->nic_count; i++) {
         syn_verbs_detach(engine, i);
+        free(engine->nics[i].clock);
+    }
     if (engine->routes)
         free(engine->routes->rows);
     free(engine->routes);
+}
+
+static int64_t local_ns(const struct syn_probe_engine *engine, int64_t real_ns)
+{
+    return engine->clock ? syn_clock_map(engine->clock, real_ns) : real_ns;
 }
 
 int syn_verbs_reopen_socket(struct syn_probe_engine *engine, struct syn_socket *socket,
@@ -233,6 +240,22 @@ int syn_probe_check(struct syn_probe_engine *engine, size_t at, char *message)
     return whole;
 }
 
+void syn_probe_read_clock(struct syn_probe_engine *engine, size_t at,
+                          struct syn_verbs_clock_reading *out)
+{
+    struct syn_nic *nic = &engine->nics[at];
+    struct syn_tick_reading reading;
+    int64_t real_ns = 0;
+    *out = (struct syn_verbs_clock_reading){0};
+    if (nic->port == NULL)
+        return;
+    int is_read = syn_verbs_clock_read(nic->port, &reading, &real_ns);
+    syn_engine_visit(engine);
+    syn_verbs_clock_take(nic->clock, is_read ? &reading : NULL, real_ns, out);
+    out->host_ns = out->epoch_ns ? local_ns(engine, real_ns) : 0;
+    syn_engine_leave(engine);
+}
+
 size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
                                 size_t room)
 {
@@ -253,14 +276,9 @@ size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verb
 
 /* --- packets -------------------------------------------------------------------------------- */
 
-static int64_t local_ns(const struct syn_probe_engine *engine, int64_t real_ns)
-{
-    return engine->clock ? syn_clock_map(engine->clock, real_ns) : real_ns;
-}
-
 static int stamps_itself(const struct syn_probe_engine *engine, const struct syn_socket *socket)
 {
-    return !syn_verbs_port_stamps(engine->nics[socket->nic].port);
+    return !syn_verbs_clock_in_force(engine->nics[socket->nic].clock);
 }
 
 void syn_verbs_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow,
@@ -340,9 +358,10 @@ static void reflect(struct syn_probe_engine *engine, struct syn_socket *socket,
 static void take_in(struct syn_probe_engine *engine, struct syn_socket *socket,
                     const struct syn_verbs_done *done, int64_t now_ns, int late)
 {
-    int64_t stamp_ns = local_ns(engine, done->stamp_ns ? done->stamp_ns : now_ns);
+    int itself = stamps_itself(engine, socket);
+    int64_t stamp_ns = itself ? local_ns(engine, now_ns) : done->stamp_ns; /* 0: it is missing */
     if (done->sent) {
-        if (done->stamp_ns)
+        if (!itself && stamp_ns)
             syn_stamp_sent(engine, socket, &socket->sent[done->slot], stamp_ns);
         return;
     }

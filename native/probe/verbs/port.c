@@ -133,11 +133,13 @@ static int find_device(struct syn_verbs_port *port, const struct wanted *wanted,
 
 static void set_status(const struct syn_verbs_port *port, struct syn_probe_nic_status *status)
 {
+    status->hardware = (uint8_t)port->clock->in_force;
     snprintf(status->reason, sizeof status->reason, "%.70s, %s, stamped by the %s", port->name,
-             port->infiniband ? "InfiniBand" : "RoCE v2", port->ticks.mask ? "NIC" : "engine");
+             port->infiniband ? "InfiniBand" : "RoCE v2", status->hardware ? "NIC" : "engine");
 }
 
 struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
+                                           struct syn_verbs_clock **clock,
                                            struct syn_probe_nic_status *status, int *error,
                                            char *message)
 {
@@ -149,8 +151,12 @@ struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
         return NULL;
     *error = SYN_ERROR_MISSING;
     struct syn_verbs_port *port = calloc(1, sizeof *port);
-    if (port == NULL)
+    *clock = *clock ? *clock : calloc(1, sizeof **clock);
+    if (port == NULL || *clock == NULL) {
+        free(port);
         return NULL;
+    }
+    port->clock = *clock;
     want_address(&wanted, nic);
     want_ipoib(&wanted, nic->ifname);
     if (!find_device(port, &wanted, &devices, &old)) {
@@ -169,7 +175,9 @@ struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
         return NULL;
     }
     if (nic->stamping != SYN_STAMP_KERNEL)
-        syn_ticks_open(port);
+        syn_verbs_clock_open(port);
+    else
+        *port->clock = (struct syn_verbs_clock){.in_force = 0};
     set_status(port, status);
     return port;
 }
@@ -217,14 +225,11 @@ int syn_verbs_port_check(struct syn_verbs_port *port, char *message)
                           memcmp(gid.raw, port->gid.raw, sizeof gid.raw) != 0 ||
                           (port->infiniband && attr.lid != port->lid)))
         fault = fault_of(IBV_EVENT_GID_CHANGE);
+    if (fault == NULL)
+        fault = syn_verbs_clock_change(port->clock);
     if (fault)
         snprintf(message, SYN_MESSAGE_BYTES_VERBS, "%s: %s", port->name, fault);
     return fault == NULL;
-}
-
-int syn_verbs_port_stamps(const struct syn_verbs_port *port)
-{
-    return port->ticks.mask != 0;
 }
 
 void syn_verbs_port_address(const struct syn_verbs_port *port, struct syn_verbs_endpoint *out)

@@ -70,7 +70,7 @@ static int open_completions(struct syn_verbs_queue *queue, char *message)
         return fail(message, queue, "completion channel");
     int flags = fcntl(queue->channel->fd, F_GETFL);
     (void)fcntl(queue->channel->fd, F_SETFL, flags | O_NONBLOCK);
-    if (queue->port->ticks.mask) {
+    if (queue->port->clock->in_force) {
         struct ibv_cq_init_attr_ex attr = {
             .cqe = 2 * queue->depth,
             .channel = queue->channel,
@@ -79,8 +79,9 @@ static int open_completions(struct syn_verbs_queue *queue, char *message)
         };
         queue->stamped = ibv_create_cq_ex(context, &attr);
         queue->cq = queue->stamped ? ibv_cq_ex_to_cq(queue->stamped) : NULL;
-        if (queue->cq == NULL)
-            queue->port->ticks.mask = 0;
+        if (queue->cq == NULL) /* nothing is stamped until the NIC is attached again */
+            snprintf(queue->port->clock->fault, sizeof queue->port->clock->fault,
+                     "completions cannot be stamped by its clock (%s)", strerror(errno));
     }
     if (queue->cq == NULL)
         queue->cq = verbs.create_cq(context, (int)(2 * queue->depth), NULL, queue->channel, 0);
@@ -210,7 +211,6 @@ static unsigned poll_stamped(struct syn_verbs_queue *queue, struct syn_verbs_don
     struct ibv_cq_ex *cq = queue->stamped;
     struct ibv_poll_cq_attr attr = {0};
     unsigned count = 0;
-    syn_ticks_keep(queue->port);
     if (ibv_start_poll(cq, &attr))
         return 0;
     do {
@@ -220,7 +220,7 @@ static unsigned poll_stamped(struct syn_verbs_queue *queue, struct syn_verbs_don
             continue;
         if (!at->sent)
             set_received(at, ibv_wc_read_byte_len(cq), ibv_wc_read_src_qp(cq));
-        at->stamp_ns = syn_ticks_to_real_ns(&queue->port->ticks, ibv_wc_read_completion_ts(cq));
+        at->stamp_ns = syn_verbs_clock_stamp_ns(queue->port->clock, ibv_wc_read_completion_ts(cq));
     } while (count < room && ibv_next_poll(cq) == 0);
     ibv_end_poll(cq);
     return count;

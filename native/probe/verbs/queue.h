@@ -3,11 +3,13 @@
 #define SYN_VERBS_QUEUE_H
 
 #include "syn_probe.h"
+#include "ticks.h"
 
 enum { SYN_MESSAGE_BYTES_VERBS = 256 };
 
 struct syn_verbs_port;
 struct syn_verbs_queue;
+struct syn_verbs_clock;
 struct syn_verbs_address; /* how to get to a remote port, in a class and with a flow label */
 
 /* What a queue pair has done. */
@@ -18,18 +20,28 @@ struct syn_verbs_done {
     const uint8_t *data; /* received, until the slot is given back */
     size_t length;
     uint32_t qpn;        /* of its sender */
-    int64_t stamp_ns;    /* CLOCK_REALTIME, by the NIC; 0: it gives none */
+    int64_t stamp_ns;    /* on the device's clock; 0: there is none */
 };
 
-/* The RDMA port of a NIC, or NULL with an error and a sentence. On success the status says what it is. */
+/* The RDMA port of a NIC, or NULL with an error and a sentence. On success the status says what it is.
+ * The NIC's clock is made at first, and freed by the caller. */
 struct syn_verbs_port *syn_verbs_port_open(const struct syn_probe_nic *nic,
+                                           struct syn_verbs_clock **clock,
                                            struct syn_probe_nic_status *status, int *error,
                                            char *message);
 void syn_verbs_port_close(struct syn_verbs_port *port);
 /* Whether it still is what was opened; if not, why. */
 int syn_verbs_port_check(struct syn_verbs_port *port, char *message);
-int syn_verbs_port_stamps(const struct syn_verbs_port *port);
 void syn_verbs_port_address(const struct syn_verbs_port *port, struct syn_verbs_endpoint *out);
+
+/* Whether queue pairs were opened to be stamped by the clock, which may have failed since. */
+int syn_verbs_clock_in_force(const struct syn_verbs_clock *clock);
+/* Read the device's clock, which may take long; whether it could be. */
+int syn_verbs_clock_read(const struct syn_verbs_port *port, struct syn_tick_reading *reading,
+                         int64_t *real_ns);
+/* Take that reading, or NULL, and say what there is to say of the clock now. */
+void syn_verbs_clock_take(struct syn_verbs_clock *clock, const struct syn_tick_reading *reading,
+                          int64_t real_ns, struct syn_verbs_clock_reading *out);
 
 struct syn_verbs_queue *syn_verbs_queue_open(struct syn_verbs_port *port, int reflector,
                                              char *message);

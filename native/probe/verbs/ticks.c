@@ -1,84 +1,131 @@
-#include <time.h>
+#include "ticks.h"
 
-#include "port.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 
 enum {
-    KEEP_NS = 100000000,  /* between two readings: 10 ppm of error in the rate are 1 us then */
-    BASE_NS = 1000000000, /* the rate is measured over this */
-    TRIES = 3,            /* of which the shortest counts */
+    MIN_KHZ = 1000,
+    MAX_KHZ = 10000000,
+    MIN_WRAP_MS = 8000,   /* a stamp of up to LATE_NS ago is told from the next turn's */
+    NAMED_PPM = 1000,     /* a device's frequency is off the one it names by less */
+    MEASURED_PPM = 20,    /* by less from one reading to the next */
+    RATE_PPM = 5,         /* error at which the rate counts as measured */
 };
 
-static int64_t real_now_ns(void)
+static const int64_t RATE_NS = 1000000000; /* and it is measured over so long at least */
+static const int64_t LATE_NS = 2000000000; /* no probe waits for its stamp so long */
+
+int syn_ticks_usable(uint64_t mask, uint64_t khz, char fault[SYN_TICKS_FAULT_BYTES])
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (khz < MIN_KHZ || khz > MAX_KHZ)
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock names a frequency of %" PRIu64 " kHz", khz);
+    else if (mask & (mask + 1))
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock has gaps among its bits (%#" PRIx64 ")",
+                 mask);
+    else if (mask / khz < MIN_WRAP_MS)
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock wraps every %" PRIu64 " ms", mask / khz);
+    else
+        return 1;
+    return 0;
 }
 
-/* Both clocks at one instant; whether the NIC's could be read. */
-static int read_both(const struct syn_verbs_port *port, uint64_t *ticks, int64_t *real_ns)
+void syn_ticks_begin(struct syn_tick_clock *clock, uint64_t mask, uint64_t khz, int64_t anchor_ns,
+                     const struct syn_tick_reading *first)
 {
-    int64_t shortest_ns = INT64_MAX;
-    for (int i = 0; i < TRIES; i++) {
-        struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
-        int64_t before_ns = real_now_ns();
-        if (ibv_query_rt_values_ex(port->context, &values) ||
-            !(values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK))
-            return 0;
-        int64_t took_ns = real_now_ns() - before_ns;
-        if (took_ns < 0 || took_ns >= shortest_ns)
-            continue;
-        shortest_ns = took_ns;
-        *real_ns = before_ns + took_ns / 2;
-        *ticks = (uint64_t)values.raw_clock.tv_sec * 1000000000 + (uint64_t)values.raw_clock.tv_nsec;
+    *clock = (struct syn_tick_clock){
+        .mask = mask,
+        .khz = (int64_t)khz,
+        .anchor_ns = anchor_ns,
+        .anchor_ticks = first->ticks,
+        .newest = *first,
+        .base = *first,
+        .ticks_per_ns = (double)khz * 1e-6,
+    };
+}
+
+static int64_t expected_at(const struct syn_tick_clock *clock, int64_t raw_ns)
+{
+    return clock->total + llround((double)(raw_ns - clock->newest.raw_ns) * clock->ticks_per_ns);
+}
+
+/* Of all totals at which the counter stands so, the one nearest to what is expected. */
+static int64_t unwrapped(const struct syn_tick_clock *clock, uint64_t ticks, int64_t expected)
+{
+    uint64_t ahead = (ticks - clock->anchor_ticks - (uint64_t)expected) & clock->mask;
+    uint64_t behind = clock->mask - ahead; /* less one */
+    return ahead <= behind ? expected + (int64_t)ahead : expected - (int64_t)behind - 1;
+}
+
+/* How far the clock may be from what is expected, in ticks. */
+static double tolerance(const struct syn_tick_clock *clock, int64_t raw_ns, int64_t doubt_ns)
+{
+    double ppm = clock->measured ? MEASURED_PPM : NAMED_PPM;
+    double away_ns = fabs((double)(raw_ns - clock->newest.raw_ns));
+    double ns = (double)(clock->newest.doubt_ns + doubt_ns) + away_ns * ppm * 1e-6;
+    return ns * clock->ticks_per_ns + 2;
+}
+
+/* Measure the rate, where enough time has passed for the doubts of both readings. */
+static void measure(struct syn_tick_clock *clock)
+{
+    double doubt_ns = (double)(clock->newest.doubt_ns + clock->base.doubt_ns);
+    int64_t span_ns = clock->newest.raw_ns - clock->base.raw_ns;
+    if (!clock->measured && clock->newest.doubt_ns < clock->base.doubt_ns / 4) {
+        clock->base = clock->newest; /* the first one would take long to measure from */
+        clock->base_total = clock->total;
+        return;
     }
-    return shortest_ns != INT64_MAX;
+    if (span_ns < RATE_NS || doubt_ns > (double)span_ns * RATE_PPM * 1e-6)
+        return;
+    clock->ticks_per_ns = (double)(clock->total - clock->base_total) / (double)span_ns;
+    clock->measured = 1;
+    clock->base = clock->newest;
+    clock->base_total = clock->total;
 }
 
-void syn_ticks_open(struct syn_verbs_port *port)
+int syn_ticks_take(struct syn_tick_clock *clock, const struct syn_tick_reading *reading,
+                   char fault[SYN_TICKS_FAULT_BYTES])
 {
-    struct syn_tick_clock *clock = &port->ticks;
-    struct verbs_context *extended = verbs_get_ctx_op(port->context, query_device_ex);
-    struct ibv_device_attr_ex attr = {.comp_mask = 0};
-    *clock = (struct syn_tick_clock){0};
-    if (extended == NULL || extended->query_device_ex(port->context, NULL, &attr, sizeof attr) ||
-        attr.hca_core_clock == 0 || attr.completion_timestamp_mask == 0 ||
-        !read_both(port, &clock->ticks, &clock->real_ns))
-        return;
-    clock->mask = attr.completion_timestamp_mask;
-    clock->ns_per_tick = 1e6 / (double)attr.hca_core_clock; /* kHz */
-    clock->old_ticks = clock->ticks;
-    clock->old_real_ns = clock->real_ns;
+    int64_t expected = expected_at(clock, reading->raw_ns);
+    double may = tolerance(clock, reading->raw_ns, reading->doubt_ns);
+    if (may > (double)clock->mask / 4) {
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock was not read for too long");
+        return 0;
+    }
+    int64_t total = unwrapped(clock, reading->ticks, expected);
+    double off = (double)(total - expected);
+    if (fabs(off) > may && clock->total == 0)
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock does not run at the %" PRId64
+                 " kHz it names", clock->khz);
+    else if (fabs(off) > may)
+        snprintf(fault, SYN_TICKS_FAULT_BYTES, "its clock jumped by %+.0f us",
+                 off / clock->ticks_per_ns * 1e-3);
+    if (fabs(off) > may)
+        return 0;
+    clock->newest = *reading;
+    clock->total = total;
+    measure(clock);
+    return 1;
 }
 
-static int64_t since(const struct syn_tick_clock *clock, uint64_t ticks, uint64_t from)
+/* Whole milliseconds and the rest: neither product can overflow. */
+static int64_t ns_of(const struct syn_tick_clock *clock, int64_t total)
 {
-    uint64_t ahead = (ticks - from) & clock->mask;
-    return ahead > clock->mask / 2 ? -(int64_t)((from - ticks) & clock->mask) : (int64_t)ahead;
+    return clock->anchor_ns + total / clock->khz * 1000000 +
+           total % clock->khz * 1000000 / clock->khz;
 }
 
-int64_t syn_ticks_to_real_ns(const struct syn_tick_clock *clock, uint64_t ticks)
+int64_t syn_ticks_newest_ns(const struct syn_tick_clock *clock)
 {
-    return clock->real_ns +
-           (int64_t)((double)since(clock, ticks, clock->ticks) * clock->ns_per_tick);
+    return ns_of(clock, clock->total);
 }
 
-void syn_ticks_keep(struct syn_verbs_port *port)
+int64_t syn_ticks_stamp_ns(const struct syn_tick_clock *clock, uint64_t ticks, int64_t raw_ns)
 {
-    struct syn_tick_clock *clock = &port->ticks;
-    int64_t waited_ns = clock->mask ? real_now_ns() - clock->real_ns : 0;
-    if (waited_ns >= 0 && waited_ns < KEEP_NS)
-        return;
-    if (!read_both(port, &clock->ticks, &clock->real_ns))
-        return;
-    int64_t base_ns = clock->real_ns - clock->old_real_ns;
-    int64_t base_ticks = since(clock, clock->ticks, clock->old_ticks);
-    if (base_ns >= 0 && base_ns < BASE_NS)
-        return;
-    double rate = base_ticks > 0 ? (double)base_ns / (double)base_ticks : 0;
-    /* A host clock that was stepped says nothing of the rate. */
-    if (rate > clock->ns_per_tick * 0.999 && rate < clock->ns_per_tick * 1.001)
-        clock->ns_per_tick = rate;
-    clock->old_ticks = clock->ticks;
-    clock->old_real_ns = clock->real_ns;
+    int64_t expected = expected_at(clock, raw_ns);
+    int64_t total = unwrapped(clock, ticks, expected);
+    double late = (double)(expected - total);
+    double may = tolerance(clock, raw_ns, 0);
+    return late < -may || late > (double)LATE_NS * clock->ticks_per_ns ? 0 : ns_of(clock, total);
 }

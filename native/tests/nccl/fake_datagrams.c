@@ -22,13 +22,40 @@ static struct cq *watched; /* completion queues with a channel */
 static struct fake_datagrams datagrams[FAKE_PORTS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-int64_t fake_stamp(const struct device *device)
+static int64_t real_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    int64_t since = now.tv_sec % 100000 * INT64_C(1000000000) + now.tv_nsec;
-    double ticks = (double)since * (1 + (double)device->machine.drift_ppb * 1e-9) * TICK_KHZ * 1e-6;
-    return (int64_t)ticks + device->machine.offset;
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t loaded_ns;
+
+__attribute__((constructor)) static void note_loading(void) { loaded_ns = real_ns(); }
+
+static int64_t ticks_at(const struct device *device, int64_t at_ns)
+{
+    double rate = (1 + (double)device->machine.drift_ppb * 1e-9) * TICK_KHZ * 1e-6;
+    return (int64_t)((double)(at_ns - loaded_ns) * rate) + device->machine.offset;
+}
+
+int64_t fake_ticks_at(int port, int64_t at_ns)
+{
+    pthread_mutex_lock(&lock);
+    int64_t ticks = ticks_at(&devices[port], at_ns);
+    pthread_mutex_unlock(&lock);
+    return ticks;
+}
+
+static uint64_t mask_of(const struct device *device)
+{
+    int bits = device->machine.bits;
+    return bits && bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
+}
+
+int64_t fake_stamp(const struct device *device)
+{
+    return (int64_t)((uint64_t)ticks_at(device, real_ns()) & mask_of(device));
 }
 
 static void *tell(void *unused)
@@ -277,19 +304,25 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq
 
 static int query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
+    const struct device *device = fake_device_of(context);
     values->comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
-    values->raw_clock = (struct timespec){0, fake_stamp(fake_device_of(context))};
-    return 0;
+    pthread_mutex_lock(&lock);
+    values->raw_clock = (struct timespec){0, fake_stamp(device)};
+    int unreadable = device->machine.unreadable;
+    pthread_mutex_unlock(&lock);
+    return unreadable ? EIO : 0;
 }
 
 static int query_device_ex(struct ibv_context *context,
                            const struct ibv_query_device_ex_input *input,
                            struct ibv_device_attr_ex *attr, size_t size)
 {
-    (void)context, (void)input;
+    (void)input;
+    const struct device *device = fake_device_of(context);
+    int64_t named = device->machine.named_khz;
     memset(attr, 0, size);
-    attr->completion_timestamp_mask = UINT64_MAX;
-    attr->hca_core_clock = TICK_KHZ;
+    attr->completion_timestamp_mask = mask_of(device);
+    attr->hca_core_clock = named ? (uint64_t)(named > 0 ? named : 0) : TICK_KHZ;
     return 0;
 }
 

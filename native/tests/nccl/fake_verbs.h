@@ -16,12 +16,16 @@ struct fake_fault { /* for what this port sends */
     int64_t completion_delay_ns; /* completions at this port come so much after what they tell of */
 };
 
-struct fake_machine { /* what this device is; before it is opened, but for the last three */
+struct fake_machine { /* what this device is; before it is opened, but where it says otherwise and
+                         the last three */
     int old_gid;    /* of RoCE v1 */
     int infiniband;
     int stamps;     /* completions have stamps of its clock: */
-    int64_t offset; /* its ticks of 6.4 ns at CLOCK_REALTIME 0, */
+    int64_t offset; /* its ticks of 6.4 ns when the library was loaded; may change: it jumps, */
     int64_t drift_ppb;
+    int bits;          /* of its counter; 0: 64 */
+    int64_t named_khz; /* what the device says of its frequency; 0: what it is, -1: 0 kHz */
+    int unreadable;    /* but by its stamps */
     int few_queues, queues_left; /* queue pairs that can still be made */
     int no_memory;               /* none can be registered */
     int refusing;                /* work requests */
@@ -49,6 +53,8 @@ void fake_limit(const struct fake_limits *limits);
 void fake_vanish(int port); /* the device is gone, as after its removal */
 void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_machine(int port, const struct fake_machine *machine);
+/* The truth: the device's counter at an instant of CLOCK_REALTIME, before it is cut to its bits. */
+int64_t fake_ticks_at(int port, int64_t real_ns);
 void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */

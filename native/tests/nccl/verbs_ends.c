@@ -9,7 +9,7 @@
 struct fake_calls fake;
 
 struct end ends[ENDS];
-static struct syn_probe_record records[RECORDS];
+struct syn_probe_record records[RECORDS];
 const uint8_t KEY[16] = "sixteen byte key";
 
 void load_fake(const char *path)
@@ -20,6 +20,7 @@ void load_fake(const char *path)
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
     *(void **)&fake.datagrams = dlsym(loaded, "fake_datagrams");
     *(void **)&fake.fail_device = dlsym(loaded, "fake_fail_device");
+    *(void **)&fake.ticks_at = dlsym(loaded, "fake_ticks_at");
 }
 
 void rest(int64_t ns)
@@ -168,10 +169,15 @@ void close_both(void)
         close_end(at);
 }
 
+size_t drain_records(int at)
+{
+    return syn_probe_drain(ends[at].verbs, records, RECORDS);
+}
+
 struct sum drain(int at)
 {
     struct sum sum = {.least_rtt_ns = INT64_MAX};
-    size_t count = syn_probe_drain(ends[at].verbs, records, RECORDS);
+    size_t count = drain_records(at);
     for (size_t i = 0; i < count; i++) {
         const struct syn_probe_record *record = &records[i];
         CHECK(record->flow_id < FLOWS && record->nic_id == (uint32_t)at + 1);

@@ -20,6 +20,7 @@ struct fake_calls {
     void (*set_machine)(int, const struct fake_machine *);
     void (*datagrams)(int, struct fake_datagrams *);
     void (*fail_device)(int);
+    int64_t (*ticks_at)(int, int64_t);
 };
 
 struct sum {
@@ -54,6 +55,9 @@ void open_both(void);
 void close_both(void);
 /* What is reported since the last call. */
 struct sum drain(int at);
+/* The same as it is: how many records there are now in `records`. */
+size_t drain_records(int at);
+extern struct syn_probe_record records[RECORDS];
 /* What is reported within so long. */
 struct sum run(int at, int64_t ns);
 /* Until so many probes are reported, or were answered; how fast is a matter of the machine. */

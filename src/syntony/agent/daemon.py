@@ -202,8 +202,19 @@ class Agent:
         self._nic_clocks.forget()
         uplink.send_edges((), (), self._epochs())
 
+    def _take_crossings(self, uplink: Uplink, local_ns: int) -> None:
+        """A device's clock in another epoch is told of at once, as the host's is."""
+        state = self._reactor.state
+        changed = self._nic_clocks.take_crossings(state.verbs_clocks if state is not None else {})
+        if changed:
+            self._drain()
+        for node, epoch in self._nic_clocks.epochs.items():
+            self._pipeline.begin_epoch(epoch, local_ns, node)
+        if changed:
+            uplink.send_edges((), (), self._epochs())
+
     def _epochs(self) -> dict[str, int]:
-        return {self._config.host: self._clock_server.epoch}
+        return {self._config.host: self._clock_server.epoch} | self._nic_clocks.epochs
 
     def _report_due(self, uplink: Uplink) -> None:
         """Everything that is told second by second, as far as it is due."""
@@ -222,7 +233,7 @@ class Agent:
             self._next_second_ns = (now_ns // S + 1) * S
             self._reactor.refresh()
             self._machine.describe()
-            self._nic_clocks.take_crossings()
+            self._take_crossings(uplink, local_ns)
             if self._machine.discipline is not None:
                 self._machine.discipline.feed_chrony(self._clock_server.served(), local_ns)
             if self._next_second_ns // S % ESTIMATE_SECONDS == 0:

@@ -1,4 +1,4 @@
-"""Clocks of NICs that stamp in their own, read beside the host's once a second."""
+"""Clocks of NICs and of their RDMA devices, read together with the host's once a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from syntony.clock.cross import CrossStamps
 from syntony.errors import MissingError
 from syntony.io.phc import Phc
-from syntony.model import Edge
+from syntony.model import Edge, NicRef
+from syntony.model.names import device_clock
+from syntony.model.probes import ClockReading
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +23,14 @@ class NicClocks:
         self._numbers: dict[str, tuple[int, int]] = {}
         self._clocks: dict[str, tuple[Phc, CrossStamps]] = {}
         """By NIC."""
+        self._devices: dict[str, CrossStamps] = {}
+        """Of RDMA devices' clocks, by node."""
+        self.epochs: dict[str, int] = {}
+        """Of these, by node."""
+        self._known_epochs: dict[str, int] = {}
+        """The same, also of those that are not there now."""
+        self._stale: Mapping[str, ClockReading] | None = {}
+        """Readings that may be of before the host's clock was set; None: the next ones."""
 
     def keep(self, numbers: Mapping[str, tuple[int, int]]) -> bool:
         """Read these from now on. Whether they are others than before.
@@ -55,20 +65,44 @@ class NicClocks:
         """The clock of this node, if it is one of ours."""
         return next((clock for clock, stamps in self._clocks.values() if stamps.nic == node), None)
 
-    def take_crossings(self) -> None:
-        """Once a second: a window then holds enough of them for an edge."""
+    def take_crossings(self, devices: Mapping[str, ClockReading]) -> bool:
+        """Once a second: a window then holds enough of them for an edge.
+
+        Args:
+            devices: NIC → its RDMA device's clock, as the reactor last read it.
+
+        Returns:
+            Whether a device's clock is in another epoch than before.
+        """
         for clock, stamps in self._clocks.values():
             stamp = clock.cross_stamp()
             stamps.add(stamp.sys_ns, stamp.phc_ns, stamp.uncertainty_ns)
+        found = {device_clock(NicRef(self._host, nic)): each for nic, each in devices.items()}
+        if self._stale is None:
+            self._stale = found
+        before, self.epochs = self.epochs, {node: each.epoch_ns for node, each in found.items()}
+        known, self._devices = self._devices, {}
+        for node, each in found.items():
+            same = before.get(node) == each.epoch_ns
+            self._devices[node] = known[node] if same else CrossStamps(self._host, node)
+            if self._stale.get(node) != each:
+                self._devices[node].add(each.host_ns, each.device_ns, each.uncertainty_ns)
+        ever, self._known_epochs = self._known_epochs, self._known_epochs | self.epochs
+        return any(ever.get(node, epoch) != epoch for node, epoch in self.epochs.items())
 
     def forget(self) -> None:
         """The host's clock was set or changed its rate."""
-        for _, stamps in self._clocks.values():
+        self._stale = None
+        for stamps in self._all():
             stamps.forget()
 
     def edges(self) -> Iterator[Edge]:
-        """NIC clock ↔ host clock, of every NIC that stamps in its own."""
-        for _, stamps in self._clocks.values():
+        """NIC clock ↔ host clock, of every NIC and RDMA device that stamps in its own."""
+        for stamps in self._all():
             edge = stamps.edge()
             if edge is not None:
                 yield edge
+
+    def _all(self) -> Iterator[CrossStamps]:
+        yield from (stamps for _, stamps in self._clocks.values())
+        yield from self._devices.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
-from syntony.wire.probes import Plan, Plane
+from syntony.model.probes import ProbeFlag, among
+from syntony.wire.probes import Plan, Plane, ProbeFlow
 
 
 class Pipeline:
@@ -32,8 +33,12 @@ class Pipeline:
         """Where UTC is on the fleet timeline, as last heard; None without anchors."""
         self._seconds = PathSeconds()
         self._verbs = PathSeconds()
-        """Over verbs: stamps are in hosts' clocks, and tell nothing of them."""
+        """Over verbs."""
         self._windows = PairWindows(fit=fit)
+        self._verbs_windows = PairWindows(fit=fit)
+        """Of devices' clocks; an engine's stamps say too little of its host's."""
+        self._devices = np.zeros((0, 3), dtype=np.uint32)
+        """Flow over verbs, whether its own and whether the remote NIC's device stamps: (n, 3)."""
         self._epochs: dict[str, int] = {}
         """Of every clock, as last told."""
         self._heard: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
@@ -53,34 +58,29 @@ class Pipeline:
         """Take a new plan; what is known of paths that stay is kept."""
         own = {f"{self._host}/{nic}": nic_id for nic, nic_id in plan.nic_ids.items()}
         self._names = plan.nic_names | {nic_id: ref for ref, nic_id in own.items()}
-        flows = [
-            FlowInfo(
-                flow=flow,
-                src=f"{self._host}/{flow.src}",
-                src_clock=plan.clocks.get(f"{self._host}/{flow.src}", ""),
-                dst_clock=plan.clocks.get(flow.dst, ""),
-            )
-            for flow in plan.flows
-        ]
+        flows = self._infos(plan.flows, lambda nic: plan.clocks.get(nic, ""))
+        verbs = self._infos(
+            plan.verbs, lambda nic: plan.verbs_clocks.get(nic, nic.partition("/")[0])
+        )
         self._seconds.plan(flows)
-        self._verbs.plan(
-            [
-                FlowInfo(
-                    flow=flow,
-                    src=f"{self._host}/{flow.src}",
-                    src_clock=self._host,
-                    dst_clock=flow.dst.partition("/")[0],
-                )
-                for flow in plan.verbs
-            ]
+        self._verbs.plan(verbs)
+        devices = set(plan.verbs_clocks.values())
+        stamped = [
+            (info.flow.flow_id, info.src_clock in devices, info.dst_clock in devices)
+            for info in verbs
+        ]
+        self._devices = np.array(sorted(stamped), dtype=np.uint32).reshape(-1, 3)
+        self._windows.plan(_pairs(flows))
+        self._verbs_windows.plan(
+            _pairs(info for info in verbs if {info.src_clock, info.dst_clock} <= devices)
         )
-        self._windows.plan(
-            {
-                info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
-                for info in flows
-                if info.src_clock and info.dst_clock and info.src_clock != info.dst_clock
-            }
-        )
+
+    def _infos(self, flows: Sequence[ProbeFlow], clock_of: Callable[[str], str]) -> list[FlowInfo]:
+        return [
+            FlowInfo(flow, src, clock_of(src), clock_of(flow.dst))
+            for flow in flows
+            for src in (f"{self._host}/{flow.src}",)
+        ]
 
     def timelines(
         self, timelines: Sequence[Timeline], utc: Utc | None = None, local_ns: int = 0
@@ -96,7 +96,7 @@ class Pipeline:
         self._timelines = {line.node: line for line in timelines}
         self.utc = utc
         for line in timelines:
-            if line.node != self._host and line.epoch:
+            if line.node.partition("/")[0] != self._host and line.epoch:
                 self._begin_epoch(line.node, line.epoch, local_ns)
 
     def fleet_ns(self, local_ns: int) -> int | None:
@@ -121,28 +121,48 @@ class Pipeline:
         self._windows.add(records)
 
     def add_verbs(self, records: Records) -> None:
-        """The same, of probes over verbs."""
-        self._verbs.add(records[records["sent_ns"] >= self._tell_from_ns])
+        """The same, of probes over verbs. Stamps of another clock than the plan's are left out: a
+        device's clock comes and goes before the plan says so."""
+        if not len(records):
+            return
+        records = records[records["sent_ns"] >= self._tell_from_ns]
+        ids = self._devices[:, 0]
+        known = among(records["flow_id"], ids)
+        planned = np.zeros((len(records), 3), dtype=np.bool_)
+        planned[known] = self._devices[ids.searchsorted(records["flow_id"][known])] != 0
+        for column, flag, stamps in (
+            (1, ProbeFlag.HW_LOCAL, ("t1_ns", "t4_ns")),
+            (2, ProbeFlag.HW_REMOTE, ("t2_ns", "t3_ns")),
+        ):
+            other = ((records["flags"] & int(flag)) != 0) != planned[:, column]
+            for stamp in stamps:
+                records[stamp][other] = 0
+        self._verbs.add(records)
+        self._verbs_windows.add(records)
 
-    def begin_epoch(self, epoch: int, local_ns: int = 0) -> None:
-        """The host's clock jumped or changed its rate: windows start again.
+    def begin_epoch(self, epoch: int, local_ns: int = 0, node: str = "") -> None:
+        """A clock of the host jumped or changed its rate: windows start again.
 
         Args:
             epoch: its new name.
             local_ns: probes sent before this are of no use.
+            node: which clock; empty: the host's own.
         """
-        self._begin_epoch(self._host, epoch, local_ns)
+        self._begin_epoch(node or self._host, epoch, local_ns)
 
     def _begin_epoch(self, node: str, epoch: int, local_ns: int = 0) -> None:
         known = self._epochs.get(node)
         self._epochs[node] = epoch
-        if known == epoch or (known is None and not self._windows.reach_before(node, epoch)):
+        if known == epoch:
             return
-        self._windows.forget(node, local_ns)
+        for windows in (self._windows, self._verbs_windows):
+            if known is not None or windows.reach_before(node, epoch):
+                windows.forget(node, local_ns)
 
     def edges(self, local_ns: int) -> tuple[Edge, ...]:
         """What the pairs say of the clocks now."""
-        return tuple(map(self.in_epochs, self._windows.edges(local_ns)))
+        edges = (*self._windows.edges(local_ns), *self._verbs_windows.edges(local_ns))
+        return tuple(map(self.in_epochs, edges))
 
     def in_epochs(self, edge: Edge) -> Edge:
         """An edge of now, with the epochs it speaks of."""
@@ -202,6 +222,15 @@ class Pipeline:
             "dst": [row[1] for row in fresh],
             "received": np.array([row[2] for row in fresh], dtype=np.uint32),
         }
+
+
+def _pairs(flows: Iterable[FlowInfo]) -> dict[int, PairKey]:
+    """Flow → its pair, where that tells two clocks apart."""
+    return {
+        info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
+        for info in flows
+        if info.src_clock and info.dst_clock and info.src_clock != info.dst_clock
+    }
 
 
 def agent_row(host: str, second_ns: int, values: Mapping[str, int]) -> Columns:

@@ -24,6 +24,7 @@ from syntony.io.probe import NoRdmaPortError, ProbeEngine
 from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, Route
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
+from syntony.model.probes import ClockReading
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plane, ProbeFlow
 
@@ -44,6 +45,8 @@ class Status(NamedTuple):
     parts: tuple[PartStatus, ...] = ()
     layers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
     """NIC → ``roce`` or ``infiniband``, of those that are or were attached."""
+    clocks: dict[str, ClockReading] = {}  # noqa: RUF012
+    """NIC → its device's clock as last read, of those that are or were stamped by it."""
     counters: dict[str, int] = {}  # noqa: RUF012
     heard: bytes = b""
 
@@ -81,6 +84,7 @@ class VerbsPlane:
         self._parts = Parts()
         self._attached: dict[str, tuple[str, int]] = {}
         self._layers: dict[str, str] = {}
+        self._clocks: dict[str, ClockReading] = {}
         self._without: dict[str, tuple[tuple[str, int], int]] = {}
         """NICs that had no RDMA port, as they were, and when they are looked at again."""
         self._started_for: tuple[object, ...] = ((), ())
@@ -144,6 +148,7 @@ class VerbsPlane:
         return Status(
             self._part_statuses,
             dict(self._layers),
+            dict(self._clocks),
             msgspec.structs.asdict(self._engine.counters()),
             self._engine.heard().tobytes(),
         )
@@ -191,6 +196,7 @@ class VerbsPlane:
                 fault = MissingError(f"{name!r} has gone, or has another address or number")
             else:
                 try:
+                    self._read_clock(engine, name, now_ns)
                     engine.check(name)
                 except MissingError as error:
                     fault = error
@@ -223,9 +229,30 @@ class VerbsPlane:
         engine.start()
         self._attached[name] = (address, number)
         self._layers[name] = "infiniband" if engine.endpoints()[name].infiniband else "roce"
+        self._read_clock(engine, name, time.monotonic_ns())
         status = next(each for each in engine.nic_status() if each.name == name)
         _log.info("probed over verbs nic=%s port=%s", name, status.reason)
         self._started_for = ()
+
+    def _read_clock(self, engine: ProbeEngine, name: str, now_ns: int) -> None:
+        """A clock that fails is a part of its own; the NIC is attached again without it."""
+        part = f"verbs-clock:{name}"
+
+        def check() -> None:
+            engine.read_clock(name)
+
+        reading = None
+        try:
+            reading = engine.read_clock(name)
+        except MissingError as error:
+            if not self._parts.has(part):
+                self._parts.add(part, check, now_ns)
+            elif self._parts.is_running(part):
+                self._parts.fail(part, error, now_ns)
+        if reading is None:
+            self._clocks.pop(name, None)
+        else:
+            self._clocks[name] = reading
 
     def _detach(self, engine: ProbeEngine, name: str) -> None:
         engine.detach(name)

@@ -219,7 +219,8 @@ def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     """Timelines, and every clock that connected agents have."""
     lines = ask(target, ClockQuery(), until=lambda answer: bool(answer.timelines)).timelines
     fleet = ask(target, FleetQuery(), until=lambda _: True)
-    clocks = frozenset(nic.clock for agent in fleet.agents if agent.connected for nic in agent.nics)
+    nics = [nic for agent in fleet.agents if agent.connected for nic in agent.nics]
+    clocks = frozenset({nic.clock for nic in nics} | {nic.verbs_clock for nic in nics}) - {""}
     return lines, clocks
 
 

@@ -25,10 +25,11 @@ class CrossStamps:
         self._stamps: deque[tuple[int, int, int]] = deque()
 
     def add(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> None:
-        """One instant in both clocks, good to ± `uncertainty_ns`."""
+        """One instant in both clocks, good to ± `uncertainty_ns`; the same again is none."""
         while self._stamps and abs(host_ns - self._stamps[0][0]) > self._window_ns:
             self._stamps.popleft()
-        self._stamps.append((host_ns, nic_ns, uncertainty_ns))
+        if not self._stamps or self._stamps[-1][0] != host_ns:
+            self._stamps.append((host_ns, nic_ns, uncertainty_ns))
 
     def forget(self) -> None:
         """The host's clock has stepped, or changed its rate."""

@@ -116,10 +116,10 @@ def _of_side(t: Floats, heights: Floats, clustered: bool) -> _Side:
     rise_ns = float(np.partition(lowest, stretches // 2)[stretches // 2])
     gap_ns = GAP * rise_ns / math.sqrt(stretches)
     enough = stretches >= LEAST_STRETCHES
-    chance, cluster_ns = _cluster(above)
+    log_chance, cluster_ns = _cluster(above)
     if enough and cluster_ns < gap_ns:
         low = t[above < cluster_ns]
-        return _Side(True, math.sqrt(-2 * math.log(chance)), cluster_ns, low[0], low[-1])
+        return _Side(True, math.sqrt(-2 * log_chance), cluster_ns, low[0], low[-1])
     low = t[above <= rise_ns]
     middle, high = (float(each) for each in np.percentile(above, (50, 95)))
     lean = middle / high if high > 0 else 0.0
@@ -129,7 +129,8 @@ def _of_side(t: Floats, heights: Floats, clustered: bool) -> _Side:
 
 
 def _cluster(above: Floats) -> tuple[float, float]:
-    """Chance that there is no cluster at the lower end of a direction's delays, and its width.
+    """Logarithm of the chance that there is no cluster at the lower end of a direction's delays,
+    which may be too small for a float, and the cluster's width.
 
     Between delays that all waited, distances are even at their lower end, or larger the lower they
     are. Then 1 + k of the n lowest fit into a share r of what those take with a chance of less than
@@ -138,12 +139,14 @@ def _cluster(above: Floats) -> tuple[float, float]:
     pairs = len(above) // 2
     least = np.sort(above[: 2 * pairs].reshape(pairs, 2).min(axis=1))
     rises = (least[: pairs // LOWER_END] - least[0]).tolist()
-    least_chance, cluster_ns = 1.0, math.inf
+    surest, cluster_ns = 0.0, math.inf
     for others in range(LEAST_CLUSTER - 1, len(rises) // 2):
         width_ns = rises[others] + TICKS_NS
         share = width_ns / max(rises[-1], width_ns)
-        chance = math.comb(len(rises) - 2, others) * share**others
-        if chance <= COINCIDENCE:
+        log_ways = math.lgamma(len(rises) - 1) - math.lgamma(others + 1)
+        log_ways -= math.lgamma(len(rises) - 1 - others)
+        log_chance = log_ways + others * math.log(share)
+        if log_chance <= math.log(COINCIDENCE):
             cluster_ns = width_ns
-            least_chance = min(least_chance, chance)
-    return least_chance, cluster_ns
+            surest = min(surest, log_chance)
+    return surest, cluster_ns

@@ -169,7 +169,8 @@ class Fleet:
         """Whether a member of the fleet has a clock of that name."""
         member = self.members.get(node.partition("/")[0])
         return member is not None and (
-            node == member.hello.host or any(nic.clock == node for nic in member.hello.nics)
+            node == member.hello.host
+            or any(node in (nic.clock, nic.verbs_clock) for nic in member.hello.nics)
         )
 
     def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
@@ -286,6 +287,7 @@ class Fleet:
             clock=info.clock,
             others=info.addresses[1:],
             rdma=info.rdma,
+            verbs_clock=info.verbs_clock,
         )
 
     def _nic_id(self, ref: NicRef) -> int:
@@ -324,6 +326,11 @@ class Fleet:
                     str(ref): nics[ref].others for ref in sorted(targets[host]) if nics[ref].others
                 },
                 verbs=verbs.get(host, ()),
+                verbs_clocks={
+                    str(ref): nics[ref].verbs_clock
+                    for ref in sorted(own[host] | targets[host])
+                    if nics[ref].verbs_clock
+                },
             )
             for host, mine in flows.items()
         }
@@ -345,16 +352,16 @@ def _clocks(
 ) -> dict[str, frozenset[str]]:
     clocks: dict[str, set[str]] = defaultdict(set)
     for ref, nic in nics.items():
-        clocks[ref.host].add(nic.clock)
+        clocks[ref.host] |= {ref.host, nic.clock}
     for host, mine in flows.items():
         for src, dst in {(flow.src, flow.dst) for flow in mine}:
             ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
             clocks[host].add(theirs.clock)
             clocks[theirs.ref.host].add(ours.clock)
-    # Over verbs stamps are in the hosts' clocks.
     for host, mine in verbs.items():
-        for other in {_ref(flow.dst).host for flow in mine}:
-            clocks[host] |= {host, other}
+        for src, dst in {(flow.src, flow.dst) for flow in mine}:
+            ours, theirs = nics[NicRef(host, src)], nics[_ref(dst)]
+            clocks[host] |= {each.verbs_clock or each.ref.host for each in (ours, theirs)}
     return {host: frozenset(nodes) for host, nodes in clocks.items()}
 
 

@@ -92,8 +92,9 @@ def _check_caller(who: Caller) -> None:
 
 def _fault(host: str, nic: NicInfo) -> str:
     """Why a NIC cannot be probed; empty where it can."""
-    if nic.clock != host and not nic.clock.startswith(f"{host}/"):
-        return f"it claims the clock of {nic.clock[:MAX_TEXT]!r}"
+    for clock in (nic.clock, nic.verbs_clock or host):
+        if clock != host and not clock.startswith(f"{host}/"):
+            return f"it claims the clock of {clock[:MAX_TEXT]!r}"
     if not 0 < nic.port <= 0xFFFF:
         return f"{nic.port} is not a UDP port"
     if not 0 <= nic.rail <= MAX_RAIL:

@@ -46,8 +46,8 @@ class JobFlowRecorder:
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._looks: dict[_Key, list[FlowView]] = {}
-        self._sent_again: dict[_Flow, tuple[int, int]] = {}
-        """Flow to (second, retransmits since it began)."""
+        self._before: dict[_Flow, tuple[int, FlowView]] = {}
+        """Flow to (second, its last view in it)."""
         self._measured: dict[_Flow, tuple[int, int]] = {}
         """Flow to (second, windows measured since it began), as last reported."""
         self._reported: dict[str, int] = {}
@@ -90,7 +90,7 @@ class JobFlowRecorder:
         due = sorted(key for key in self._looks if key[0] <= last)
         self._stored = last
         rows = [self._row(key, self._looks.pop(key)) for key in due][:MAX_FLOWS]
-        for known in (self._sent_again, self._measured):
+        for known in (self._before, self._measured):
             for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
                 del known[flow]
         return self._own_rows.piece(rows)
@@ -105,8 +105,8 @@ class JobFlowRecorder:
         second, flow = key
         host, _, sport, dport = flow
         view = looks[-1]
-        _, before = self._sent_again.get(flow, (0, view.retransmits))
-        self._sent_again[flow] = second, view.retransmits
+        since, before = self._before.get(flow, (second, view))
+        self._before[flow] = second, view
         src = f"{host}/{view.nic}"
         dst = self._table.nic(view.remote)
         links = self._table.links(Way(src, dst, sport, dport)) if dst is not None else ()
@@ -120,7 +120,16 @@ class JobFlowRecorder:
             "connection": view.connection,
             "tx_bps": statistics.fmean(each.tx_bps for each in looks),
             "rtt_ns": int(statistics.median(each.rtt_ns for each in looks)),
-            "retransmits": min(max(0, view.retransmits - before), (1 << 32) - 1),
+            "retransmits": min(max(0, view.retransmits - before.retransmits), (1 << 32) - 1),
             "hops": " ".join(links),
             "dscp": view.dscp if 0 <= view.dscp < DSCPS else math.nan,
+            "window_limited_ns": _limited_ns(before, view, second - since),
         }
+
+
+def _limited_ns(before: FlowView, view: FlowView, seconds: int) -> float:
+    """How long of a second a flow's data waited for the receiver's window; NaN: not known."""
+    waited_ns = view.window_limited_ns - before.window_limited_ns
+    if seconds <= 0 or waited_ns < 0 or before.window_limited_ns < 0:
+        return math.nan
+    return min(waited_ns / seconds, float(S))

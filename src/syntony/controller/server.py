@@ -494,7 +494,9 @@ class Controller:
 
 def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
     """The daemon's main loop; returns after SIGTERM or SIGINT."""
+    import uvloop
+
     os.umask(0o077)
     raise_descriptor_limit()
     collect_seldom()
-    asyncio.run(Controller(config, store, planner, solver).serve())
+    uvloop.run(Controller(config, store, planner, solver).serve())

@@ -15,7 +15,7 @@ from syntony.errors import MissingError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_ABI = 7
+_ABI = 8
 """SYN_ABI of the headers these bindings were written for."""
 _INTEGERS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 

@@ -122,10 +122,11 @@ class TcpFlows(Closing):
                 pacing_bps=pacing * _BITS_PER_BYTE,
                 delivery_bps=delivery * _BITS_PER_BYTE,
                 busy_ns=busy_us * US,
+                window_limited_ns=window_us * US,
                 dscp=dscp,
             )
             for identity, token, local_id, inode, acked, received, unacked, notsent, retransmits,
-                backoff, last_ack_ms, rtt_us, pacing, delivery, busy_us, dscp
+                backoff, last_ack_ms, rtt_us, pacing, delivery, busy_us, window_us, dscp
             in zip(_identities(living), *fields, strict=True)
         ]  # fmt: skip
 
@@ -182,7 +183,7 @@ class TcpFlows(Closing):
 _FIELDS = (
     "token", "local_id", "inode", "bytes_acked", "bytes_received", "unacked", "notsent_bytes",
     "retransmits", "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate", "busy_us",
-    "dscp",
+    "window_limited_us", "dscp",
 )  # fmt: skip
 _IDENTITY_AT = ffi.offsetof("struct syn_flow_sample", "local")
 _IDENTITY = struct.Struct("=16s16sHHB")

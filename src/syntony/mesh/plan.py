@@ -42,6 +42,8 @@ class MeshNic(NamedTuple):
     """Addresses beside the probed one."""
     rdma: str = ""
     """Link layer of its RDMA port, ``roce`` or ``infiniband``; empty: it has none."""
+    verbs_clock: str = ""
+    """Of its stamps over verbs; empty: its host's."""
 
 
 class VerbsClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

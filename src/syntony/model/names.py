@@ -33,6 +33,11 @@ class NicRef(NamedTuple):
         return cls(host, nic)
 
 
+def device_clock(nic: NicRef) -> str:
+    """Node of the clock of a NIC's RDMA device, which stamps probes over verbs."""
+    return f"{nic}:verbs"
+
+
 def is_name(text: str) -> bool:
     """Whether `text` can name a host, a NIC, a switch or a lab."""
     return _NAME.fullmatch(text) is not None

@@ -102,6 +102,8 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     delivery_bps: int
     busy_ns: int = 0
     """How long data have been under way or waiting to be, since the flow began (in ticks)."""
+    window_limited_ns: int = -1
+    """… and of that, how long they waited for the peer to open its window; -1: not known."""
     dscp: int = -1
     """Of what this end sends; -1: not known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,16 @@ class ProbeFlag(enum.IntFlag):
 LOST = ProbeFlag.LOST_FWD | ProbeFlag.LOST_REV | ProbeFlag.LOST_UNKNOWN
 STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE
 MISSING = ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4
+
+
+class ClockReading(NamedTuple):
+    """One instant on the host's clock and on that of a NIC's RDMA device."""
+
+    epoch_ns: int
+    """The first instant of the device's clock: another one names another epoch."""
+    host_ns: int
+    device_ns: int
+    uncertainty_ns: int
 
 
 def among(flow_ids: NDArray[Any], known: NDArray[np.uint32]) -> NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from syntony.wire.tables import (
     LINK_EVENT,
     LINK_PORT,
     PROBE,
+    QUEUE_PAIR,
     STEP,
     Table,
 )
@@ -27,6 +28,9 @@ from syntony.wire.tables import (
 MAX_ROWS = 1_000_000
 """Of one table in one recording."""
 MAX_PROGRAMS = 8
+_HOST = "arrayElement(splitByChar('/', nic), 1)"
+_DEVICE = "arrayElement(splitByChar(':', rdma), 1)"
+"""Of a row of `link_ports`."""
 Columns = Mapping[str, list[Any]]
 """By name; text or numbers, None where a number is not finite."""
 
@@ -72,11 +76,13 @@ class JobRows:
         of_job = f"job = {quote(job)}"
         found = {
             table.name: self._select(table, first_ns, last_ns, of_job, most)
-            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
+            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY, QUEUE_PAIR)
         }
-        flows = found[JOB_FLOW.name]
-        nics = {*flows["src"], *flows["dst"]}
+        flows, pairs = found[JOB_FLOW.name], found[QUEUE_PAIR.name]
+        devices = f"{_among(_HOST, pairs['src'])} AND {_among(_DEVICE, pairs['device'])}"
+        nics = {*flows["src"], *flows["dst"], *self._nics(first_ns, last_ns, devices)}
         hosts = {*found[JOB_PROCESS.name]["host"], *(nic.partition("/")[0] for nic in nics)}
+        hosts |= {*pairs["src"], *pairs["dst"]}
         ends = f"{_among('src', nics)} AND {_among('dst', nics)}"
         found |= {
             PROBE.name: self._select(PROBE, first_ns, last_ns, ends, most),
@@ -85,6 +91,14 @@ class JobRows:
             CLOCK.name: self._select(CLOCK, first_ns, last_ns, _among("node", hosts), most),
         }
         return found
+
+    def _nics(self, first_ns: int, last_ns: int, which: str) -> set[str]:
+        """Ports of which this is so."""
+        rows = self._engine.select(
+            f"SELECT DISTINCT nic FROM {LINK_PORT.name} "
+            f"WHERE {window(first_ns, last_ns)} AND {which}"
+        )
+        return {str(row[0]) for row in rows}
 
     def _select(self, table: Table, first_ns: int, last_ns: int, which: str, most: int) -> Columns:
         names = [column.name for column in table.columns]
@@ -100,7 +114,7 @@ class JobRows:
 
 def _among(column: str, names: Collection[str]) -> str:
     """The condition that a column has one of these."""
-    listed = ", ".join(quote(name) for name in sorted(names))
+    listed = ", ".join(quote(name) for name in sorted(set(names)))
     return f"{column} IN ({listed})" if listed else "1 = 0"
 
 

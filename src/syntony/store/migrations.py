@@ -42,6 +42,8 @@ MIGRATIONS = (
     Migration(6),
     # Shorter sort keys: of new tables; those that are there keep theirs, and answer the same.
     Migration(7),
+    # Flows of jobs have the time they waited for the receiver's window: a column is added.
+    Migration(8),
 )
 
 

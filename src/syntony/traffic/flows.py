@@ -42,6 +42,8 @@ class JobFlow(NamedTuple):
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0
     """Segments sent again since it began."""
+    window_limited_ns: int = -1
+    """Its data waited for the peer's window since it began; -1: not known."""
     dscp: int = -1
     """Of what this end sends; -1: not known."""
 
@@ -77,6 +79,7 @@ def job_flows(
                 windows=subflow.meter.windows,
                 rtt_ns=subflow.meter.rtt_ns,
                 retransmits=subflow.meter.retransmits,
+                window_limited_ns=subflow.meter.window_limited_ns,
                 dscp=subflow.meter.dscp,
             )
     for known in plain:
@@ -97,5 +100,6 @@ def job_flows(
             windows=way.meter.windows,
             rtt_ns=way.meter.rtt_ns,
             retransmits=way.meter.retransmits,
+            window_limited_ns=way.meter.window_limited_ns,
             dscp=way.meter.dscp,
         )

@@ -77,6 +77,11 @@ class Meter:
         return self._before.retransmits if self._before is not None else 0
 
     @property
+    def window_limited_ns(self) -> int:
+        """Data waited for the peer's window since the subflow began, as of then; -1: not known."""
+        return self._before.window_limited_ns if self._before is not None else -1
+
+    @property
     def dscp(self) -> int:
         """Of what this end sends, as of then; -1: not known."""
         return self._before.dscp if self._before is not None else -1

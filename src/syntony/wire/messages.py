@@ -86,6 +86,8 @@ class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
     """UDP port its reflector listens on."""
     rdma: str = ""
     """``roce`` or ``infiniband``: it can be probed over verbs; empty: it cannot."""
+    verbs_clock: str = ""
+    """The clock its stamps over verbs are in, ``h3/rail0:verbs``; empty: the host's."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):

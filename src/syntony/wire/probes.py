@@ -54,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     """NIC (``host/nic``) in the flows → addresses it has beside the probed one."""
     verbs: tuple[ProbeFlow, ...] = ()
     """What is probed over verbs, between NICs of `clocks`."""
+    verbs_clocks: dict[str, str] = {}
+    """NIC (``host/nic``) → clock node over verbs, where that is not its host's."""
 
 
 class PairKeys(msgspec.Struct, frozen=True, kw_only=True):

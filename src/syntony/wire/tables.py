@@ -366,6 +366,11 @@ JOB_FLOW = Table(
         Column("retransmits", "uint32", "segments sent again"),
         Column("hops", "string", "directed links from NIC to NIC, by blanks; empty: not known"),
         Column("dscp", "float32", "of the sending socket's packets; NaN: not known"),
+        Column(
+            "window_limited_ns",
+            "float32",
+            "of the second its data waited for the receiver's window; NaN: not known",
+        ),
     ),
     about=("job", "src", "dst", "sport"),
     retention_days=7,

@@ -48,6 +48,8 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """Segments sent again since it began."""
     dscp: int = -1
     """Of what this end sends, 0 to 63; -1: not known."""
+    window_limited_ns: int = -1
+    """Its data waited for the peer to open its window since it began; -1: not known."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):

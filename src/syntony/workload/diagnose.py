@@ -12,6 +12,7 @@ from syntony.workload.classes import EXPLAINS, QUEUES, RULES
 from syntony.workload.facts import Facts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
+    ALIKE,
     ECHO,
     MOST_ALONE,
     Alternative,
@@ -33,8 +34,6 @@ TIE = 0.05
 
 
 SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
-EARLY = 0.1
-"""Part of a recording in which what has always been so is seen for the first time."""
 MIN_CONFIDENCE = 0.5
 """Below it a finding is a note, not a verdict."""
 
@@ -51,9 +50,7 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = Facts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    causes, usual = _exceptions(
-        _ties(causes), facts.begin_ns + round(EARLY * (facts.end_ns - facts.begin_ns))
-    )
+    causes, usual = _exceptions(_ties(causes), facts.early_ns)
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
@@ -156,12 +153,15 @@ def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], li
     changed = [each for each in shared if each.onset_ns > early_ns]
     longest = max((each.excess_ns for each in changed), default=-1.0)
     kept = [each for each in shared if each in changed or each.excess_ns > longest]
-    if len(kept) > MOST_ALONE:
+    longest = max((each.excess_ns for each in kept), default=0.0)
+    alike = [each for each in causes if each.fault in SHARED and each.excess_ns >= ALIKE * longest
+             and (not changed or each.onset_ns > early_ns)]  # fmt: skip
+    if max(len(kept), len(alike)) > MOST_ALONE:
         kept = []
     if len(kept) == len(shared):
         return causes, []
-    alike = len(shared) - len(kept)
-    reason = f"flows wait at {alike} links alike: none stands out"
+    others = len(shared) - len(kept)
+    reason = f"flows wait at {others} links alike: none stands out"
     gap = Gap("flows", reason, "whether these are to blame, or how the job is placed")
     return [each for each in causes if each not in shared or each in kept], [gap]
 

@@ -11,7 +11,7 @@ import numpy as np
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import Flows
-from syntony.workload.grid import Episode, median
+from syntony.workload.grid import Episode, N, median
 from syntony.workload.pairs import Pairs
 from syntony.workload.ports import Gpus, Hosts, Links
 from syntony.workload.ranks import Ranks, step_length
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 MOST_LATE = 0.6
 """Of a bundle's flows; if more are late, only a link that most of them cross can be to blame."""
 
+EARLY = 0.1
+"""Part of a recording in which what has always been so is seen for the first time."""
+ALWAYS = 0.5
+"""Delay above the reference in that part, over the upper quartile of all, from which flows have
+waited since the recording began: before a fault they wait a third as much at most."""
 OFTEN = 0.15
 """Share of windows beyond the limit up to which a flow that is not late is healthy."""
 
@@ -105,6 +110,11 @@ class Facts:
                     ends.append(int(values[values != NULL].max(initial=0)))
         given = self.bundle.manifest.end_ns
         return given if given is not None else max(ends)
+
+    @cached_property
+    def early_ns(self) -> int:
+        """Up to then what has always been so is seen for the first time."""
+        return self.begin_ns + round(EARLY * (self.end_ns - self.begin_ns))
 
     def span(self, stretch: Episode) -> tuple[int, int]:
         """Begin and end of an episode of flows."""
@@ -188,6 +198,13 @@ class Facts:
         if self.links is None:
             return None
         return self.links.level(self.links.utilisation, link, begin_ns, last_ns)
+
+    def always_late(self, flows: Iterable[int]) -> bool:
+        """Whether these flows have waited about as long since the recording began."""
+        assert self.flows is not None  # noqa: S101 - late flows
+        excess = self.flows.excess[sorted(flows)]
+        early = median(excess[:, : max(N, round(EARLY * excess.shape[1]))])
+        return bool(early >= ALWAYS * np.nanquantile(excess, 0.75))
 
     def ranks_of(self, flows: Iterable[int]) -> frozenset[int]:
         """Ranks at the ends of flows, where the flows say which."""

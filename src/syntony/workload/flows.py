@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, at_start, median, no_accidents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,9 @@ LATE_RATIO = 2.0
 """Delay over its reference from which packets wait on the way (a queue as long as the path)."""
 SLOW_RATIO = 3.0
 """… from which one flow alone is slow (taxonomy)."""
+MUCH_ALWAYS = 10.0
+"""… from which flows are slow though it has been so since the recording began: up to there it is
+what a job's placement and its own bursts do."""
 SLOW_RATE = 0.6
 """Rate over that of the siblings below which a flow is slow (taxonomy)."""
 LIKE = 1.3
@@ -163,7 +166,7 @@ class Flows:
             (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
         )
         over = np.fmax(over, NOISE_SIGMAS * self.noise)
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             relative: Floats = self.excess / over[:, None]
         return relative
 
@@ -178,6 +181,11 @@ class Flows:
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
         return no_accidents(self.waiting, np.isfinite(self.delay), self.relative_excess)
+
+    @cached_property
+    def blocked(self) -> Floats:
+        """Share of each window for which a flow waited for its peer's credit, or its window."""
+        return self.column("credit_blocked_ns", "sum") / self.grid.width_ns
 
     @cached_property
     def retransmits(self) -> Floats:
@@ -203,11 +211,13 @@ class Flows:
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
             first = _rise(sent[row])
             last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
+            if at_start(Episode(0, last, 1.0), known[row]):
+                continue
             part = slice(first, last + 1)
             expected = float(now[part].sum())
             if more_than_chance(float(sent[row, part].sum()), expected):
                 over = float((sent[row, part] > now[part]).mean())
-                found[int(row)] = Episode(first, last, max(over, 0.9), last == len(now) - 1)
+                found[int(row)] = Episode(first, last, max(over, 0.9))
         return found
 
     @cached_property

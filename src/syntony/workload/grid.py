@@ -34,8 +34,6 @@ class Episode(NamedTuple):
     """Both are windows that show it."""
     share: float
     """Of the windows with data between them that show it."""
-    until_end: bool
-    """Fewer than N windows with data come after it."""
 
 
 class Grid:
@@ -98,7 +96,7 @@ def episode(bad: Flags, valid: Flags) -> Episode | None:
         return None
     first, last = int(begins[0]), int(ends[-1])
     share = float(shown[first : last + 1].mean())
-    return Episode(int(place[first]), int(place[last]), share, last > len(shown) - 1 - N)
+    return Episode(int(place[first]), int(place[last]), share)
 
 
 def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
@@ -122,7 +120,7 @@ def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[i
     within N windows is how jobs start: all ranks send at once.
     """
     found = {
-        row: each for row, each in episodes(bad, valid).items() if not _start(each, valid[row])
+        row: each for row, each in episodes(bad, valid).items() if not at_start(each, valid[row])
     }
     counts = np.maximum(valid.sum(axis=1), 1)
     shares = (bad & valid).sum(axis=1) / counts
@@ -168,10 +166,10 @@ def _surprise_of_size(row: _Row, stretch: Episode, sizes: Floats, cells: float) 
     return most - math.log(len(levels))
 
 
-def _start(stretch: Episode, valid: Flags) -> bool:
+def at_start(stretch: Episode, valid: Flags) -> bool:
     """Whether an episode is of the first N windows with data alone."""
     first = np.flatnonzero(valid)[: N + 1]
-    return len(first) > N and stretch.first == first[0] and stretch.last < first[N]
+    return len(first) > N and stretch.first <= first[0] and stretch.last < first[N]
 
 
 def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:

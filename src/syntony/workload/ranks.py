@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +61,8 @@ class Slow(NamedTuple):
     excess_ns: float
     usual_ns: float
     operations: int
+    peers: frozenset[int]
+    """The other ranks of its communicator, with which it is compared."""
 
 
 class Ranks:
@@ -128,20 +131,29 @@ class Ranks:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
         the begin of the next, by more than noise and by a part of a step that counts."""
         found: dict[int, Slow] = {}
+        spreads: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
         for comm in self.comms:
-            for slow in self._slow_of(comm):
+            own = self.own_time(comm)
+            spread_ns = float(median(np.abs(own - median(own, axis=0))))
+            spreads[comm.job, len(comm.ranks)].append(spread_ns)
+        for comm in self.comms:
+            usual_ns = float(median(np.array(spreads[comm.job, len(comm.ranks)])))
+            for slow in self._slow_of(comm, usual_ns):
                 if slow.rank not in found or slow.excess_ns > found[slow.rank].excess_ns:
                     found[slow.rank] = slow
         return found
 
-    def _slow_of(self, comm: Comm) -> list[Slow]:
+    def _slow_of(self, comm: Comm, spread_ns: float) -> list[Slow]:
+        """Of one communicator; `spread_ns` is the scatter that is usual in those of as many ranks:
+        of very few ranks some are close together by chance."""
         if len(comm.ranks) < 3 or len(comm.seqs) < 4:
             return []
         own = self.own_time(comm)
         usual = median(own, axis=0)
         excess = own - usual
         # Some operations follow much compute and some none: each has its own scatter.
-        spread = np.fmax(median(np.abs(excess), axis=0), median(np.abs(excess))) * MAD_SIGMA
+        overall = np.fmax(median(np.abs(excess)), spread_ns)
+        spread = np.fmax(median(np.abs(excess), axis=0), overall) * MAD_SIGMA
         floor = np.fmax(LATE_MADS * spread, LATE_SHARE * self.step_ns)
         with np.errstate(invalid="ignore"):
             behind = excess > floor
@@ -162,6 +174,7 @@ class Ranks:
                     int(comm.enqueue[row, stretch.last]), stretch.share,
                     float(median(excess[row, part])), float(median(usual[part])),
                     stretch.last - stretch.first + 1,
+                    frozenset(comm.ranks.tolist()) - {int(comm.ranks[row])},
                 )
             )  # fmt: skip
         return found

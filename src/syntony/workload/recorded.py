@@ -23,8 +23,10 @@ from syntony.wire.tables import (
     LINK_EVENT,
     LINK_PORT,
     PROBE,
+    QUEUE_PAIR,
     STEP,
 )
+from syntony.workload.queue_pair_flows import Row, queue_pair_flows
 from syntony.workload.round_trips import Second, one_way
 from syntony.workload.schema import FORMAT, TABLES, VERSION
 
@@ -42,7 +44,6 @@ DIVIDED_SECONDS = 10
 PORT_NS = 1 * S
 Rows = Mapping[str, Mapping[str, Sequence[Any]]]
 """Table to column to values."""
-Row = dict[str, Any]
 
 
 class Recorded(NamedTuple):
@@ -77,7 +78,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     ranks = _ranks(processes)
     made = {
         "collectives": list(_collectives(rows, clocks, notes)),
-        "flows": list(_flows(rows, ranks, notes)),
+        "flows": list(_flows(rows, ranks, clocks, notes)),
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
         "hosts": list(_hosts(processes, clocks)),
@@ -210,9 +211,31 @@ def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]
         }
 
 
-def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[Row]:
-    """One for each direction that carries data. What was sent again counts where probes were lost
-    as well: TCP by itself loses packets in every queue that it fills."""
+def _flows(
+    rows: Rows, ranks: Mapping[str, int], clocks: _Clocks, notes: list[str]
+) -> Iterator[Row]:
+    """One for each direction that carries data."""
+    pairs = queue_pair_flows(
+        _each(rows, QUEUE_PAIR.name), _each(rows, LINK_PORT.name),
+        lambda host, at_ns: clocks.at(host, at_ns)[1],
+    )  # fmt: skip
+    rates = {name: [each["rate_bps"] for each in some if "rate_bps" in each]
+             for name, some in pairs.items()}  # fmt: skip
+    means = {name: statistics.fmean(known) for name, known in rates.items() if known}
+    busiest = max(means.values(), default=0.0)
+    yield from _tcp_flows(rows, ranks, busiest, notes)
+    for name, some in pairs.items():
+        if name not in means or means[name] > IDLE_SHARE * busiest:
+            for each in some:
+                near, far = (each[end].partition("/")[0] for end in ("src", "dst"))
+                yield each | {"rank": ranks.get(near), "peer_rank": ranks.get(far)}
+
+
+def _tcp_flows(
+    rows: Rows, ranks: Mapping[str, int], busiest_pair: float, notes: list[str]
+) -> Iterator[Row]:
+    """What was sent again counts where probes were lost as well: TCP by itself loses packets in
+    every queue that it fills. `busiest_pair` is the rate of the busiest queue pair, bit/s."""
     lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
@@ -225,7 +248,7 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
     if foreign:
         notes.append(f"{len(foreign)} flows go to addresses of no NIC of the fleet: left out")
     means = {key: statistics.fmean(row["tx_bps"] for row in some) for key, some in by_flow.items()}
-    busiest = max(means.values(), default=0.0)
+    busiest = max([busiest_pair, *means.values()])
     delays = {
         (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
         for each in _each(rows, JOB_DELAY.name)
@@ -269,14 +292,19 @@ def _flows(rows: Rows, ranks: Mapping[str, int], notes: list[str]) -> Iterator[R
                 "peer_rank": ranks.get(far),
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
-                "dscp": None if math.isnan(each["dscp"]) else each["dscp"],
+                "dscp": _known(each["dscp"]),
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
+                "credit_blocked_ns": _known(each["window_limited_ns"]),
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
 
 
 _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value
 
 
 def _measured(passed: Row) -> int | None:

@@ -91,6 +91,11 @@ ECHO = 0.33
 ring or tree makes the rest come in bursts, which wait a little for each other."""
 
 
+ALIKE = 0.5
+"""Part of the worst flow's or queue's delay, or lag in rate, from which others are as it is,
+whatever else is true of them."""
+
+
 MOST_ALONE = 3
 """Findings of one kind that may each be an exception; more of them are how the job is."""
 

@@ -50,7 +50,8 @@ from syntony.errors import MissingError
 from syntony.io.probe_records import RECORD
 from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
-from syntony.model import MS, S
+from syntony.model import MS, NicRef, S
+from syntony.model.names import device_clock
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import ProcessView, Switch
@@ -257,7 +258,13 @@ class Reactor:
         first, waiting = self.steering.rows(rows)
         return State(
             nics=tuple(
-                msgspec.structs.replace(nic, rdma=verbs.layers.get(nic.name, ""))
+                msgspec.structs.replace(
+                    nic,
+                    rdma=verbs.layers.get(nic.name, ""),
+                    verbs_clock=device_clock(NicRef(self._config.host, nic.name))
+                    if nic.name in verbs.clocks
+                    else "",
+                )
                 for nic in self._described
             ),
             clocks=dict(self.nics.clocks),
@@ -285,6 +292,7 @@ class Reactor:
             verbs=verbs.counters,
             verbs_heard=verbs.heard,
             verbs_flows=len(self.verbs.flows),
+            verbs_clocks=verbs.clocks,
         )
 
     def _obey(self, order: Obey) -> Answer:

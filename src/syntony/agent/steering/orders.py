@@ -89,6 +89,7 @@ def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
         rtt_ns=each.rtt_ns,
         retransmits=each.retransmits,
         dscp=each.dscp,
+        window_limited_ns=each.window_limited_ns,
         hops=hops(each.nic, each.flow),
         paceable=pace[0],
         pace_bps=pace[1],

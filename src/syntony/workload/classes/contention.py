@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, SLOW_RATIO
+from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.grid import median
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FULL = 0.85
 """Utilisation from which a link is full: queues of bursty traffic grow without bound near it."""
-PROBES_WAIT = 1.5
-"""Delay of probes over their floor from which they wait as well."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -49,6 +47,20 @@ def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
     return one_job and (use is None or use < FULL)
 
 
+def since(facts: Facts, common: Common) -> tuple[int, int, float, bool]:
+    """As `Facts.joint`, but from the begin of the recording where the flows have waited since then;
+    and whether they have, and no longer than flows of one job do by their placement."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - late flows
+    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    always = facts.always_late(common.flows & flows.late.keys())
+    delay, usual = facts.usual_late_ns(common.flows)
+    return (
+        min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
+        always and delay < MUCH_ALWAYS * usual,
+    )  # fmt: skip
+
+
 def _slower(flows: Flows, common: Common) -> bool | None:
     """Whether the flows send less than before they waited; None where that is not known. A link
     that is well used makes packets wait a little, which is no fault."""
@@ -65,7 +77,7 @@ def _slower(flows: Flows, common: Common) -> bool | None:
 def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    begin_ns, last_ns, share, placed = since(facts, common)
     links = facts.fullest(links, begin_ns, last_ns)
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [
@@ -81,7 +93,8 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
     return Finding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links) == 1 or None, harm), evidence=tuple(evidence),
+        confidence=confidence(share, full, len(links) == 1 or None, harm, full or not placed),
+        evidence=tuple(evidence),
         alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip

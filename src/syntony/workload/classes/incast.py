@@ -34,7 +34,7 @@ def find(facts: Facts) -> list[Finding]:
 def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
+    begin_ns, last_ns, share, placed = contention.since(facts, common)
     delay, usual = facts.usual_late_ns(common.flows)
     use = facts.use(link, begin_ns, last_ns)
     evidence = [
@@ -46,7 +46,7 @@ def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) ->
     full = None if use is None else use >= contention.FULL
     return Finding(
         fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full), evidence=tuple(evidence),
+        confidence=confidence(share, full, full or not placed), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.SLOW_RECEIVER, True if "credit_blocked_ns" in flows.table else None,
                   "the senders do not wait for credit", "credit_blocked_ns"),

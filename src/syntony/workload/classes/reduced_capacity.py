@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import median
+from syntony.workload.grid import MAD_SIGMA, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LESS = 0.9
 """Rate after over rate before from which capacity is lower."""
+SIGMAS = 3.0
+"""… and of the scatter of both medians that the drop must exceed: rates of few windows differ."""
 ACTION = (
     "nothing is broken but the part that was left: repair it, and expect the lower rate until then"
 )
@@ -94,7 +96,7 @@ def _judge(
                if places & {flows.src[index], flows.dst[index]}} | set(members)  # fmt: skip
     before = float(median(flows.rate[members, : max(at, 1)]))
     after = float(median(flows.rate[members, at:]))
-    lower = after < LESS * before
+    lower = after < LESS * before and (dead or _beyond_scatter(flows, members, at))
     if not lower and not (dead and np.isnan(before)):
         return None
     evidence = [
@@ -115,3 +117,19 @@ def _judge(
         action=ACTION, flows=frozenset(sharing),
         hosts=frozenset({part.split("/", maxsplit=1)[0]} if "/" in part else ()),
     )  # fmt: skip
+
+
+def _beyond_scatter(flows: Flows, members: list[int], at: int) -> bool:
+    """Whether the members' rates dropped by more than the medians before and after scatter by."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = np.log(flows.rate[members] / median(flows.rate[members], axis=1)[:, None])
+    level = median(own, axis=0)
+    parts = [each[np.isfinite(each)] for each in (level[: max(at, 1)], level[at:])]
+    if not all(len(each) for each in parts):
+        return False
+    middles = [float(np.median(each)) for each in parts]
+    scatter = MAD_SIGMA * float(np.median(np.concatenate(
+        [np.abs(each - middle) for each, middle in zip(parts, middles, strict=True)])))  # fmt: skip
+    # The variance of a median is pi / 2 times that of a mean.
+    error = scatter * float(np.sqrt(np.pi / 2 * sum(1 / len(each) for each in parts)))
+    return middles[0] - middles[1] > SIGMAS * error

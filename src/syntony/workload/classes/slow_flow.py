@@ -8,9 +8,19 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, MIN_LIKE, SLOW_RATE, SLOW_RATIO
+from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
+from syntony.workload.flows import LIKE, MIN_LIKE, MUCH_ALWAYS, SLOW_RATE, SLOW_RATIO
 from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
-from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import (
+    ALIKE,
+    ECHO,
+    MOST_ALONE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    Finding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from syntony.workload.facts import Facts
@@ -26,10 +36,9 @@ STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
 """… and that over their median: a queue of bursts drains between them."""
-MUCH, MUCH_ALWAYS = 5.0, 10.0
+MUCH = 5.0
 """Delay over its siblings' that is a fault though the flow has, as far as is known, their rate:
-less is what the job's own bursts do (94 µs among 4 µs is 23 times). The second where it has been so
-since the recording began, as what a placement does."""
+less is what the job's own bursts do (94 µs among 4 µs is 23 times)."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 ACTION = (
@@ -51,7 +60,37 @@ def find(facts: Facts) -> list[Finding]:
             found.append(finding)
     worst = max((each.excess_ns for each in found), default=0.0)
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
-    return found if len(alone) <= MOST_ALONE else []
+    alike = _alike(facts, facts.flows, found, slow, shared)
+    return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
+
+
+def _alike(
+    facts: Facts, flows: Flows, found: list[Finding], slow: dict[int, Episode], shared: set[int]
+) -> int:
+    """Flows that wait half as long as the worst of these, or lag half as far behind in rate where
+    none of these waits, whatever else is true of them; but for those that have always done so where
+    the worst came to do it."""
+    size, stretches = _lag(flows, slow), slow
+    if any(each.excess_ns > 0 for each in found):
+        stretches = {each: flows.late[each] for each in flows.late.keys() - shared}
+        size = {each: flows.mean_over(flows.excess, each, stretch)
+                for each, stretch in stretches.items()}  # fmt: skip
+    sizes = [(size.get(flow, 0.0), each.onset_ns) for each in found for flow in each.flows]
+    worst, onset_ns = max(sizes, default=(0.0, 0))
+    return sum(
+        size[each] >= ALIKE * worst
+        and (onset_ns <= facts.early_ns or flows.grid.instant(stretch.first) > facts.early_ns)
+        for each, stretch in stretches.items()
+    )
+
+
+def _lag(flows: Flows, slow: dict[int, Episode]) -> dict[int, float]:
+    """By how much flows lag behind their siblings' rates, as a logarithm."""
+    lag = {}
+    for flow in slow:
+        own, usual = _over(flows.rate[flow]), _over(flows.typical(flows.rate, flow))
+        lag[flow] = float(np.log(max(usual, 1.0) / max(own, 1.0)))
+    return lag
 
 
 def _slow_rates(flows: Flows) -> dict[int, Episode]:
@@ -78,7 +117,8 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
     # In most of its windows: a queue comes and goes, what slows one flow alone stays.
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
     delayed = bool(len(known)) and least > max(limit, STEADY * delay)
-    slowed = rate < SLOW_RATE * usual_rate and (delayed or _became_slow(flows, flow, stretch.first))
+    alone = flow in slow and _became_slow(flows, flow, stretch.first)
+    slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     if delayed and not slowed and delay * SLOW_RATIO < (MUCH if before else MUCH_ALWAYS) * limit:
         return None
@@ -107,12 +147,25 @@ def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> F
             weigh(FaultClass.BAD_LINK, flow not in flows.lossy if "retransmits" in flows.table
                   else None, "it loses no packets" if flow not in flows.lossy else
                   "it loses packets", "retransmits"),
+            _receiver(flows, flow, part),
             weigh(FaultClass.HOST_JITTER, not beside, "other flows of both hosts are not delayed"
                   if not beside else f"{beside} other flows of its hosts are delayed as well"),
         ),
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
     )  # fmt: skip
+
+
+def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
+    """Whether its receiver may be what is slow: one flow that waits for it does not prove it."""
+    own, usual = _over(flows.blocked[flow, part]), _over(flows.typical(flows.blocked, flow)[part])
+    if not np.isfinite(own):
+        return weigh(FaultClass.SLOW_RECEIVER, None, "", "credit_blocked_ns")
+    waits = own > max(BLOCKED, TIMES * np.nan_to_num(usual))
+    return weigh(FaultClass.SLOW_RECEIVER, not waits,
+                 f"its sender waits for its credit or window {own:.0%} of the time, as others do"
+                 if not waits else f"its sender waits {own:.0%} of the time for the receiver's"
+                 f" credit or window, others {np.nan_to_num(usual):.0%}")  # fmt: skip
 
 
 def _worst_part(flows: Flows, flow: int) -> Episode:

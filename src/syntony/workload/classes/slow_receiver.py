@@ -9,7 +9,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
@@ -24,6 +24,9 @@ TIMES = 3.0
 MOST, MOST_CONFIRMED = 0.75, 0.5
 """Of the flows to a receiver that must wait; where its GPU is known to consume late, those of
 another communicator may have too little to send to be held back."""
+STANDS_OUT, MOST_OTHERS = 2.0, 0.9
+"""Mean wait for its credit over that of so many others, below which, unless its GPU is known to
+consume late, nothing stands out: steps and windows make some wait more than others."""
 CONSUMES_LATE = 2.0
 """Its wait for its GPU to consume, over its peers'."""
 ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
@@ -34,7 +37,7 @@ def find(facts: Facts) -> list[Finding]:
     flows = facts.flows
     if flows is None:
         return []
-    blocked = flows.column("credit_blocked_ns", "sum") / flows.grid.width_ns
+    blocked = flows.blocked
     low = float(np.nanquantile(blocked, 0.25)) if np.isfinite(blocked).any() else 0.0
     usual = np.nan_to_num(median(blocked, axis=0))
     with np.errstate(invalid="ignore"):
@@ -53,7 +56,32 @@ def find(facts: Facts) -> list[Finding]:
                              blocked=blocked, usual=usual)  # fmt: skip
             if finding is not None:
                 found.append(finding)
-    return found
+    sure = [each for each in found if _consumes_late(each)]
+    # Where all come late, as on hosts short of CPU, each waits for credit now and then.
+    if len(found) - len(sure) > MOST_ALONE:
+        return sure
+    named = {rank for each in found for rank in each.ranks}
+    return [each for each in found if each in sure or _stands_out(flows, each, named, blocked)]
+
+
+def _consumes_late(finding: Finding) -> bool:
+    return any(each.signal == "consume_wait_ns" for each in finding.evidence)
+
+
+def _stands_out(flows: Flows, finding: Finding, named: set[int], blocked: Floats) -> bool:
+    """Whether senders wait for this rank's credit by far longer than for that of most that are not
+    `named`."""
+    grid, (rank,) = flows.grid, finding.ranks
+    first, end = ((each - grid.begin_ns) // grid.width_ns
+                  for each in (finding.onset_ns, finding.last_ns))  # fmt: skip
+    during = blocked[:, first:end]
+    own = float(np.nanmean(during[flows.peer == rank]))
+    others = [
+        float(np.nanmean(during[flows.peer == each]))
+        for each in set(flows.peer[np.isfinite(flows.peer)]) - named
+        if np.isfinite(during[flows.peer == each]).any()
+    ]
+    return not others or own >= STANDS_OUT * float(np.quantile(others, MOST_OTHERS))
 
 
 def _judge(

@@ -70,11 +70,11 @@ def _computes_as_others(facts: Facts, slow: Slow) -> bool:
 def _during(
     facts: Facts, slow: Slow
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]:
-    """Rows of steps in the rank's episode: its own, and the others'."""
+    """Rows of steps in the rank's episode: its own, and those of its peers."""
     steps = facts.steps
     inside = (steps.ints("begin_ns") <= slow.last_ns) & (steps.ints("end_ns") >= slow.begin_ns)
-    mine = steps.ints("rank") == slow.rank
-    return inside & mine, inside & ~mine
+    rank = steps.ints("rank")
+    return inside & (rank == slow.rank), inside & np.isin(rank, [*slow.peers])
 
 
 def lag(slow: Slow) -> Evidence:
