@@ -8,10 +8,12 @@ leaf; agents stand still for up to 20 s and the controller is restarted meanwhil
 nothing but the part itself may be named as lossy; the part may be while it loses packets, and until
 `OVER_S` later.
 
-Pairs: two faults that are there together, and a lossy switch, which two of its links may look like.
-Of each: *alone* (a page names it and nothing else),
-*among* (a page names it and others that it says cannot be distinguished, or a group that holds it),
-*missed*. *Wrong* are pages of healthy parts; *twice* are further pages of the same fault.
+Pairs: two faults that are there together, and one that looks like another: a lossy switch, which
+two of its links may look like, and hosts of a leaf that stop at once. Of each: *alone* (a page
+names it and nothing else), *among* (a page names it and others that it says cannot be
+distinguished, or a group that holds it), *noted* (in the evidence of a page of another fault),
+*missed*. *Wrong* are pages of healthy parts and healthy parts in such evidence; *twice* are further
+pages of the same fault.
 """
 
 from __future__ import annotations
@@ -34,13 +36,14 @@ from tests.controller.probed import Jam, Probed
 
 from syntony.alerts.incidents import ChangeKind
 from syntony.controller.places import Names
-from syntony.fabric.names import GROUP, OR, ComponentKind, cable_name, link_ends
+from syntony.fabric.extra_probes import suspected
+from syntony.fabric.names import GROUP, OR, ComponentKind, cable_name, hosts_at, link_ends
 
 T = TypeVar("T")
 KNOWN_S = 50
 WATCHED_S = 60
 OVER_S = 16
-LOSS = frozenset({"link-loss", "nic-loss", "switch-loss", "ambiguous-loss"})
+LOSS = frozenset({"link-loss", "nic-loss", "switch-loss", "ambiguous-loss", "switch-or-hosts"})
 HOSTS = frozenset({"host-silent", "silent-together", "fleet-silent"})
 
 
@@ -92,7 +95,7 @@ class Minute:
             if each.loss <= 0 or each.kind == ComponentKind.REPLIES:
                 continue
             if not touches(each.component, self._part):
-                self.found[each.component] += 1
+                self.found[each.component] += not self._is_about(OR.join(suspected(each)))
             elif second >= self._over_s:
                 self.lasting.add(each.component)
         for incident in self._fabric.control.live_incidents():
@@ -111,9 +114,18 @@ class Minute:
 
     def _is_about(self, subject: str) -> bool:
         homes = self._fabric.control.homes
+        about = {self._part, *self._stopped()}
         return any(
-            touches(name, self._part) or homes.get(name) == self._part for name in subject.split(OR)
+            touches(name, part) or homes.get(name) == part
+            for name in subject.split(OR)
+            for part in about
         )
+
+    def _stopped(self) -> set[str]:
+        """All hosts at a leaf, where each of them stood still."""
+        leaves = self._fabric.leaf
+        going = {leaf for host, leaf in leaves.items() if host not in self._fabric.paused_until}
+        return {hosts_at(leaf) for leaf in leaves.values() if leaf not in going}
 
 
 def returns(control: Control, kind: str, seed: int) -> Return:
@@ -146,7 +158,7 @@ def returns(control: Control, kind: str, seed: int) -> Return:
             fabric.restart(away[1])
         fabric.run(1)
         minute.note(second)
-    names = tuple(f"{name} for {count} s" for name, count in minute.found.items())
+    names = tuple(f"{name} for {count} s" for name, count in minute.found.items() if count)
     opened, lasting = tuple(sorted(minute.opened)), tuple(sorted(minute.lasting))
     return Return(names, opened, minute.wrong_pages(), lasting, timing)
 
@@ -199,6 +211,7 @@ class Pair(NamedTuple):
 
     alone: int
     among: int
+    noted: int
     missed: tuple[str, ...]
     wrong: tuple[str, ...]
     twice: tuple[str, ...]
@@ -272,6 +285,16 @@ def _leaf_and_congestion(fabric: Probed) -> list[Fault]:
     ]  # fmt: skip
 
 
+def _hosts_stop(fabric: Probed) -> list[Fault]:
+    """All hosts of a leaf stand still, within two seconds of one another."""
+    rng, homes = fabric.rng, Counter(fabric.leaf.values())
+    leaf = rng.choice(sorted(leaf for leaf, hosts in homes.items() if hosts > 1))
+    for place, host in enumerate(sorted(host for host, at in fabric.leaf.items() if at == leaf)):
+        fabric.run(rng.randint(0, 1) if 0 < place < 3 else 0)
+        fabric.paused_until[host] = fabric.second + 60
+    return [Fault(hosts_at(leaf), LOSS)]
+
+
 PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy link, dead spine": _link_and_spine,
     "two lossy links at one switch": _sharing_a_switch,
@@ -279,6 +302,7 @@ PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy switch, lossy link of it": _switch_and_link,
     "lossy link, paused hosts": _link_and_paused,
     "dead leaf, congested uplink": _leaf_and_congestion,
+    "hosts of a leaf stop": _hosts_stop,
 }
 
 
@@ -320,7 +344,15 @@ def pair(control: Control, kind: str, seed: int, seconds: int = 90) -> Pair:
         (change.incident.rule, change.incident.subject, change.at_ns)
         for change in control.changes[began:] if change.kind is ChangeKind.PAGE
     ]  # fmt: skip
-    return graded(faults, pages, began_ns, words, paused=set(fabric.paused_until))
+    paged = {subject for _, subject, _ in pages}
+    evidence = [
+        line for each in control.live_incidents() if each["subject"] in paged
+        for line in each["evidence"]
+    ]  # fmt: skip
+    homes = fabric.leaf.values()
+    going = {fabric.leaf[host] for host in fabric.leaf if host not in fabric.paused_until}
+    paused = {*fabric.paused_until, *(hosts_at(leaf) for leaf in homes if leaf not in going)}
+    return graded(faults, pages, began_ns, words, paused=paused, evidence=evidence)
 
 
 def graded(
@@ -328,9 +360,12 @@ def graded(
     pages: list[tuple[str, str, int]],
     began_ns: int,
     words: str,
+    *,
     paused: Collection[str] = (),
+    evidence: Collection[str] = (),
 ) -> Pair:
-    """Which fault each page is about, the first page of each deciding."""
+    """Which fault each page is about, the first page of each deciding, and which of the others the
+    evidence names as a part that loses more."""
     reported: dict[str, tuple[str, float]] = {}
     wrong, twice = [], []
     for rule, subject, at_ns in pages:
@@ -341,6 +376,8 @@ def graded(
         names = subject.split(OR)
         fits = [each for each in faults if rule in each.rules and _is_about(each, names)]
         fresh = [each for each in fits if each.part not in reported]
+        if not fits and {*names} & {*paused}:
+            continue
         if not fits:
             wrong.append(f"{rule} {subject}")
         elif not fresh:
@@ -349,9 +386,14 @@ def graded(
             how = "alone" if names == [each.part] or {*names} <= each.also else "among"
             reported[each.part] = how, (at_ns - began_ns) / 1e9
     kinds = Counter(how for how, _ in reported.values())
+    others = [each for each in faults if each.part not in reported]
+    beside = {line.partition(" ")[0] for line in evidence if " loses another " in line}
+    noted = {each.part for each in others if {each.part, *each.also} & beside}
+    known = {name for each in faults for name in (each.part, *each.also)}
+    wrong += [f"evidence {name}" for name in sorted(beside - known)]
     return Pair(
-        kinds["alone"], kinds["among"],
-        tuple(each.part for each in faults if each.part not in reported),
+        kinds["alone"], kinds["among"], len(noted),
+        tuple(each.part for each in others if each.part not in noted),
         tuple(wrong), tuple(twice), tuple(seconds for _, seconds in reported.values()), words,
     )  # fmt: skip
 
@@ -416,18 +458,19 @@ def tabulate_pairs(arguments: argparse.Namespace) -> int:
         for seed, got in outcomes(pair, kind, arguments):
             counts["alone"] += got.alone
             counts["among"] += got.among
+            counts["noted"] += got.noted
             took += got.seconds
             for name in ("missed", "wrong", "twice"):
                 counts[name] += len(getattr(got, name))
             if got.missed or got.wrong or got.twice:
                 print(f"  {kind} seed {seed}: {got}", flush=True)
-        faults = counts["alone"] + counts["among"] + counts["missed"]
+        faults = sum(counts[name] for name in ("alone", "among", "noted", "missed"))
         failed += counts["missed"] + counts["wrong"]
         p50, p95 = np.quantile(took, [0.5, 0.95]) if took else (np.nan, np.nan)
         print(
             f"{kind:30} faults {faults:3}: alone {counts['alone']:3}  among {counts['among']:3}  "
-            f"missed {counts['missed']:3}; wrong {counts['wrong']:3}  twice {counts['twice']:3}; "
-            f"p50 {p50:.0f} s, p95 {p95:.0f} s",
+            f"noted {counts['noted']:3}  missed {counts['missed']:3}; wrong {counts['wrong']:3}  "
+            f"twice {counts['twice']:3}; p50 {p50:.0f} s, p95 {p95:.0f} s",
             flush=True,
         )
     return failed

@@ -11,13 +11,14 @@ import random
 
 import msgspec
 import pytest
+from tests.controller.judged import CROSSING
 
 from syntony.alerts import causes
 from syntony.alerts.incidents import Book, Incident
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule
-from syntony.controller.places import FLEET, Places
-from syntony.fabric.names import replies_name
+from syntony.controller.places import FLEET, Names, Places
+from syntony.fabric.names import hosts_at, replies_name
 from syntony.model import S
 
 T0 = 1_000 * S
@@ -47,7 +48,7 @@ def name(rng: random.Random) -> str:
         [
             nic, nic.partition("/")[0], leaf, spine, f"{nic}->{other}", f"{nic}<->{other}",
             *("->".join(ends), "--".join(sorted(ends)), "..".join(ends), replies_name(nic)),
-            f"{leaf}/port1", FLEET, "job train",
+            f"{leaf}/port1", FLEET, "job train", hosts_at(leaf),
         ]
     )  # fmt: skip
     return f"{one} or {name(rng)}" if rng.random() < 0.15 else one
@@ -143,3 +144,55 @@ def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatc
     book.evaluate(T0, measured(seen, ["r0", "r1"]), Places({}))
     assert sum(each.cause > 0 for each in book.incidents) == 2_000
     assert compared < 20_000
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower", "holds"),
+    [
+        ("h0", "h0/rail0", True), ("h0", "h01/rail0", False), ("spine1", "leaf0->spine1", True),
+        ("spine1", "leaf0--spine1", True), ("spine1", "leaf0->spine11", False),
+        ("h0", "h0/rail0->leaf0", True), ("h0/rail0", "h0/rail0->leaf0", True),
+        ("h0", "h0", False), ("leaf0--spine1", "leaf0->spine1", True),
+        ("leaf0--spine1", "spine1->leaf0", True), ("leaf0--spine1", "leaf0--spine1", False),
+        ("leaf0->spine1", "leaf0--spine1", False),
+        ("leaf0 or leaf1", "leaf0", True), ("leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1 or leaf0", True), ("leaf1 or leaf0", "leaf0 or leaf1", False),
+        ("leaf0 or leaf1", "leaf1->spine0 or leaf0", True), ("leaf0 or leaf1", "leaf2", False),
+        ("a..b or a..* or *..b", "b..a or b..* or *..a", True),
+        ("b..a or b..* or *..a", "a..b or a..* or *..b", False),
+    ],
+)  # fmt: skip
+def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
+    assert Names.holds(wider, narrower) is holds
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower", "holds"),
+    [
+        ("spine0", "h0/rail0->h2/rail0", True), ("spine0", "h0/rail0->h1/rail0", False),
+        ("leaf0->spine0", "h0/rail0->h2/rail0", True),
+        ("leaf0->spine0", "h2/rail0->h0/rail0", False),
+        ("leaf0--spine0", "h2/rail0->h0/rail0", True), ("h0", "h0/rail0->h2/rail0", True),
+        ("spine0", "h5/rail0->h6/rail0", False),
+        ("h5/rail0", "h5", True), ("h6/rail0", "h6", False), ("leaf9", "h6", True),
+    ],
+)  # fmt: skip
+def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:
+    homes = {"h5/rail0": "leaf9", "h6/rail0": "leaf9", "h6/rail1": "leaf9"}
+    assert Places(CROSSING, homes).holds(wider, narrower) is holds
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower", "holds"),
+    [
+        ("hosts at leaf9 or leaf9", "h6", True), ("hosts at leaf9 or leaf9", "h6/rail0", True),
+        ("hosts at leaf9", "h6/rail1", True), ("hosts at leaf9", "h5/rail0", False),
+        ("hosts at leaf9 or leaf9", "leaf9->spine0", True), ("hosts at leaf9", "leaf9", False),
+        ("leaf9", "h6", False),
+    ],
+)  # fmt: skip
+def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
+    wider: str, narrower: str, holds: bool
+) -> None:
+    homes = {"h5/rail0": "leaf8", "h6/rail0": "leaf9", "h6/rail1": "leaf8"}
+    assert Places({}, homes).holds(wider, narrower) is holds

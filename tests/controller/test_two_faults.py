@@ -40,6 +40,23 @@ def test_a_queue_at_one_of_two_links_behind_each_other_names_both(control: Contr
     assert (got.alone, got.among, got.wrong) == (1, 1, ()), got
 
 
+def test_flows_that_take_a_returned_cable_blame_no_other(control: Control) -> None:
+    """A window that begins long before hides that some flows lose everything, others nothing."""
+    got = returns(control, "cable", 18_200_003)
+    assert got.is_right, got
+
+
+def test_a_link_is_named_beside_its_lossy_switch(control: Control) -> None:
+    got = pair(control, "lossy switch, lossy link of it", 18_900_003, seconds=20)
+    assert (got.alone, got.noted, got.wrong) == (1, 1, ()), got
+
+
+def test_hosts_of_a_leaf_that_stop_together_are_one_page(control: Control) -> None:
+    got = pair(control, "hosts of a leaf stop", 31_000_101, seconds=30)
+    assert (got.among, got.wrong) == (1, ()), got
+    assert control.pages() == ["switch-or-hosts hosts at leaf2 or leaf2"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PAIRS)
 def test_of_two_faults_nothing_healthy_pages(control: Control, kind: str) -> None:
@@ -88,6 +105,18 @@ def test_pages_are_graded_by_name_and_rule(pages: list[str], expected: Counts) -
     counts = Counts(got.alone, got.among, len(got.missed), len(got.wrong), len(got.twice))
     assert counts == expected
     assert got.seconds == (2.0,) * (counts.alone + counts.among)
+
+
+@pytest.mark.parametrize(
+    ("named", "noted", "wrong"),
+    [("leaf0->spine0", 1, ()), ("leaf1->spine0", 0, ("evidence leaf1->spine0",))],
+)
+def test_parts_in_the_evidence_are_noted_or_wrong(
+    named: str, noted: int, wrong: tuple[str, ...]
+) -> None:
+    evidence = [f"{named} loses another 5% of what crosses it"]
+    got = graded(FAULTS, [("switch-down", "spine1", 3 * S)], S, "", evidence=evidence)
+    assert (got.noted, got.wrong, len(got.missed)) == (noted, wrong, 1 - noted)
 
 
 @pytest.mark.parametrize(

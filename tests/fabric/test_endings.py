@@ -185,3 +185,22 @@ def test_of_a_fault_that_is_over_all_flows_of_the_pairs_that_crossed_it_are_forg
         }
         assert pairs == {(fabric.flows[3].src, fabric.flows[3].dst)}
         assert chosen.sum() == PORTS
+
+
+def test_of_a_cable_that_is_named_the_direction_that_was_found_is_over() -> None:
+    """One of two parallel cables lost everything for a second; the next is free of losses."""
+    paths = [["leaf0", "leaf0->spine0", "spine0"]] * 10
+    paths += [["spine0", "spine0->leaf0", "leaf0"]] * 10
+    paths += [[f"leaf{k}", f"leaf{k}->spine1", "spine1"] for k in range(9)] * 9
+    paths += [[f"leaf{k}", f"leaf{k}->spine0", "spine0"] for k in range(1, 9)] * 9
+    candidates = make_candidates(Listing.of(paths))
+    sent = np.full(len(paths), 40)
+    lost = np.array([40] * 7 + [0] * 3 + [40] * 3 + [0] * (len(paths) - 13))
+    before = search(candidates, [WindowCounts("1s", sent, lost, overlaps=True)])
+    (found,) = before.findings
+    assert (found.component, found.kind) == ("leaf0--spine0", "cable")
+    endings = Endings()
+    assert endings.take(candidates, before.findings, before.searches, [1]) == []
+    quiet = search(candidates, [WindowCounts("1s", sent, 0 * lost, overlaps=True)])
+    (over,) = endings.take(candidates, (), quiet.searches, [1])
+    assert over.paths.tolist() == [n < 10 for n in range(len(paths))]

@@ -16,6 +16,7 @@ from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 SMALL = Shape(leaves=2, spines=2, hosts=2, rails=1, parallel=1)
+SEEDS = range(12)
 WIDE = Shape(leaves=4, spines=3, hosts=3, rails=1, parallel=1)
 
 
@@ -54,6 +55,56 @@ def test_a_loss_where_nothing_is_known_is_that_of_a_group() -> None:
     ]
     assert set(got) <= {"vague", "missed"}, got
     assert got.count("vague") >= 4, got
+
+
+@pytest.mark.parametrize(
+    ("shape", "known", "seed"),
+    [
+        *((SMALL, 0.0, seed) for seed in (18_011, 31_004, 31_213)),
+        *((None, None, seed) for seed in (18_015,)),
+    ],
+)
+@pytest.mark.parametrize("delay", [False, True])
+def test_a_group_at_a_nic_hides_neither_its_link_nor_its_leaf(
+    shape: Shape | None, known: float | None, seed: int, delay: bool
+) -> None:
+    """A leaf was named although clean paths cross it: they listed a group between two NICs."""
+    fault = "spine" if shape else None
+    case = draw(seed, shape=shape, known=known, fault=fault, delay=delay)
+    got, _ = verdict(case, located(case, delays=delay))
+    assert got in {"right", "vague", "missed"}, case.truth
+
+
+def test_a_nic_has_one_link_unless_several_are_known() -> None:
+    names = ["h0/r->leaf0", "leaf0->h0/r", "h1/r->leaf0", "h1/r->leaf1", "leaf0->spine0"]
+    ways = WayGraph(names, lambda name: "/" in name)
+    assert ways.only_link("h0/r", away=True) == ("h0/r->leaf0", "h0/r--leaf0", "leaf0")
+    assert ways.only_link("h0/r", away=False) == ("leaf0->h0/r", "h0/r--leaf0", "leaf0")
+    for end in ("h1/r", "h2/r", "leaf0"):
+        assert ways.only_link(end, away=True) == ()
+
+
+PARALLEL = Shape(leaves=4, spines=3, hosts=3, rails=1, parallel=2)
+
+
+@pytest.mark.parametrize("delay", [False, True])
+def test_one_of_parallel_cables_is_not_named_by_one_of_its_directions(delay: bool) -> None:
+    for seed in SEEDS:
+        case = draw(seed, shape=PARALLEL, known=1.0, fault="cable", delay=delay)
+        got, _ = verdict(case, located(case, delays=delay))
+        assert got in {"right", "twin", "missed"}, f"seed {seed}: {case.truth}"
+
+
+@pytest.mark.parametrize("delay", [False, True])
+@pytest.mark.parametrize("fault", ["leaf-up", "leaf-down"])
+def test_one_direction_of_parallel_cables_is_not_named_as_both(fault: str, delay: bool) -> None:
+    named = 0
+    for seed in SEEDS:
+        case = draw(seed, shape=PARALLEL, known=1.0, fault=fault, delay=delay)
+        got, _ = verdict(case, located(case, delays=delay))
+        assert got in {"right", "missed"}, f"seed {seed}: {case.truth}"
+        named += got == "right"
+    assert named
 
 
 @pytest.mark.parametrize("delay", [False, True])

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
-from syntony.fabric.starved import FlowEnds, reclassify_slow_hosts, stopped_apart
+from syntony.fabric.starved import (
+    FlowEnds,
+    Stopped,
+    how_stopped,
+    or_its_hosts,
+    reclassify_slow_hosts,
+)
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
@@ -95,28 +102,41 @@ def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "apart"),
+    ("last", "how"),
     [
         # Seconds ago that each of the NICs sent last.
-        ((9, 3), True),
-        ((60, 3), True),
-        ((6, 3), True),
-        ((5, 3), False),
-        ((60, 9, 3), True),
-        ((60, 3, 3), False),
-        ((3, 3), False),
-        ((9,), False),
-        ((9, 0), False),
-        ((0, 0), False),
-        ((), False),
+        ((9, 3), Stopped.APART),
+        ((60, 3), Stopped.APART),
+        ((6, 3), Stopped.APART),
+        ((5, 3), Stopped.TOGETHER),
+        ((60, 9, 3), Stopped.APART),
+        ((60, 3, 3), Stopped.TOGETHER),
+        ((3, 3), Stopped.TOGETHER),
+        ((1, 1), Stopped.TOGETHER),
+        ((9,), Stopped.NO),
+        ((9, 0), Stopped.NO),
+        ((0, 0), Stopped.NO),
+        ((), Stopped.NO),
     ],
 )
 def test_hosts_that_stop_one_after_the_other_did_not_lose_their_switch(
-    last: tuple[int, ...], apart: bool
+    last: tuple[int, ...], how: Stopped
 ) -> None:
     seconds = 60
     sent = np.array([[8 * (age >= ago) for ago in last] for age in range(seconds - 1, -1, -1)])
     sent = np.repeat(sent.reshape(seconds, len(last)), 2, axis=1)
     sent[:, 1::2] = 0
     nics = np.repeat(np.arange(len(last)), 2)
-    assert stopped_apart(sent, nics) is apart
+    assert how_stopped(sent, nics) is how
+
+
+def test_hosts_share_what_is_known_of_a_switch_that_they_cannot_be_told_from() -> None:
+    switch = finding("leaf1", "leaf")
+    switch = msgspec.structs.replace(
+        switch, confidence=0.9, alternatives=("spine0",), probabilities=(0.08,)
+    )
+    either = or_its_hosts(switch)
+    assert (either.component, either.confidence, either.twins) == ("leaf1", 0.45, 1)
+    assert either.odds() == ("leaf1 45%", "hosts at leaf1 45%", "spine0 4%")
+    alone = either.without_twin()
+    assert (alone.confidence, alone.alternatives, alone.twins) == (0.9, ("spine0",), 0)

@@ -80,6 +80,13 @@ def test_what_a_window_shows_beside_the_fault_of_a_shorter_one_is_another_fault(
     assert chosen(first, second, Said("leaf2", 1, 400)) == [("leaf1", 0), ("leaf2", 1)]
 
 
+def test_a_part_beside_its_switch_is_another_fault_where_its_own_window_shows_the_switch() -> None:
+    """All paths of a part cross the switch: no other is nearer to it than the switch itself."""
+    switch, part = Said("leaf1", 0, 90), Said("h4/rail0", 1, 20)
+    assert chosen(switch, part) == [("leaf1", 0)]
+    assert chosen(switch, part, Said("leaf1", 1, 400)) == [("leaf1", 0), ("h4/rail0", 1)]
+
+
 def test_a_fault_that_longer_windows_show_is_not_over_because_a_shorter_one_shows_it() -> None:
     """What is uncertain in one second is named from the three that are certain."""
     paths = [["leaf0", "spine0"]] * 10 + [["leaf0"]] + [[f"leaf{k}"] for k in range(1, 9)]

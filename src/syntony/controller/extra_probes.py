@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from syntony.fabric.extra_probes import ExtraProbe, Note, Pair, suspected
-from syntony.fabric.names import GROUP
+from syntony.fabric.names import GROUP, HOSTS_AT
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -81,8 +81,10 @@ class ExtraProbeService:
         ]
 
     def _may_ask(self, names: frozenset[str], now_ns: int) -> bool:
-        """Of parts that are not known one by one, no way is known either."""
-        return len(self._running(now_ns)) < AT_ONCE and not any(GROUP in name for name in names)
+        """Of parts that are not known one by one, no way is known either; hosts that send nothing
+        answer nothing."""
+        known = not any(GROUP in name or name.startswith(HOSTS_AT) for name in names)
+        return known and len(self._running(now_ns)) < AT_ONCE
 
     def _ask(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
         found = self._separating(names, planned, PAIRS)

@@ -186,6 +186,9 @@ class IncidentService:
             ],
             slas.jobs,
         )
+        findings = silence.without_hosts_that_report(
+            findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
+        )
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
         found = observe.of_findings(findings, notes, senders)
         found = impact.with_jobs(found, slas.jobs, slas.crossing)

@@ -7,13 +7,14 @@ last seen neither proves nor disproves anything.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.alerts.telling import shown
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.extra_probes import Note, suspected
-from syntony.fabric.names import ARROW, OR, ComponentKind, link_ends
+from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
 from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
@@ -40,6 +41,7 @@ FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
+STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
 """Ports of fewer hosts that are down say nothing of their switch."""
 TOLD = 5
@@ -47,7 +49,8 @@ TOLD = 5
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 DELAY = frozenset({"component_delay_ns"})
 LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
-FINDING_METRICS = DELAY | LOSSES
+SWITCH_OR_HOSTS = frozenset({"switch_or_hosts"})
+FINDING_METRICS = DELAY | LOSSES | SWITCH_OR_HOSTS
 MIN_LOST = 10
 """Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
 MIN_PATHS = 2
@@ -184,7 +187,7 @@ def of_findings(
     """
     findings = tuple(findings)
     return [
-        _of_finding(found, notes or {})._replace(apart_from=_apart_from(found, findings))
+        _of_finding(found, findings, notes or {})._replace(apart_from=_apart_from(found, findings))
         for found in findings
         if found.fault != "clock"
         and found.kind != ComponentKind.REPLIES
@@ -201,6 +204,13 @@ def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
     return frozenset({"switch_loss", "ambiguous_loss"}) if beside else frozenset()
 
 
+def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
+    """What parts of it lose beyond what it loses itself."""
+    for each in findings:
+        if found.fault == each.fault == "loss" and Names.holds(found.component, each.component):
+            yield f"{each.component} loses another {shown(each.loss, 'ratio')} of what crosses it"
+
+
 def _source(link: str) -> str:
     """Where one direction of a link begins; empty for anything else."""
     ends = link_ends(link)
@@ -212,14 +222,22 @@ def subject_of(found: Finding) -> str:
     return OR.join(suspected(found))
 
 
-def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observation:
+def _of_finding(
+    found: Finding, findings: Iterable[Finding], notes: Mapping[frozenset[str], Note]
+) -> Observation:
     names = suspected(found)
     ambiguous = len(names) > 1
     subject = subject_of(found)
     seen = f"{found.fault} on {found.paths} paths over {found.window}"
-    apart = APART if found.twins else "not distinguished yet"
+    hosts_too = any(name.startswith(HOSTS_AT) for name in names)
+    apart = STOPPED if hosts_too else APART if found.twins else "not distinguished yet"
     note = notes.get(frozenset(names), Note(apart, pending=False))
-    evidence = (seen, ", ".join(found.odds()), *((note.text,) if ambiguous else ()))
+    evidence = (
+        seen,
+        ", ".join(found.odds()),
+        *((note.text,) if ambiguous else ()),
+        *_of_parts(found, findings),
+    )
     if found.fault == "delay":
         return Observation(
             "component_delay_ns",
@@ -230,7 +248,9 @@ def _of_finding(found: Finding, notes: Mapping[frozenset[str], Note]) -> Observa
             pending=ambiguous and note.pending,
         )
     metric = "nic_loss"
-    if ambiguous or found.kind == ComponentKind.GROUP:
+    if hosts_too:
+        metric = "switch_or_hosts"
+    elif ambiguous or found.kind == ComponentKind.GROUP:
         metric = "ambiguous_loss"
     elif found.kind in _SWITCHES:
         metric = "switch_loss"

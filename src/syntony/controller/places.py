@@ -11,6 +11,7 @@ from syntony.fabric.names import (
     BOTH_WAYS,
     CABLE,
     GROUP,
+    HOSTS_AT,
     OR,
     cable_name,
     crosses,
@@ -20,6 +21,7 @@ from syntony.fabric.names import (
 )
 
 _MARKS = re.compile("|".join(map(re.escape, (OR, BOTH_WAYS, ARROW, CABLE, GROUP))))
+_HOSTS_AT = re.compile(f"(^|{OR}){HOSTS_AT}")
 FLEET = "all agents"
 """A subject: no host can have this name."""
 
@@ -97,6 +99,8 @@ class Places:
         """Whether `narrower` would fail with `wider`."""
         if wider == FLEET:
             return narrower != FLEET
+        if HOSTS_AT in wider:
+            return any(self._is_at(narrower, each) for each in suspects(wider))
         one, both, other = narrower.partition(BOTH_WAYS)
         if both:
             return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
@@ -107,14 +111,28 @@ class Places:
         components = self._crossing.get(narrower)
         return components is not None and crosses(wider, components)
 
+    def _is_at(self, narrower: str, wider: str) -> bool:
+        """Whether it is, or is a NIC of, one of the hosts of a switch that are meant; of anything
+        else, `holds`."""
+        _, hosts, switch = wider.partition(HOSTS_AT)
+        if not hosts:
+            return self.holds(wider, narrower)
+        is_host = narrower in self._homes or narrower in self._around
+        return is_host and switch in self._switches(narrower)
+
     def may_hold(self, wider: str, narrower: str) -> bool:
         """Whether `wider` is or holds any of the suspects that `narrower` names."""
         return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
 
+    def _switches(self, name: str) -> set[str]:
+        """Those that a host, or the host of a NIC, is at."""
+        return self._around.get(name.partition("/")[0], (set(), set()))[1]
+
     @staticmethod
     def roots(name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""
-        return frozenset(part.partition("/")[0] for part in _MARKS.split(name))
+        bare = _HOSTS_AT.sub(r"\1", name)
+        return frozenset(part.partition("/")[0] for part in _MARKS.split(bare))
 
     def around(self, name: str) -> frozenset[str]:
         """Roots of all that may hold or mirror what `name` names, or any of its suspects."""
@@ -122,7 +140,7 @@ class Places:
         for each in suspects(name):
             one, both, other = each.partition(BOTH_WAYS)
             for way in (f"{one}->{other}", f"{other}->{one}") if both else (each,):
-                near = self._around.get(way, (set(), set()))[1] | {self._homes.get(way, "")}
+                near = self._switches(way) | {self._homes.get(way, "")}
                 for component in near.union(self._crossing.get(way, ())) - {""}:
                     found |= self.roots(component)
         return frozenset(found)

@@ -3,12 +3,15 @@ and most of the fleet. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
 from syntony.controller.places import FLEET
+from syntony.fabric.extra_probes import suspected
+from syntony.fabric.names import OR, hosts_at
 from syntony.model import S
+from syntony.model.findings import Finding
 
 HOST_METRICS = frozenset({"host_silent_s"})
 TOGETHER = frozenset({"silent_together"})
@@ -78,6 +81,31 @@ def _why(
     if host in answering:
         return ("its NICs answer probes: the host is up; its agent, or its way here, is not",)
     return ("none of its NICs answers probes: the host is down or cut off",) if answering else ()
+
+
+def without_hosts_that_report(
+    findings: Iterable[Finding],
+    silent_ns: Mapping[str, int],
+    homes: Mapping[str, str],
+    known: Container[str],
+) -> tuple[Finding, ...]:
+    """The same; a switch that its hosts could not be told from alone where any of them reports: a
+    host that stands still does not. If none did before, one that reports again proves nothing.
+
+    Args:
+        findings: what localisation blames.
+        silent_ns: host → for how long its agent has sent no report.
+        homes: NIC → the switch that it is at.
+        known: what was reported of switches and their hosts.
+    """
+    recent = {host for host, age_ns in silent_ns.items() if age_ns <= TOGETHER_S * S}
+    alive = {hosts_at(switch) for nic, switch in homes.items() if nic.partition("/")[0] in recent}
+    return tuple(
+        found.without_twin()
+        if alive & {*found.alternatives[:1]} and OR.join(suspected(found)) not in known
+        else found
+        for found in findings
+    )
 
 
 def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:

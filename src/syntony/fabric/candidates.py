@@ -11,7 +11,7 @@ it is not known which. It *may cross* the group and every known component on a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import Crossed
+from syntony.fabric.directions import Cable
 from syntony.fabric.names import (
     ANY,
     GROUP,
@@ -116,6 +117,27 @@ class Candidates:
         ]
         numbers, place = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return Parts(numbers.astype(np.intp), place)
+
+    def cable_of(self, link: int) -> Cable | None:
+        """Of a link between switches; None where no path tells its cable from it."""
+        ends = _switches_at(self.names[link])
+        if not ends or self.kinds[link] is not ComponentKind.LINK:
+            return None
+        other, whole = (
+            self._numbered.get(name, link) for name in (link_name(*ends[::-1]), cable_name(*ends))
+        )
+        return None if link in {other, whole} else Cable(other, whole)
+
+    @cached_property
+    def _numbered(self) -> dict[str, int]:
+        """Links and cables → who stands for each."""
+        return {
+            self.names[each]: number
+            for number, twins in enumerate(self.same)
+            if np.isfinite(self.loss_price[number])
+            for each in (number, *twins)
+            if link_ends(self.names[each])
+        }
 
     def place_of(self, part: int) -> str:
         """What is looked at to repair a part of a switch."""
@@ -233,6 +255,7 @@ class _Builder:
             [name for name, is_clock in self._number if not is_clock],
             lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
         )
+        self._add_ends(groups, ways)
         members: dict[int, frozenset[int]] = {}
         combos: dict[frozenset[int], int] = {}
         for path, names in groups.items():
@@ -242,6 +265,27 @@ class _Builder:
             every = frozenset(chain.from_iterable(members[number] for number in names))
             self._combo_of[path] = combos.setdefault(every, len(combos))
         self._combos = list(combos)
+
+    def _add_ends(self, groups: Mapping[int, Sequence[int]], ways: WayGraph) -> None:
+        """What paths that list a group at a NIC cross for sure: the only known link of that NIC,
+        its cable and the device behind it."""
+        for away in (True, False):
+            found: dict[int, tuple[int, ...]] = {}
+            for number in {each for names in groups.values() for each in names}:
+                near, _, far = self._listing.names[number].partition(GROUP)
+                found[number] = tuple(
+                    self._number[name, False]
+                    for name in ways.only_link(near if away else far, away=away)
+                    if (name, False) in self._number
+                )
+            crossed = [
+                (path, place)
+                for path, names in groups.items()
+                for number in names
+                for place in found[number]
+            ]
+            paths, places = np.array(crossed, dtype=np.int64).reshape(-1, 2).T
+            self._triples.append((paths, places, np.ones(len(paths), dtype=np.int64)))
 
     def _members(self, group: str, ways: WayGraph) -> frozenset[int]:
         """The group itself, wider groups that hold it, and what is known between its ends."""

@@ -99,7 +99,7 @@ class Endings:
         for found in findings:
             number = numbers.get((found.component, found.kind))
             if number is not None and found.loss > 0:
-                self._note(found, number, searches)
+                self._note(candidates, number, searches)
         known = {key: reported for key, reported in self._reported.items() if key in numbers}
         over = {
             key: _over(candidates, numbers[key], reported.loss, searches, seconds)
@@ -118,17 +118,16 @@ class Endings:
         self._bursts[key] = [*known, second]
         return True
 
-    def _note(self, found: Finding, number: int, searches: Sequence[LossSearch]) -> None:
-        key = (found.component, found.kind)
-        reported = [
-            _Reported(each.loss, each.nats)
-            for search in searches
-            for each in search.findings
-            if each.candidate == number
-        ]
-        reported += [self._reported[key]] if key in self._reported else []
-        if reported:
-            self._reported[key] = max(reported, key=lambda each: each.nats)
+    def _note(self, candidates: Candidates, number: int, searches: Sequence[LossSearch]) -> None:
+        """Remember how plain it was: of a cable that is named, the direction that was found."""
+        for each in (found for search in searches for found in search.findings):
+            cable = candidates.cable_of(each.candidate)
+            if each.candidate != number and (cable is None or cable.whole != number):
+                continue
+            key = candidates.names[each.candidate], candidates.kinds[each.candidate].value
+            reported = _Reported(each.loss, each.nats)
+            before = self._reported.get(key, reported)
+            self._reported[key] = max(before, reported, key=lambda it: it.nats)
 
 
 def _over(

@@ -16,12 +16,14 @@ from syntony.fabric import delay, loss
 from syntony.fabric.candidates import REPLIES_REBATE, Candidates
 from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
-from syntony.fabric.loss import BLACKHOLE_LOSS, LossFinding, LossSearch
+from syntony.fabric.directions import Amiss, odds_of_both
+from syntony.fabric.loss import BLACKHOLE_LOSS, CLOSE_NATS, LossFinding, LossSearch
 from syntony.fabric.names import ComponentKind
-from syntony.fabric.tally import Floats, Ints, Tally
+from syntony.fabric.tally import Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
+_CLOSE = float(np.exp(-CLOSE_NATS))
 MIN_REPLIES_LOSS = 0.01
 """A host that answers less often than this late is no news: every host does now and then."""
 OVER_NATS = 7.0
@@ -138,7 +140,12 @@ def _may_be(
     if one.finding.component in other.finding.alternatives:
         return True
     share = _shared(candidates, one.candidate, other.candidate)
-    nearer = (_shared(candidates, each.candidate, other.candidate) > share for each in besides)
+    nearer = (
+        each.candidate == other.candidate
+        or _shared(candidates, each.candidate, other.candidate) > share
+        for each in besides
+        if each is not one
+    )
     return share >= SAME_SHARE and not any(nearer)
 
 
@@ -154,9 +161,38 @@ def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> L
     return LossSearch(tally, candidates.loss_price, threshold=threshold, parts_of=candidates.parts)
 
 
+def _widened(
+    candidates: Candidates,
+    found: LossFinding | DelayFinding,
+    every: Sequence[LossFinding | DelayFinding],
+    amiss: Amiss,
+) -> LossFinding | DelayFinding:
+    """The same with its cable as an alternative as likely as what suffers in the other direction
+    says; the cable where that leaves little doubt."""
+    cable = candidates.cable_of(found.candidate)
+    if cable is None:
+        return found
+    nats = odds_of_both(amiss, found.candidate, cable, {each.candidate for each in every})
+    both = float(1 / (1 + np.exp(-np.clip(nats, -50, 50))))
+    ranked = (1 - both, found.candidate), (both, cable.whole)
+    (first, candidate), (second, other) = ranked if 1 - both > _CLOSE else ranked[::-1]
+    close = [(other, second * found.confidence)] if second > _CLOSE else []
+    others = zip(found.alternatives, found.probabilities, strict=True)
+    suspects = [*close, *(each for each in others if each[0] != cable.whole)]
+    return found._replace(
+        candidate=candidate,
+        confidence=first * found.confidence,
+        alternatives=tuple(each for each, _ in suspects),
+        probabilities=tuple(share for _, share in suspects),
+    )
+
+
 def _losses(
     candidates: Candidates, window: WindowCounts, number: int, search: LossSearch
 ) -> list[_Ranked]:
+    tally = search.tally
+    amiss = Amiss(tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths)
+    named = [_widened(candidates, each, search.findings, amiss) for each in search.findings]
     return [
         _Ranked(
             found.nats,
@@ -164,18 +200,18 @@ def _losses(
             found.candidate,
             number,
             Finding(
-                component=candidates.names[found.candidate],
-                kind=candidates.kinds[found.candidate].value,
+                component=candidates.names[name.candidate],
+                kind=candidates.kinds[name.candidate].value,
                 fault="blackhole" if found.loss >= BLACKHOLE_LOSS else "loss",
                 loss=found.loss,
                 delay_ns=0.0,
                 window=window.name,
                 explains=round(found.lost, 1),
                 paths=found.paths,
-                **_suspects(candidates, found)._asdict(),
+                **_suspects(candidates, name)._asdict(),
             ),
         )
-        for found in search.findings
+        for found, name in zip(search.findings, named, strict=True)
         if candidates.kinds[found.candidate] is not ComponentKind.REPLIES
         or (found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE)
     ]
@@ -187,13 +223,17 @@ def _delays(
     if window.change_ns is None:
         return []
     sigma_ns = np.zeros(len(window.sent)) if window.sigma_ns is None else window.sigma_ns
-    found_delays = delay.find_delays(
+    findings = delay.find_delays(
         candidates.crossed,
         window.change_ns,
         sigma_ns,
         candidates.penalty,
         threshold=threshold,
     )
+    named = [
+        _widened(candidates, each, findings, _late(candidates, window.change_ns, each.delay_ns))
+        for each in findings
+    ]
     return [
         _Ranked(
             found.nats,
@@ -201,19 +241,32 @@ def _delays(
             found.candidate,
             number,
             Finding(
-                component=candidates.names[found.candidate],
-                kind=candidates.kinds[found.candidate].value,
+                component=candidates.names[name.candidate],
+                kind=candidates.kinds[name.candidate].value,
                 fault="clock" if _is_clock(candidates, found.candidate) else "delay",
                 loss=0.0,
                 delay_ns=found.delay_ns,
                 window=window.name,
                 explains=float(found.paths),
                 paths=found.paths,
-                **_suspects(candidates, found)._asdict(),
+                **_suspects(candidates, name)._asdict(),
             ),
         )
-        for found in found_delays
+        for found, name in zip(findings, named, strict=True)
     ]
+
+
+def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
+    """Paths that became slower, by more than half of what one part adds."""
+    known, crossed = np.isfinite(change_ns), candidates.crossed
+    late = change_ns > delay_ns / 2
+    timely = known & ~late
+
+    def well(candidates: Index) -> Floats:
+        counts = [np.count_nonzero(timely & crossed.by(each)) for each in candidates.tolist()]
+        return np.array(counts, dtype=np.float64)
+
+    return Amiss(crossed.crossings[late], int(np.count_nonzero(known)), well)
 
 
 def _is_clock(candidates: Candidates, number: int) -> bool:

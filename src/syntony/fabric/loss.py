@@ -108,7 +108,7 @@ class LossSearch:
         max_found: int = MAX_FOUND,
         parts_of: PartsOf | None = None,
     ) -> None:
-        self._tally = tally
+        self.tally = tally
         self._search: _Search | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
@@ -122,7 +122,7 @@ class LossSearch:
         if self._search is not None:
             same = (f for f in self.findings if candidate in {f.candidate, *f.alternatives})
             return self._search.gain_at(candidate, rate, *(f.candidate for f in same))
-        clean = self._tally.clean_of(np.array([candidate], dtype=np.intp))
+        clean = self.tally.clean_of(np.array([candidate], dtype=np.intp))
         if not clean.paths[0]:
             return float(np.log1p(-SHARES[-1]) * clean.partly_paths[0])
         return -min(float(rate * clean.probes[0]), OUTLIER_MARGIN * float(clean.paths[0]))

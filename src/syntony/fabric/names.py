@@ -19,6 +19,8 @@ ANY = "*"
 REPLIES_OF = "replies of "
 BOTH_WAYS = "<->"
 """Between the NICs of a connection of which it is not known which direction suffers."""
+HOSTS_AT = "hosts at "
+"""All hosts of one switch together."""
 OR = " or "
 """Between the names of what no path can tell apart."""
 
@@ -81,6 +83,11 @@ def cable_name(a: str, b: str) -> str:
 def replies_name(nic: str) -> str:
     """What a NIC, or a host, answers with."""
     return f"{REPLIES_OF}{nic}"
+
+
+def hosts_at(switch: str) -> str:
+    """All hosts of a switch together."""
+    return f"{HOSTS_AT}{switch}"
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -7,6 +7,7 @@ all. Then nothing of the fabric is to blame.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import Window
 from syntony.fabric.locate import OVER_NATS
-from syntony.fabric.names import ComponentKind, link_ends, replies_name
+from syntony.fabric.names import ComponentKind, hosts_at, link_ends, replies_name
 from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
@@ -49,9 +50,20 @@ class FlowEnds(NamedTuple):
         return cls(tuple(places), src, dst)
 
 
-def stopped_apart(sent: Ints, nics: Index) -> bool:
-    """Whether several NICs send no more probes and the last of them stopped alone: so do hosts that
-    stand still, not hosts at a switch that dies.
+class Stopped(enum.Enum):
+    """How the NICs at a switch ceased to send probes."""
+
+    NO = enum.auto()
+    """Some send, or there is only one."""
+    APART = enum.auto()
+    """The last of them stopped alone: so do hosts that stand still, not hosts at a switch that
+    dies."""
+    TOGETHER = enum.auto()
+    """Either may have happened."""
+
+
+def how_stopped(sent: Ints, nics: Index) -> Stopped:
+    """How several NICs ceased to send probes.
 
     Args:
         sent: in each second of some flows, the newest last, (seconds, flows).
@@ -59,7 +71,21 @@ def stopped_apart(sent: Ints, nics: Index) -> bool:
     """
     each = (sent[:, nics == nic].any(axis=1) for nic in np.unique(nics))
     last = sorted(int(np.flatnonzero(sends).max(initial=-1)) for sends in each)
-    return len(last) > 1 and len(sent) - 1 > last[-1] > last[-2] + AT_ONCE_S
+    if len(last) < 2 or last[-1] >= len(sent) - 1:
+        return Stopped.NO
+    return Stopped.APART if last[-1] > last[-2] + AT_ONCE_S else Stopped.TOGETHER
+
+
+def or_its_hosts(found: Finding) -> Finding:
+    """The same, a switch that loses everything, or all hosts at it: as likely, for probes."""
+    odds = [each / 2 for each in (found.confidence, *found.probabilities)]
+    return msgspec.structs.replace(
+        found,
+        confidence=odds[0],
+        alternatives=(hosts_at(found.component), *found.alternatives),
+        probabilities=(odds[0], *odds[1:]),
+        twins=found.twins + 1,
+    )
 
 
 def reclassify_slow_hosts(

@@ -29,7 +29,7 @@ from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Wi
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.overflow import Overflow, Seconds
-from syntony.fabric.starved import FlowEnds
+from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.fabric.tally import Floats, Index, Ints
 from syntony.model import S
@@ -193,13 +193,12 @@ class Watch:
             self._carried = None
             windows, located = self._searched(candidates)
         found = starved.reclassify_slow_hosts(located.findings, self._layout().ends, windows)
-        return self._with_overflow(candidates, self._settled(candidates, windows, found))
+        return self._with_overflow(candidates, self._settled(candidates, found))
 
     def _settled(
-        self, candidates: Candidates, windows: Sequence[Window], findings: tuple[Finding, ...]
+        self, candidates: Candidates, findings: tuple[Finding, ...]
     ) -> tuple[Finding, ...]:
         """The same, without new losses that a stale map may have put there, for `HOLD_S`."""
-        counts = {window.name: window.counts for window in windows}
         now, turning = self._second, self._second < self._turning_until
         self._losing = {
             key: each for key, each in self._losing.items() if now - each.last <= staleness.AGAIN_S
@@ -214,30 +213,33 @@ class Watch:
             losing = self._losing.get(key, staleness.Losing(now, now, now, now)).seen(now)
             first = losing.first if found.kind in _LINKS else losing.since
             held = (turning and now - losing.begun < staleness.HOLD_S) or (
-                now - first < staleness.HOLD_S
-                and self._singles_out(candidates, number, counts.get(found.window))
+                now - first < staleness.HOLD_S and self._singles_out(candidates, number)
             )
             self._losing[key] = losing if held else losing.settled()
-            if not held and not self._is_of_silent_hosts(candidates, number, found):
-                kept.append(found)
+            stopped = self._stopped(candidates, number, found)
+            if not held and stopped is not Stopped.APART:
+                together = stopped is Stopped.TOGETHER
+                kept.append(starved.or_its_hosts(found) if together else found)
         return tuple(kept)
 
-    def _is_of_silent_hosts(self, candidates: Candidates, number: int, found: Finding) -> bool:
-        """Whether a switch seems dead because hosts at it stood still, one after the other."""
+    def _stopped(self, candidates: Candidates, number: int, found: Finding) -> Stopped:
+        """Whether a switch may seem dead because hosts at it stood still."""
         if found.fault != "blackhole" or found.kind in _LINKS:
-            return False
+            return Stopped.NO
         ends, crossing = self._layout().ends, self._crossing(candidates.crossed.by(number))
         counts = self._history.newest(len(self._flows))
         unanswered = crossing & (counts[_AMISS].sum(axis=0) > 0)
         own = np.flatnonzero(np.isin(ends.src, ends.dst[unanswered]))
         sent = self._history.recent_counts(own)[:, history.SENT]
-        return starved.stopped_apart(sent, ends.src[own])
+        return starved.how_stopped(sent, ends.src[own])
 
-    def _singles_out(self, candidates: Candidates, number: int, counts: Ints | None) -> bool:
-        if counts is None:
-            return False
-        here = counts[:, self._crossing(candidates.crossed.by(number))]
-        return staleness.singles_out(here[history.SENT], here[_AMISS].sum(axis=0))
+    def _singles_out(self, candidates: Candidates, number: int) -> bool:
+        """Of the newest seconds, since the first loss in them: what came before it says nothing."""
+        across = np.flatnonzero(self._crossing(candidates.crossed.by(number)))
+        counts = self._history.recent_counts(across)[-staleness.HOLD_S :]
+        sent, lost = counts[:, history.SENT], counts[:, _AMISS].sum(axis=1)
+        since = int(np.argmax(lost.any(axis=1)))
+        return staleness.singles_out(sent[since:].sum(axis=0), lost[since:].sum(axis=0))
 
     def _with_overflow(
         self, candidates: Candidates, findings: tuple[Finding, ...]

@@ -48,6 +48,16 @@ class WayGraph:
         links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
         return devices | links
 
+    def only_link(self, end: str, *, away: bool) -> tuple[str, ...]:
+        """The one known link of a NIC or host in this direction, its cable, and the device at its
+        other side; nothing where several are known, or for a device that forwards."""
+        near = (self._after if away else self._before).get(end, set())
+        if not self._is_end(end) or len(near) != 1:
+            return ()
+        (device,) = near
+        link = link_name(end, device) if away else link_name(device, end)
+        return link, cable_name(end, device), device
+
     def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
         """The shortest known ways as their devices, both ends among them, last by name first."""
         left = self._reached(far, forward=False)

@@ -40,6 +40,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     overflow: str = ""
     """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`."""
 
+    def without_twin(self) -> Finding:
+        """The same when its first twin is ruled out."""
+        return msgspec.structs.replace(
+            self,
+            confidence=self.confidence + sum(self.probabilities[:1]),
+            alternatives=self.alternatives[1:],
+            probabilities=self.probabilities[1:],
+            twins=self.twins - 1,
+        )
+
     def odds(self) -> tuple[str, ...]:
         """Every suspect with its probability, for people; without it where a peer of an older
         version did not tell it."""

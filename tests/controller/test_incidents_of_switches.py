@@ -1,0 +1,203 @@
+"""Switches and what is at them, from what is known of both to one page."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.controller.judged import T0, Control, finding, port, standing
+
+from syntony.model import S
+from syntony.wire.incidents import IncidentsQuery
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_dead_leaf_is_one_page_however_many_hosts_are_at_it(control: Control, seed: int) -> None:
+    """Carriers are reported within two looks, in any order; what localisation says comes later."""
+    rng = random.Random(seed)
+    hosts = rng.randint(2, 40)
+    homes = {
+        f"h{host}/rail{rail}": f"leaf{rail}-{host % 2 if hosts > 3 else 0}"
+        for host in range(hosts)
+        for rail in range(rng.randint(1, 3))
+    }
+    dead = rng.choice(sorted({at for at in homes.values() if at.startswith("leaf0")}))
+    control.homes = homes
+    control.fabric = standing() if seed % 2 else None  # the first look at the fabric is not over
+    control.store.links.seen = tuple(port(nic) for nic in homes)
+    control.tick(3)
+    assert not control.pages()
+    below = [nic for nic, at in homes.items() if at == dead]
+    early = set(rng.sample(below, rng.randint(0, len(below))))
+    for gone in (early, set(below)):
+        control.store.links.seen = tuple(
+            port(nic, state="no-peer" if nic in gone else "active") for nic in homes
+        )
+        control.tick()
+    control.tick(2)
+    control.findings = (finding(dead, "leaf"), *(finding(nic, "nic") for nic in below[:3]))
+    control.tick(10)
+    assert control.pages() == [f"switch-down {dead}"], f"seed {seed}"
+    control.findings = ()
+    control.store.links.seen = tuple(port(nic) for nic in homes)
+    control.tick(20)
+    assert control.live() == {}, f"seed {seed}"
+    assert len(control.pages()) == 1, f"seed {seed}: none after it is back"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
+    control: Control, seed: int
+) -> None:
+    """Localisation and the carrier may come in either order; NIC, cable and leaf are twins."""
+    rng = random.Random(seed)
+    hosts = rng.randint(3, 9)
+    lone = rng.randrange(hosts)
+    nic = f"h{lone}/rail0"
+    homes = {
+        f"h{n}/rail0": "leaf0-1" if n == lone else rng.choice(["leaf0-0", "leaf0-2"])
+        for n in range(hosts)
+    }
+    names = [nic, f"{nic}--leaf0-1", "leaf0-1"]
+    rng.shuffle(names)
+    twins = finding(
+        names[0], "cable", alternatives=tuple(names[1:]), probabilities=(0.3, 0.3), twins=2
+    )
+    control.homes = homes
+    up, dead = (
+        tuple(port(each, state=state if each == nic else "active") for each in homes)
+        for state in ("active", "no-peer")
+    )
+    control.store.links.seen = up
+    control.tick(3)
+    control.findings = (twins,)
+    control.tick(rng.randint(0, 2))
+    control.store.links.seen = dead
+    control.tick(20)
+    assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
+    down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
+    assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
+
+
+def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0"}
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h1/rail0"))
+    control.tick(5)
+    (down,) = control.live_incidents()
+    assert not any("no other host" in line for line in down["evidence"])
+
+
+def test_ports_of_one_host_or_of_one_that_is_silent_say_nothing_of_a_switch(
+    control: Control,
+) -> None:
+    homes = {"h0/rail0": "leaf0", "h0/rail1": "leaf0", "h1/rail0": "leaf0", "h2/rail0": "leaf1"}
+    control.homes = homes
+    down = [port(nic, state="no-peer") for nic in ("h0/rail0", "h0/rail1")]
+    control.store.links.seen = (*down, port("h1/rail0"), port("h2/rail0"))
+    control.tick(9)
+    assert control.pages() == ["port-down h0/rail0", "port-down h0/rail1"]
+    control.store.links.seen = (*down, port("h1/rail0", state="no-peer"), port("h2/rail0"))
+    control.silent = {"h0": 0, "h1": 60 * S}
+    control.tick(9)
+    assert control.pages()[2:] == ["host-silent h1"]
+
+
+def test_a_dead_spine_is_one_page_not_one_for_each_leaf(control: Control) -> None:
+    lost = {f"leaf{leaf}--spine1": T0 for leaf in range(3)}
+    control.homes = {"h0/rail0": "leaf0"}
+    control.fabric = standing(lost=lost, gone={"spine1": 3})
+    control.tick(3)
+    assert control.pages() == ["switch-down spine1"]
+    assert set(control.live()) == {"spine1", *lost}
+
+
+def test_a_link_that_loses_beside_a_dead_spine_pages_although_its_leaf_was_suspected_at_first(
+    control: Control,
+) -> None:
+    """Drawn case 18700008: the leaf's cable to the spine was a suspect, and is not any more."""
+    control.homes = {"h0/rail0": "leaf0"}
+    lost = {f"leaf{leaf}--spine0": T0 for leaf in range(3)}
+    control.fabric = standing(lost=lost, gone={"spine0": 3})
+    control.findings = (
+        finding("leaf2", "leaf", alternatives=("leaf2--spine1", "leaf2--spine0"), twins=2,
+                confidence=0.9, probabilities=(0.05, 0.05)),
+    )  # fmt: skip
+    control.tick(3)
+    control.findings = (finding("spine1->leaf2", "link"),)
+    control.tick(6)
+    assert control.pages() == ["switch-down spine0", "link-loss spine1->leaf2"]
+    control.findings = (finding("spine0->leaf2", "link"),)
+    control.tick(20)
+    assert len(control.pages()) == 2, "what the spine holds is its evidence"
+
+
+def test_a_dead_spine_explains_its_links(control: Control) -> None:
+    control.findings = (finding("leaf0-0->spine1", "link"),)
+    control.tick()
+    control.findings = (finding("spine1", "spine"), finding("leaf0-0->spine1", "link"))
+    control.tick()
+    reply = control.service.incidents(IncidentsQuery())
+    causes = {each["subject"]: each["cause"] for each in reply.incidents}
+    assert causes["spine1"] is None
+    assert causes["leaf0-0->spine1"] is not None
+
+
+def test_a_link_that_loses_more_than_its_lossy_switch_pages_for_itself(control: Control) -> None:
+    switch, link = finding("spine1", "spine"), finding("leaf0->spine1", "link", loss=0.2)
+    control.findings = (switch, link)
+    control.tick(6)
+    assert sorted(control.pages()) == ["link-loss leaf0->spine1", "switch-loss spine1"]
+
+
+def test_what_a_link_loses_beyond_its_lossy_switch_is_said_where_the_switch_pages(
+    control: Control,
+) -> None:
+    control.findings = (
+        finding("spine1", "spine", loss=0.2), finding("leaf0->spine1", "link", loss=0.1),
+        finding("leaf0->spine0", "link", loss=0.1),
+    )  # fmt: skip
+    control.tick(6)
+    assert sorted(control.pages()) == ["link-loss leaf0->spine0", "switch-loss spine1"]
+    evidence = {each["subject"]: each["evidence"] for each in control.live_incidents()}
+    assert "leaf0->spine1 loses another 10% of what crosses it" in evidence["spine1"]
+    assert not any("another" in line for line in evidence["leaf0->spine0"])
+
+
+EITHER = finding(
+    "leaf1", "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
+    alternatives=("hosts at leaf1",), probabilities=(0.5,),
+)  # fmt: skip
+
+
+def stop(control: Control, *, silent: bool) -> None:
+    """Three hosts at a leaf of which nothing comes any more, for twenty seconds."""
+    hosts = [f"h{number}" for number in range(6)]
+    control.homes = {f"{host}/rail0": f"leaf{number // 3}" for number, host in enumerate(hosts)}
+    control.silent = dict.fromkeys(hosts, 0)
+    control.answering = frozenset(hosts[:3])
+    control.tick(3)
+    for second in range(4, 24, 2):
+        control.silent |= dict.fromkeys(hosts[3:], second * S if silent else S)
+        control.findings = (EITHER,)
+        control.tick()
+
+
+def test_hosts_that_stop_together_are_one_page_that_names_their_leaf_as_well(
+    control: Control,
+) -> None:
+    stop(control, silent=True)
+    assert control.pages() == ["switch-or-hosts hosts at leaf1 or leaf1"]
+    control.silent["h3"] = 0  # the first of them goes on: what was counted until now is not over
+    control.tick(2)
+    assert len(control.pages()) == 1
+    assert "leaf1" not in control.live()
+    control.findings = ()
+    control.silent |= {"h4": 0, "h5": 0}
+    control.tick(20)
+    assert control.live() == {}
+    assert len(control.pages()) == 1
+
+
+def test_where_hosts_report_it_is_their_leaf_that_is_dead(control: Control) -> None:
+    stop(control, silent=False)
+    assert control.pages() == ["switch-loss leaf1"]

@@ -1,0 +1,61 @@
+"""One direction of a cable or both, by how many paths across either suffer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from syntony.fabric.directions import Amiss, Cable, odds_of_both
+from syntony.fabric.tally import Floats, Index
+
+UP, DOWN, BOTH, OTHER, ELSEWHERE = range(5)
+CABLE = Cable(DOWN, BOTH)
+
+
+def amiss(*, up: int, down: int, well_up: int, well_down: int, around: int = 0) -> Amiss:
+    """Paths that suffer by what they cross, as many that do not; 1,000 paths elsewhere are well.
+
+    Args:
+        around: paths that cross both directions and suffer.
+    """
+    paths = [(UP, BOTH)] * up + [(DOWN, BOTH)] * down + [(UP, DOWN, BOTH)] * around
+    crossings = np.array([(*path, -1)[:3] for path in paths], dtype=np.int32).reshape(-1, 3)
+    counts = {UP: well_up, DOWN: well_down, BOTH: well_up + well_down}
+
+    def well(candidates: Index) -> Floats:
+        return np.array([counts[each] for each in candidates.tolist()], dtype=np.float64)
+
+    return Amiss(crossings, 1_000 + len(paths) + well_up + well_down, well)
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "both"),
+    [
+        # Of ten paths each: how many suffer.
+        (7, 3, True), (5, 5, True), (5, 2, True), (10, 10, True),
+        (10, 0, False), (5, 0, False), (10, 1, False),
+    ],
+)  # fmt: skip
+def test_what_suffers_in_the_other_direction_decides(up: int, down: int, both: bool) -> None:
+    seen = amiss(up=up, down=down, well_up=10 - up, well_down=10 - down)
+    assert (odds_of_both(seen, UP, CABLE, {UP}) > 0) is both
+
+
+def test_what_something_else_explains_says_nothing_of_the_other_direction() -> None:
+    seen = amiss(up=5, down=5, well_up=5, well_down=5)
+    crossings = seen.crossings.copy()
+    crossings[5:, 2] = OTHER
+    assert odds_of_both(seen._replace(crossings=crossings), UP, CABLE, {UP}) > 3
+    assert odds_of_both(seen._replace(crossings=crossings), UP, CABLE, {UP, OTHER}) < -3
+
+
+def test_paths_across_both_directions_say_nothing() -> None:
+    alone = amiss(up=5, down=0, well_up=5, well_down=5)
+    around = amiss(up=5, down=0, well_up=5, well_down=5, around=40)
+    assert odds_of_both(alone, UP, CABLE, {UP}) == odds_of_both(around, UP, CABLE, {UP}) == -np.inf
+
+
+def test_where_paths_suffer_everywhere_a_few_of_the_other_direction_are_no_news() -> None:
+    seen = amiss(up=9, down=2, well_up=1, well_down=8)
+    crossings = np.vstack((seen.crossings, np.full((250, 3), ELSEWHERE, dtype=np.int32)))
+    assert odds_of_both(seen._replace(crossings=crossings), UP, CABLE, {UP}) < 0
