@@ -76,6 +76,16 @@ def test_what_lacks_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -
         image.image()
 
 
+@pytest.mark.parametrize("place", ["/tmp/venv", "/run/venv", "/dev/shm/venv"])  # noqa: S108
+def test_a_program_that_guests_do_not_see_is_told(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(image, "need", lambda _: None)
+    monkeypatch.setattr("sys.prefix", place)
+    with pytest.raises(MissingError, match=f"Syntony is in {place}, which virtual machines do not"):
+        image.image()
+
+
 def test_a_guest_is_what_the_host_would_have_been() -> None:
     plan = make_plan(FabricSpec(hosts=4, rails=3, leaves=2))
     config = guest_config(plan, "h2")

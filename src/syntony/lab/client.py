@@ -41,6 +41,7 @@ from syntony.lab.netns import inside
 from syntony.lab.plan import make_plan, unknown
 from syntony.lab.provision import MACHINE_RUN
 from syntony.lab.truth import ClockTruth, TrueClock, compare
+from syntony.lab.verbs.image import GUESTS_OWN
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import search_path
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
 _COMMAND_TIMEOUT_S = 60.0
+OWN = ("/run",)
+"""Trees that a lab has of its own: a directory of the caller's in one is not there."""
 _CRASHES = 3
 """Restarts of a daemon from which its own log, not what others miss of it, is the reason."""
 _CREDENTIALS = struct.Struct("3i")
@@ -170,12 +173,14 @@ class Lab:
         where = Path.cwd()
         # Our own `syntony` is found there too, also when its environment is not activated here.
         path = f"PATH={Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
-        chdir = [] if where.is_relative_to("/run") else [f"--chdir={where}"]
+        machine = node in status.hosts and bool(self.file().image)
+        own = GUESTS_OWN if machine else OWN
+        chdir = [] if any(map(where.is_relative_to, own)) else [f"--chdir={where}"]
         here = ["env", *chdir, path]
         if node in status.hosts:
             here.append(f"SYNTONY_CLOCK_DIR={state.clock_directory(self.directory, node)}")
         entry = inside(node)
-        if node in status.hosts and self.file().image:
+        if machine:
             here.append(f"{SOCKET_VARIABLE}={MACHINE_RUN}/{SOCKET_NAME}")
             entry = guest_entry(self.addresses(4)[f"{node}/mgmt0"])
         return [*argv, "--", *entry, *here, *command]

@@ -13,6 +13,7 @@ import lzma
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -43,6 +44,8 @@ MODULES = (
 )  # fmt: skip
 """With all they depend on; what the kernel has built in, or does not have, is passed over."""
 ROOT_TAG, LAB_TAG = "root", "lab"
+GUESTS_OWN = ("/run", "/tmp", "/dev")  # noqa: S108 - names of what is hidden
+"""Trees that a guest has of its own; of all others it sees the host's."""
 INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
@@ -78,9 +81,16 @@ def image() -> Path:
     """Folder of the image, from the cache or made now (a minute, 70 MB fetched).
 
     Raises:
-        MissingError: a program is missing, or Debian's package cannot be had.
+        MissingError: a program is missing, Debian's package cannot be had, or guests would not see
+            this program.
     """
     need(TOOLS)
+    for own in GUESTS_OWN:
+        if Path(sys.prefix).is_relative_to(own):
+            raise MissingError(
+                f"Syntony is in {sys.prefix}, which virtual machines do not see: they have {own} of"
+                " their own; move it, say, to your home"
+            )
     package = _newest_kernel()
     recipe = hashlib.sha256(f"{package} {INIT} {MODULES}".encode()).hexdigest()[:12]
     place = _cache() / f"{package}-{recipe}"
