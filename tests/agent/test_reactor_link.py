@@ -111,6 +111,27 @@ def test_a_reactor_alone_goes_on_with_plan_keys_and_switch(
         eventually(lambda: reactor._plan == plan(), "the plan is in force")
 
 
+def test_devices_may_stamp_as_the_newest_plan_says(place: Path, telemetry: ReactorLink) -> None:
+    """Also the one that was kept, at once; without any, and by one of before, they may not."""
+    with running(place) as reactor:
+        assert not reactor.verbs.device_stamps
+        telemetry.start()
+        for number, allowed in enumerate((True, False, True)):
+            said = msgspec.structs.replace(plan(number + 1), device_stamps=allowed)
+            assert telemetry.obey(said, None) == ""
+            assert reactor.verbs.device_stamps is allowed
+    telemetry.close()
+    with running(place) as reactor:
+        assert reactor.verbs.device_stamps
+    file = place / "run" / kept.FILE
+    before = msgspec.msgpack.decode(file.read_bytes())
+    del before["plan"]["device_stamps"]
+    file.write_bytes(msgspec.msgpack.encode(before))
+    with running(place) as reactor:
+        assert reactor._kept.plan == plan(3)
+        assert not reactor.verbs.device_stamps
+
+
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", msgspec.msgpack.encode({"plan": 3})])
 def test_what_was_kept_and_cannot_be_read_is_left_out(
     place: Path, telemetry: ReactorLink, data: bytes

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent.halves import config
 from tests.nccl import provider as fake
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
+from syntony.agent.daemon import Agent
+from syntony.agent.spool import Spool
 from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
@@ -81,15 +84,34 @@ def test_a_devices_clock_stamps_until_it_fails(provider: Path) -> None:
     assert found["parts"] == [["verbs:lo", "running"], ["verbs-clock:lo", "waiting"]]
 
 
+def test_devices_clocks_stamp_while_they_may(provider: Path) -> None:
+    """Before a plan allows it, and where none does any more, engines do, by hosts' clocks."""
+    found = two_hosts(provider, "allowed")
+    by_devices = ProbeFlag.HW_LOCAL | ProbeFlag.HW_REMOTE
+    assert [flags & by_devices for flags, _ in found["looks"]] == [0, by_devices, 0, by_devices]
+    before, first, between, second = (epoch_ns for _, epoch_ns in found["looks"])
+    assert (before, between) == (0, 0)
+    assert 0 < first < second, "a clock that was not read meanwhile is another"
+    assert found["parts"] == [["verbs:lo", "running"]]
+
+
+def test_an_agent_says_that_it_reads_stamps_of_devices(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 20)
+    agent = Agent(config(tmp_path), spool)
+    assert agent.hello("s").reads_device_stamps
+    agent.close()
+    spool.close()
+
+
 @pytest.mark.parametrize("mode", [VerbsMode.AUTO, VerbsMode.ON])
 def test_a_nic_without_rdma_is_amiss_only_where_it_has_to_be(mode: VerbsMode) -> None:
-    config = AgentConfig(
+    its = AgentConfig(
         host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
         nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=mode),
     )  # fmt: skip
     clock = KernelClock("h0")
     with ProbeEngine([ProbeNic(name="lo", nic_id=1, address="", port=1)], clock) as udp:
-        plane = VerbsPlane(config, clock, udp)
+        plane = VerbsPlane(its, clock, udp)
         plane.start()
         try:
             plane.look({"lo": "198.51.100.77"}, {"lo": 1})
@@ -107,13 +129,13 @@ def test_a_nic_without_rdma_is_amiss_only_where_it_has_to_be(mode: VerbsMode) ->
 
 
 def test_verbs_can_be_switched_off() -> None:
-    config = AgentConfig(
+    its = AgentConfig(
         host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
         nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=VerbsMode.OFF),
     )  # fmt: skip
     clock = KernelClock("h0")
     with ProbeEngine([ProbeNic(name="lo", nic_id=1, address="", port=1)], clock) as udp:
-        plane = VerbsPlane(config, clock, udp)
+        plane = VerbsPlane(its, clock, udp)
         plane.start()
         plane.look({"lo": "127.0.0.1"}, {"lo": 1})
         assert (plane.pending(), plane.drain(), plane.status().parts) == (0, b"", ())

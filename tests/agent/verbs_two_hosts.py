@@ -1,6 +1,6 @@
 """Two hosts' planes over a fake provider, in a process of its own: what they measured, as JSON.
 
-Usage: python -m tests.agent.verbs_two_hosts [restart|gone|clock]
+Usage: python -m tests.agent.verbs_two_hosts [restart|gone|clock|allowed]
 SYNTONY_IBVERBS names the provider.
 """
 
@@ -38,6 +38,8 @@ class Host:
         self.at = at
         self.flags = 0
         """Of all records that were answered."""
+        self.since_ns = 0
+        """Probes sent before are not looked at."""
         self.port = _free_port()
         config = AgentConfig(
             host=f"h{at}", controller="", tls=TlsFiles(ca="", cert="", key=""),
@@ -70,6 +72,12 @@ class Host:
             ]
         )  # fmt: skip
 
+    def flags_from_now(self) -> int:
+        """Of the probes that are sent from now on, once every path is answered."""
+        self.flags, self.since_ns = 0, KernelClock(f"h{self.at}").now_ns()
+        _until(lambda: self.answered() == ALL, "answered")
+        return self.flags
+
     def close(self) -> None:
         self.plane.close()
         self.udp.close()
@@ -77,7 +85,7 @@ class Host:
     def answered(self) -> set[int]:
         """Flows answered since the last call."""
         records = np.frombuffer(self.plane.drain(), RECORD)
-        whole = records[records["t4_ns"] != 0]
+        whole = records[(records["t4_ns"] != 0) & (records["sent_ns"] >= self.since_ns)]
         self.flags |= int(np.bitwise_or.reduce(whole["flags"], initial=0))
         return set(whole["flow_id"].tolist())
 
@@ -105,28 +113,43 @@ def clock_fails(fake: ctypes.CDLL, hosts: list[Host], machine: Machine) -> dict[
     first = mine.plane.status().clocks.get("lo")
     _until(lambda: mine.plane.status().clocks.get("lo") != first, "its clock is read again")
     clocks = [first, mine.plane.status().clocks.get("lo")]
-    mine.plane.drain()
-    _until(lambda: mine.answered() == ALL, "answered, with stamps of devices")
-    flags = mine.flags
+    flags = mine.flags_from_now()
     machine.offset -= 156_250 * 10
     fake.fake_set_machine(0, ctypes.byref(machine))
     _until(lambda: len(_parts(mine)) == 2, "a part for the clock")
     reason = _parts(mine)[1].reason
     _until(lambda: not mine.plane.status().clocks, "it is stamped by the engine")
-    _until(lambda: mine.answered() == ALL, "answered again")
-    mine.flags = 0
-    _until(lambda: mine.answered() == ALL, "and again")
-    return {"clocks": clocks, "flags": flags, "reason": reason, "flags_after": mine.flags}
+    flags_after = mine.flags_from_now()
+    return {"clocks": clocks, "flags": flags, "reason": reason, "flags_after": flags_after}
+
+
+def _attached_again(host: Host, *, allowed: bool) -> None:
+    host.plane.allow_device_stamps(allowed=allowed)
+    _until(lambda: bool(host.plane.status().clocks) is allowed, "stamped by another")
+
+
+def allowed_and_not(hosts: list[Host]) -> dict[str, object]:
+    """Devices' clocks may not stamp, may, may not, and may again."""
+    found = []
+    for allowed in (False, True, False, True):
+        for host in hosts:
+            _attached_again(host, allowed=allowed)
+        flags = hosts[0].flags_from_now()
+        clock = hosts[0].plane.status().clocks.get("lo")
+        found.append([flags, clock.epoch_ns if clock is not None else 0])
+    return {"looks": found}
 
 
 def main(case: str) -> None:
     """One case."""
     fake = ctypes.CDLL(os.environ["SYNTONY_IBVERBS"])
-    machines = [Machine(stamps=case == "clock", drift_ppb=20_000 * at, bits=40) for at in range(2)]
+    stamps = case in {"clock", "allowed"}
+    machines = [Machine(stamps=stamps, drift_ppb=20_000 * at, bits=40) for at in range(2)]
     for at, machine in enumerate(machines):
         fake.fake_set_machine(at, ctypes.byref(machine))
     hosts = [Host(0), Host(1)]
     for host in hosts:
+        host.plane.allow_device_stamps(allowed=case == "clock")
         host.probe(hosts[1 - host.at])
     for host in hosts:
         _until(lambda host=host: host.answered() == ALL, "every path is answered")  # type: ignore[misc]
@@ -155,6 +178,8 @@ def main(case: str) -> None:
     found: dict[str, object] = {}
     if case == "clock":
         found = clock_fails(fake, hosts, machines[0])
+    if case == "allowed":
+        found = allowed_and_not(hosts)
     time.sleep(1.0)
     records = np.frombuffer(hosts[0].plane.drain(), RECORD)
     flags = records["flags"]

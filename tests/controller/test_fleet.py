@@ -20,6 +20,7 @@ from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import nic_number
+from syntony.wire.messages import Hello
 from syntony.wire.probes import Plan
 
 CONFIG = ControllerConfig(listen="", tls_ca="", tls_cert="", tls_key="", mesh_peers=4)
@@ -39,18 +40,80 @@ def fleet_of(*hosts: str) -> tuple[Fleet, dict[str, Plan]]:
 HOSTS = ("h0", "h1", "h2", "h3")
 
 
+def stamping(host: str, *, reads: bool = True, rdma: str = "roce", clocks: bool = True) -> Hello:
+    """Of a host whose RDMA devices stamp."""
+    reported = hello(host, "s")
+    nics = tuple(
+        msgspec.structs.replace(
+            nic, rdma=rdma, verbs_clock=f"{host}/{nic.name}:verbs" if clocks else ""
+        )
+        for nic in reported.nics
+    )
+    return msgspec.structs.replace(reported, nics=nics, reads_device_stamps=reads)
+
+
+def allowed(fleet: Fleet, now_ns: int) -> bool:
+    """Whether the new plan allows stamps of devices, to all alike."""
+    mesh = fleet.replan(now_ns)
+    (found,) = {plan.device_stamps for plan in mesh.plans.values()}
+    named = any(plan.verbs_clocks for plan in mesh.plans.values())
+    nodes = {node for nodes in mesh.clocks.values() for node in nodes}
+    assert named == found == any(node.endswith(":verbs") for node in nodes)
+    return found
+
+
+def test_devices_stamp_once_no_agent_is_left_that_cannot_read_that() -> None:
+    fleet = new_fleet()
+    for host in HOSTS:
+        fleet.join(stamping(host), 0)
+    assert allowed(fleet, SETTLE_NS)
+    # A host without RDMA says nothing of it, and need not.
+    fleet.join(stamping("h8", reads=False, rdma="", clocks=False), S)
+    assert allowed(fleet, 2 * S)
+    fleet.join(stamping("h9", reads=False), 3 * S)
+    assert fleet.due(3 * S + SETTLE_NS)
+    assert not allowed(fleet, 4 * S)
+    fleet.leave("h9", 5 * S)
+    assert not fleet.due(5 * S + ABSENCE_NS)
+    assert not allowed(fleet, 5 * S + ABSENCE_NS)
+    gone_ns = 5 * S + ABSENCE_NS + 1
+    assert not fleet.due(gone_ns)
+    assert fleet.due(gone_ns + SETTLE_NS)
+    assert allowed(fleet, gone_ns + SETTLE_NS)
+
+
+def test_a_host_that_is_upgraded_asks_for_a_new_plan() -> None:
+    """And one that goes back to the version before."""
+    fleet = new_fleet()
+    for host in HOSTS:
+        fleet.join(stamping(host), 0)
+    fleet.replan(SETTLE_NS)
+    for now_ns, reads in ((10 * S, False), (20 * S, True)):
+        fleet.join(stamping("h1", reads=reads), now_ns)
+        assert fleet.due(now_ns + SETTLE_NS)
+        assert allowed(fleet, now_ns + SETTLE_NS) is reads
+        fleet.join(stamping("h1", reads=reads), now_ns + S)
+        assert not fleet.due(now_ns + S + SETTLE_LIMIT_NS), "nothing new"
+
+
+def test_an_agent_that_starts_again_and_again_changes_nothing() -> None:
+    """Each time it finds its RDMA ports only after its first message."""
+    fleet = new_fleet()
+    for host in HOSTS:
+        fleet.join(stamping(host, reads=host != "h1"), 0)
+    assert not allowed(fleet, SETTLE_NS)
+    for second in range(1, 9):
+        fleet.leave("h1", second * S)
+        rdma = "" if second % 2 else "roce"
+        fleet.join(stamping("h1", reads=False, rdma=rdma, clocks=False), second * S)
+        assert not allowed(fleet, second * S + SETTLE_NS)
+
+
 def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
     """Each host is told those of the NICs that it probes over verbs, and of its own."""
     fleet = new_fleet()
     for host in HOSTS:
-        reported = hello(host, "s")
-        nics = tuple(
-            msgspec.structs.replace(
-                nic, rdma="roce", verbs_clock="" if host == "h3" else f"{host}/{nic.name}:verbs"
-            )
-            for nic in reported.nics
-        )
-        fleet.join(msgspec.structs.replace(reported, nics=nics), 0)
+        fleet.join(stamping(host, clocks=host != "h3"), 0)
     mesh = fleet.replan(SETTLE_NS)
     for host in HOSTS:
         plan = mesh.plans[host]

@@ -98,6 +98,31 @@ def test_fields_are_neither_taken_away_nor_demanded_anew() -> None:
     assert demanded == set()
 
 
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (
+            m.Hello(protocol=3, version="", host="h0", nics=(), stream="s",
+                    reads_device_stamps=True),
+            "reads_device_stamps",
+        ),
+        (
+            m.Plan(generation=1, nic_ids={}, nic_names={}, clocks={}, flows=(),
+                   device_stamps=True),
+            "device_stamps",
+        ),
+    ],
+)  # fmt: skip
+def test_a_peer_that_does_not_know_stamps_of_devices_neither_reads_nor_allows_them(
+    message: m.Hello | m.Plan, field: str
+) -> None:
+    assert getattr(_read(type(message).__name__, encode(message)), field) is True
+    said = msgspec.msgpack.decode(encode(message))
+    del said[field]
+    before = _read(type(message).__name__, msgspec.msgpack.encode(said))
+    assert getattr(before, field) is False
+
+
 def test_a_kind_of_a_newer_version_is_skipped_and_garbage_is_not() -> None:
     newer = msgspec.msgpack.encode({"type": "spectrum", "seq": 3})
     assert m.decode_controller(newer) == m.Unknown(kind="spectrum")

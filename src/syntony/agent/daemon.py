@@ -134,6 +134,7 @@ class Agent:
             host=self._config.host,
             nics=self._machine.described,
             stream=stream,
+            reads_device_stamps=True,
         )
 
     def start(self) -> None:

@@ -80,9 +80,12 @@ class VerbsPlane:
         self._there: Mapping[str, str] = {}
         self._numbers: Mapping[str, int] = {}
         self._planned: tuple[ProbeFlow, ...] = ()
+        self.device_stamps = False
+        """Whether devices' own clocks may stamp; the engine does until they may."""
         # Of the thread.
         self._parts = Parts()
         self._attached: dict[str, tuple[str, int]] = {}
+        self._attached_for_device_stamps = False
         self._layers: dict[str, str] = {}
         self._clocks: dict[str, ClockReading] = {}
         self._without: dict[str, tuple[tuple[str, int], int]] = {}
@@ -125,6 +128,12 @@ class VerbsPlane:
         """What to probe from now on."""
         self._planned = tuple(flows)
         self._wake.set()
+
+    def allow_device_stamps(self, *, allowed: bool) -> None:
+        """From now on; NICs are attached again where that changes."""
+        if self.device_stamps != allowed:
+            self.device_stamps = allowed
+            self._wake.set()
 
     def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
         """As `ProbeEngine.set_peers`."""
@@ -172,6 +181,11 @@ class VerbsPlane:
         if any(numbers.get(name, number) != number for name, (_, number) in self._attached.items()):
             engine.set_flows(())
             self._started_for = ()
+        if self._attached_for_device_stamps != (device_stamps := self.device_stamps):
+            self._attached_for_device_stamps = device_stamps
+            for name in tuple(self._attached):
+                self._detach(engine, name)
+                self._parts.restart(_part(name), now_ns)
         for name in self._names:
             self._keep(engine, name, there, numbers, now_ns)
         self._parts.retry(now_ns)
@@ -225,7 +239,8 @@ class VerbsPlane:
             raise MissingError(f"{name!r} is not there")
         if self._attached.get(name) == (address, number):
             return
-        engine.attach(name, address, number)
+        stamping = "" if self._attached_for_device_stamps else "kernel"
+        engine.attach(name, address, number, stamping)
         engine.start()
         self._attached[name] = (address, number)
         self._layers[name] = "infiniband" if engine.endpoints()[name].infiniband else "roce"

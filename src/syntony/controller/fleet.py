@@ -51,6 +51,8 @@ class Member:
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
+        self.has_rdma = False
+        """It has had a NIC with RDMA: an agent that starts again finds them only later."""
         self.connected = True
         self.left_ns = 0
         self.newest_ns = 0
@@ -139,12 +141,16 @@ class Fleet:
             faults: why others cannot.
         """
         member = self.members.get(hello.host)
-        known = member is not None and member.hello.nics == hello.nics
+        known = member is not None and (
+            (member.hello.nics, member.hello.reads_device_stamps)
+            == (hello.nics, hello.reads_device_stamps)
+        )
         if member is None:
             member = self.members[hello.host] = Member(hello)
         else:
             member.hello = hello
             member.connected = True
+        member.has_rdma |= any(nic.rdma for nic in hello.nics)
         member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
             self._request(now_ns)
@@ -200,7 +206,15 @@ class Fleet:
         """
         self._due_ns = None
         hosts = [host for host in sorted(self.members) if not self._gone(host, now_ns)]
-        nics = {nic.ref: nic for host in hosts for nic in self._mesh_nics(host)}
+        device_stamps = all(
+            member.hello.reads_device_stamps or not member.has_rdma
+            for member in map(self.members.__getitem__, hosts)
+        )
+        nics = {
+            nic.ref: nic if device_stamps else nic._replace(verbs_clock="")
+            for host in hosts
+            for nic in self._mesh_nics(host)
+        }
         self.contested = self._contested(nics)
         nics = {ref: nic for ref, nic in nics.items() if ref not in self.contested}
         config = self._config
@@ -214,7 +228,7 @@ class Fleet:
         )
         generation = max(generation, self.mesh.generation + 1)
         verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
-        plans = self._plans(generation, nics, flows, verbs)
+        plans = self._plans(generation, nics, flows, verbs, device_stamps=device_stamps)
         self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows, verbs), verbs)
         return self.mesh
 
@@ -306,6 +320,8 @@ class Fleet:
         nics: dict[NicRef, MeshNic],
         flows: dict[str, tuple[ProbeFlow, ...]],
         verbs: dict[str, tuple[ProbeFlow, ...]],
+        *,
+        device_stamps: bool,
     ) -> dict[str, Plan]:
         own: dict[str, set[NicRef]] = defaultdict(set)
         for ref in nics:
@@ -331,6 +347,7 @@ class Fleet:
                     for ref in sorted(own[host] | targets[host])
                     if nics[ref].verbs_clock
                 },
+                device_stamps=device_stamps,
             )
             for host, mine in flows.items()
         }

@@ -65,6 +65,7 @@ def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, 
         stream=message.stream,
         backlog=message.backlog,
         epoch=message.epoch,
+        reads_device_stamps=message.reads_device_stamps,
     )
     return hello, tuple(f"nic={name} reason={fault}" for name, fault in faults.items())
 

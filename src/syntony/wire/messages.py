@@ -107,6 +107,9 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     of it, however many there are."""
     epoch: int = 0
     """The highest epoch of a controller that it has obeyed, 0 for none."""
+    reads_device_stamps: bool = False
+    """Whether it can read probes over verbs that a peer's RDMA device has stamped by its own
+    clock."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):

@@ -56,6 +56,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     """What is probed over verbs, between NICs of `clocks`."""
     verbs_clocks: dict[str, str] = {}
     """NIC (``host/nic``) → clock node over verbs, where that is not its host's."""
+    device_stamps: bool = False
+    """Whether probes over verbs may be stamped by RDMA devices' own clocks: all agents of hosts
+    with RDMA can read such stamps."""
 
 
 class PairKeys(msgspec.Struct, frozen=True, kw_only=True):

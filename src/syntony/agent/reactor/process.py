@@ -321,6 +321,7 @@ class Reactor:
             return "plan refused, the one before stays: a NIC number cannot be one"
         plan, faults = found
         self._log_plan_faults(plan, faults)
+        self.verbs.allow_device_stamps(allowed=plan.device_stamps)
         if self.nics.renumber(plan.nic_ids):
             self._cold = True
         cold, self._cold = self._cold, False
