@@ -30,7 +30,7 @@ from syntony.agent.steering import rows as path_rows
 from syntony.agent.uplink import Uplink
 from syntony.errors import MissingError
 from syntony.io.kernel_utc import read_kernel_utc
-from syntony.io.process import name_thread, own_usage
+from syntony.io.process import name_thread
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import HOLD_NS, Columns
 from syntony.metrics.sheet import Sheet
@@ -463,7 +463,8 @@ class Agent:
         for table, columns in links.rows if links is not None else ():
             submit(table, columns)
         submit(PATH, self._tracer.rows(now_ns + offset_ns, now_ns))
-        submit(AGENT, agent_row(self._config.host, second_ns - S, self._vitals()))
+        shed = sum(self._shed().values()) + self._spool.dropped_rows
+        submit(AGENT, agent_row(self._config.host, second_ns - S, self._reactor.vitals(shed)))
         done = self._reactor.rows()
         submit(PATH_EVENTS, path_rows.columns(done, self._config.host, offset_ns) if done else None)
 
@@ -480,18 +481,6 @@ class Agent:
             self._submit(uplink, table, columns)
             if table is AGENT:
                 self._next_second_ns = int(columns["ts_ns"][-1]) + 2 * S
-
-    def _vitals(self) -> dict[str, int]:
-        counters, own = self._reactor.counters, own_usage()
-        return {
-            "tx": counters.sent + counters.replies,
-            "rx": counters.received,
-            "rejected": counters.rejected + counters.unsolicited,
-            "stalls": counters.stalls,
-            "dropped": sum(self._shed().values()) + self._spool.dropped_rows,
-            "cpu_ns": own.cpu_ns + self._reactor.cpu_ns,
-            "rss_bytes": own.rss_bytes + self._reactor.rss_bytes,
-        }
 
     def _shed(self) -> dict[str, int]:
         """Rows that never reached the spool, by where they were shed."""

@@ -61,10 +61,9 @@ from syntony.wire.segments import SegmentsReport
 
 _log = logging.getLogger(__name__)
 
-SOLVE_CHECK_NS = 200 * MS
+SOLVE_CHECK_NS = PLAN_CHECK_NS = 200 * MS
 SECOND_CHECK_NS = 100 * MS
 """Between two looks whether a second is whole; once a second there is something to do."""
-PLAN_CHECK_NS = 200 * MS
 KEYS_CHECK_NS = 500 * MS
 PLACE_INTERVAL_NS = 250 * MS
 """Agents' windows are half a second: what is new is seen soon, and twice."""
@@ -484,8 +483,7 @@ class Controller:
         now_ns = time.monotonic_ns()
         if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
             self._ingest.put_local(rows)
-        wall_ns = self._clock.now_ns()
-        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), wall_ns)
+        await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:

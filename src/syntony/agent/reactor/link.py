@@ -32,6 +32,7 @@ from syntony.agent.reactor.messages import (
 from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
 from syntony.io.probe_records import HEARD, RECORD, Counters
+from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import MS, S
 from syntony.wire.failover import Switch
@@ -172,6 +173,20 @@ class ReactorLink:
             self.counters = msgspec.convert(self.state.engine, Counters)
             self.unsent = self.state.unsent
             self.cpu_ns, self.rss_bytes = self.state.cpu_ns, self.state.rss_bytes
+
+    def vitals(self, shed: int) -> dict[str, int]:
+        """Counters of a row of `agent_1s`, of which `shed` rows or records were lost: of both
+        processes together."""
+        counters, own = self.counters, own_usage()
+        return {
+            "tx": counters.sent + counters.replies,
+            "rx": counters.received,
+            "rejected": counters.rejected + counters.unsolicited,
+            "stalls": counters.stalls,
+            "dropped": shed,
+            "cpu_ns": own.cpu_ns + self.cpu_ns,
+            "rss_bytes": own.rss_bytes + self.rss_bytes,
+        }
 
     def rows(self) -> tuple[PathRow, ...]:
         """What was done to paths since the last call."""
