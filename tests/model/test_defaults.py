@@ -10,8 +10,8 @@ from syntony.model import ClockState
 def test_what_is_left_out_is_nothing() -> None:
     """An edge without a doubt has none, a synthetic clock of which nothing is told is exact."""
     assert meaningful("model") == {
-        "FlowSample.dscp": -1,
-        "FlowSample.window_limited_ns": -1,  # not known; 0 is a class
+        "FlowSample.dscp": -1,  # not known; 0 is a class
+        "FlowSample.window_limited_ns": -1,  # not known; 0 is never
         "SyntheticClockSpec.swing_period_ns": 600_000_000_000,
         "Timeline.state": ClockState.UNKNOWN,
         "Utc.state": ClockState.UNKNOWN,

@@ -25,6 +25,7 @@ from syntony.errors import WireError
 from syntony.wire import messages as m
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.coding import decode, encode
+from syntony.wire.probes import Plan
 from syntony.wire.query import Failure, answer_type
 from syntony.wire.tables import HEARD, PROBE, TABLES, Column, Table
 
@@ -107,14 +108,13 @@ def test_fields_are_neither_taken_away_nor_demanded_anew() -> None:
             "reads_device_stamps",
         ),
         (
-            m.Plan(generation=1, nic_ids={}, nic_names={}, clocks={}, flows=(),
-                   device_stamps=True),
+            Plan(generation=1, nic_ids={}, nic_names={}, clocks={}, flows=(), device_stamps=True),
             "device_stamps",
         ),
     ],
 )  # fmt: skip
 def test_a_peer_that_does_not_know_stamps_of_devices_neither_reads_nor_allows_them(
-    message: m.Hello | m.Plan, field: str
+    message: m.Hello | Plan, field: str
 ) -> None:
     assert getattr(_read(type(message).__name__, encode(message)), field) is True
     said = msgspec.msgpack.decode(encode(message))
