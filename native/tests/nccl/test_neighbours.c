@@ -2,6 +2,7 @@
  * NCCL's thread does not. In these tests it would for ever: `run_case` ends that.
  * test_neighbours LIBRARY PROVIDER CASE */
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -206,11 +207,37 @@ static void peer_is_late_at_connecting(void)
 /* What is connected does not end with the network of its control connection. */
 static void network_breaks_after_connecting(void)
 {
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin_alone();
     connect_both();
     exchange();
     set_loopback(false);
     exchange_for(8000);
+}
+
+static void *back_after_3s(void *unused)
+{
+    (void)unused;
+    sleep(3);
+    set_loopback(true);
+    return NULL;
+}
+
+/* Both ends agree on a rail's loss over the control connection: what is missing waits for it. */
+static void rail_fails_while_network_is_away(void)
+{
+    pthread_t thread;
+    begin_alone();
+    connect_both();
+    exchange_often(20);
+    set_loopback(false);
+    faults_port(0, 0);
+    CHECK_EQUAL(pthread_create(&thread, NULL, back_after_3s, NULL), 0);
+    exchange_often(50);
+    faults_port(0, 1);
+    until_pairs(PAIRS);
+    exchange_often(50);
+    CHECK_EQUAL(pthread_join(thread, NULL), 0);
 }
 
 int main(int argc, char **argv)
@@ -223,6 +250,7 @@ int main(int argc, char **argv)
         {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted},
         {"host_dies_at_connecting", host_dies_at_connecting},
         {"peer_is_late_at_connecting", peer_is_late_at_connecting},
-        {"network_breaks_after_connecting", network_breaks_after_connecting}};
+        {"network_breaks_after_connecting", network_breaks_after_connecting},
+        {"rail_fails_while_network_is_away", rail_fails_while_network_is_away}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
