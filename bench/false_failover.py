@@ -1,4 +1,4 @@
-"""Failovers without a failure: a lab where nothing breaks, and everything else happens.
+"""Failovers and pages without a failure: a lab where nothing breaks, all else happens.
 
     .venv/bin/python -m bench.false_failover --minutes 60
     .venv/bin/python -m bench.false_failover --minutes 10 --rate 30 --latency 5   # crowded
@@ -7,7 +7,8 @@
 Each minute: a checked job runs for 25 s, goes on for 20 s while busy loops on two hosts take the
 processor from it and from the agents, and ends; the rest is idle. Every path that an agent leaves
 meanwhile is left without a reason, and is counted by its cause, with the steps done and the longest
-one. One line a minute on stderr; the result at the end, or at the first Ctrl-C.
+one. Every page is one too many, but those of `congestion`: jobs do crowd the links.
+One line a minute on stderr; the result at the end, or at the first Ctrl-C.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
 from syntony.wire.failover import FailoverLogQuery, PathEventRow
+from syntony.wire.incidents import IncidentsQuery
 
 CALM_S, HOGS_S, CYCLE_S = 25, 20, 60
 START_S = 60.0
 LEAVING = frozenset({"destroy", "detour", "keep-last-path"})
 """What an agent does, or would do, because it takes a path for dead. A path that a peer gives up is
 counted where it was given up and where that was heard."""
+BUSY = frozenset({"congestion"})
 HARMLESS = frozenset({"contention", "surplus", "dead-man", "operator"})
 
 
@@ -57,6 +60,8 @@ class Tally:
         self.broken = 0
         """Jobs that did not end as asked."""
         self.wrong = 0
+        self.pages: dict[tuple[int, int], tuple[str, str]] = {}
+        """By the incident's number and which of its pages."""
         self._seen: set[tuple[int, str, str, str]] = set()
 
     def read(self, lab: Lab) -> None:
@@ -70,6 +75,18 @@ class Tally:
             if takes_for_dead(row):
                 self.causes[row.cause] += 1
                 self.rows.append(row)
+
+        self._read_pages(f"unix:{lab.controller_socket}")
+
+    def _read_pages(self, controller: str) -> None:
+        for each in ask(controller, IncidentsQuery(resolved=True)).incidents:
+            name = (each["rule"], each["subject"])
+            for page in range(each["pages"]):
+                self.pages.setdefault((each["number"], page), name)
+
+    def false_pages(self) -> list[tuple[str, str]]:
+        """Rule and subject of each."""
+        return [name for name in self.pages.values() if name[0] not in BUSY]
 
     def took(self, job: Job) -> None:
         """A job has ended."""
@@ -85,7 +102,8 @@ class Tally:
         minutes = (time.monotonic() - self.began_s) / 60
         reported = ", ".join(f"{n} {cause}" for cause, n in self.causes.most_common()) or "none"
         return (
-            f"{minutes:.1f} min: left without a failure: {reported}; {self.steps} steps, "
+            f"{minutes:.1f} min: left without a failure: {reported}; "
+            f"{len(self.false_pages())} false of {len(self.pages)} pages; {self.steps} steps, "
             f"the longest {self.longest_s:.2f} s; load {os.getloadavg()[0]:.0f}"
         )
 
@@ -94,6 +112,8 @@ class Tally:
             "minutes": (time.monotonic() - self.began_s) / 60,
             "false_failovers": sum(self.causes.values()),
             "by_cause": dict(self.causes),
+            "false_pages": self.false_pages(),
+            "pages": len(self.pages),
             "steps": self.steps,
             "longest_step_s": self.longest_s,
             "wrong": self.wrong,
@@ -164,7 +184,9 @@ def main() -> int:
         print(tally.line())
         for row in tally.rows:
             print(f"  {row.host} {row.action} {row.cause}: {row.evidence}; {row.old_path}")
-    return 1 if tally.causes or tally.broken or tally.wrong else 0
+        for rule, subject in tally.false_pages():
+            print(f"  page: {rule} {subject}")
+    return 1 if tally.causes or tally.false_pages() or tally.broken or tally.wrong else 0
 
 
 if __name__ == "__main__":
