@@ -176,6 +176,7 @@ struct syn_probe_engine {
     struct syn_probe_counters counters;
     struct syn_stall stall;
     int64_t deadline_ns;  /* when the loop next has something to do */
+    int64_t turned_ns;    /* when it last was awake */
     int64_t allowed_ns;   /* earliest instant of the next pair */
     int64_t next_sweep_ns;
     int64_t window_end_ns; /* of the packet count that decides whether to gather */

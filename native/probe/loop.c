@@ -167,9 +167,12 @@ static void sweep(struct syn_probe_engine *engine, int64_t now_ns)
     engine->next_sweep_ns = now_ns + sweep_period(engine);
 }
 
+/* Never from before the last turn: a deadline may lie far back while there is more to do than time,
+ * and together the stalls must not exceed what has passed, or no probe would ever be overdue. */
 static void note_lateness(struct syn_probe_engine *engine, int64_t now_ns)
 {
-    int64_t late_ns = now_ns - engine->deadline_ns;
+    int64_t late_ns = now_ns - syn_greater(engine->deadline_ns, engine->turned_ns);
+    engine->turned_ns = now_ns;
     if (late_ns <= engine->options.stall_ns || !may_send(engine))
         return;
     engine->counters.stalls++;

@@ -137,15 +137,6 @@ int64_t syn_watches_next_ns(const struct syn_probe_engine *engine)
     return watches->next_ns;
 }
 
-static int64_t next_of(const struct syn_watches *watches, const struct syn_watch *watch)
-{
-    int64_t verdict_ns = syn_liveness_verdict_ns(&watch->live, watches->awake_ns);
-    if (verdict_ns == INT64_MAX)
-        return watch->due_ns;
-    int64_t at_ns = watches->seen_ns + (verdict_ns - watches->awake_ns);
-    return syn_lesser(at_ns, watch->due_ns);
-}
-
 /* No key, or another program has its source port: nothing can be asked, and silence says nothing. On
  * a NIC that is gone, it does. */
 static int is_blocked(const struct syn_probe_engine *engine, const struct syn_watch *watch)
@@ -153,6 +144,16 @@ static int is_blocked(const struct syn_probe_engine *engine, const struct syn_wa
     if (syn_find_peer(engine, watch->config.dst_nic_id) == NULL)
         return 1;
     return watch->socket->fd < 0 && engine->nics[watch->config.nic].attached;
+}
+
+static int64_t next_of(const struct syn_probe_engine *engine, const struct syn_watch *watch)
+{
+    const struct syn_watches *watches = &engine->watches;
+    int64_t verdict_ns = syn_liveness_verdict_ns(&watch->live, watches->awake_ns);
+    if (verdict_ns == INT64_MAX || is_blocked(engine, watch))
+        return watch->due_ns;
+    int64_t at_ns = watches->seen_ns + (verdict_ns - watches->awake_ns);
+    return syn_lesser(at_ns, watch->due_ns);
 }
 
 static void judge(struct syn_probe_engine *engine, struct syn_watch *watch)
@@ -245,7 +246,7 @@ void syn_watches_serve(struct syn_probe_engine *engine)
     watches->next_ns = attend_pairs(watches);
     send_due(engine);
     for (size_t i = 0; i < watches->count; i++) {
-        int64_t next_ns = next_of(watches, watches->set[i]);
+        int64_t next_ns = next_of(engine, watches->set[i]);
         watches->next_ns = syn_lesser(watches->next_ns, next_ns);
     }
 }

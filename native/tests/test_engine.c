@@ -192,8 +192,73 @@ static void answers_are_given_at_all_nics_alike(void)
     syn_probe_close(engine);
 }
 
+static int64_t now_ns(void)
+{
+    return syn_clock_read(CLOCK_MONOTONIC);
+}
+
+static void set_watch(struct syn_probe_engine *engine, int64_t interval_ns, uint16_t to)
+{
+    struct syn_probe_flow flow = {.flow_id = 99, .dst_nic_id = 2, .family = 4, .dst_port = to,
+                                  .src_port = free_port(), .interval_ns = interval_ns,
+                                  .dst_address = {127, 0, 0, 1}};
+    char message[256] = "";
+    CHECK_EQUAL(syn_probe_set_watches(engine, &flow, 1, message), SYN_OK);
+}
+
+/* Nobody answers, and paths are watched anew all the time: all stalls together are no longer than
+ * what has passed, and every probe is given up in the end. */
+static void watches_that_change_hide_no_loss(void)
+{
+    uint16_t port = free_port(), to = free_port(), sources[3] = {free_port(), free_port(), free_port()};
+    int64_t begun_ns = now_ns();
+    struct syn_probe_engine *engine = open_engine(1, port, NULL);
+    struct syn_probe_record records[256];
+    struct syn_probe_counters counters;
+    plan(engine, 0, sources, to);
+    unsigned lost = 0;
+    while (lost < 500) {
+        set_watch(engine, 5000000, to);
+        usleep(20000);
+        size_t count = syn_probe_drain(engine, records, 256);
+        for (size_t i = 0; i < count; i++)
+            lost += (records[i].flags & SYN_LOST_UNKNOWN) != 0;
+        syn_probe_read_counters(engine, &counters);
+        CHECK(counters.stall_ns <= (uint64_t)(now_ns() - begun_ns));
+    }
+    syn_probe_close(engine);
+}
+
+/* What can no longer be asked cannot be judged either: the thread rests until its next turn. */
+static void a_watch_without_a_key_keeps_nobody_busy(void)
+{
+    struct syn_probe_engine *engine = open_engine(1, free_port(), NULL);
+    struct syn_probe_peer stranger = {.nic_id = 4, .key_id = 1, .other_id = 1};
+    char message[256] = "";
+    uint32_t misses = 0;
+    set_watch(engine, 50000000, free_port());
+    while (misses < SYN_MISSES) {
+        syn_engine_visit(engine);
+        misses = syn_liveness_misses(&engine->watches.set[0]->live);
+        syn_engine_leave(engine);
+        usleep(1000);
+    }
+    CHECK_EQUAL(syn_probe_set_peers(engine, &stranger, 1, message), SYN_OK);
+    usleep(500000);
+    syn_engine_visit(engine);
+    uint64_t before = engine->turns;
+    syn_engine_leave(engine);
+    usleep(500000);
+    syn_engine_visit(engine);
+    CHECK(engine->turns - before < 200);
+    syn_engine_leave(engine);
+    syn_probe_close(engine);
+}
+
 int main(void)
 {
+    watches_that_change_hide_no_loss();
+    a_watch_without_a_key_keeps_nobody_busy();
     answers_are_given_at_all_nics_alike();
     struct syn_clock_spec spec = {.base_ns = 1700000000, .offset_ns = 5, .drift_ppb = 1000,
                                   .swing_period_ns = 1000000000};
