@@ -302,6 +302,7 @@ void *syn_engine_run(void *argument)
     pthread_mutex_lock(&engine->lock);
     syn_priority_raise(&engine->priority, syn_clock_read(CLOCK_MONOTONIC));
     syn_begin_sending(engine);
+    engine->turned_ns = syn_clock_read(CLOCK_MONOTONIC);
     while (!engine->stop)
         turn(engine);
     pthread_mutex_unlock(&engine->lock);

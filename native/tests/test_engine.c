@@ -1,6 +1,7 @@
 /* Two engines over loopback while another thread keeps changing plans, keys and reading everything:
  * for the sanitizers. That the measurements are right is the business of the Python tests. */
 #include <arpa/inet.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -229,6 +230,32 @@ static void watches_that_change_hide_no_loss(void)
     syn_probe_close(engine);
 }
 
+/* On one core the thread begins only when everything has been set: that is no stall since the
+ * host was started. */
+static void a_late_first_turn_is_no_stall_since_boot(void)
+{
+    cpu_set_t all, one;
+    CHECK_EQUAL(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            CPU_SET(cpu, &one);
+    CHECK_EQUAL(sched_setaffinity(0, sizeof one, &one), 0);
+    for (int i = 0; i < 20; i++) {
+        uint16_t to = free_port(), sources[3] = {free_port(), free_port(), free_port()};
+        struct syn_probe_counters counters;
+        int64_t begun_ns = now_ns();
+        struct syn_probe_engine *engine = open_engine(1, free_port(), NULL);
+        plan(engine, 0, sources, to);
+        set_watch(engine, 5000000, to);
+        usleep(20000);
+        syn_probe_read_counters(engine, &counters);
+        CHECK(counters.stall_ns <= (uint64_t)(now_ns() - begun_ns));
+        syn_probe_close(engine);
+    }
+    CHECK_EQUAL(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 /* What can no longer be asked cannot be judged either: the thread rests until its next turn. */
 static void a_watch_without_a_key_keeps_nobody_busy(void)
 {
@@ -258,6 +285,7 @@ static void a_watch_without_a_key_keeps_nobody_busy(void)
 int main(void)
 {
     watches_that_change_hide_no_loss();
+    a_late_first_turn_is_no_stall_since_boot();
     a_watch_without_a_key_keeps_nobody_busy();
     answers_are_given_at_all_nics_alike();
     struct syn_clock_spec spec = {.base_ns = 1700000000, .offset_ns = 5, .drift_ppb = 1000,
