@@ -75,6 +75,7 @@ class Control:
         self.silent: dict[str, int] = {"h0": 0, "h1": 0}
         self.findings: tuple[Finding, ...] = ()
         self.timelines: tuple[Timeline, ...] = ()
+        self.probed: frozenset[str] = frozenset()
         self.slas = Slas(None, None, CROSSING, JOBS)
         self.fabric: Standing | None = None
         self.homes: dict[str, str] = {}
@@ -107,6 +108,7 @@ class Control:
             self.store.links.seen = seen
             self.changes += self.service.evaluate(
                 self.now_ns, self.silent, self.timelines, self.findings, self.slas,
+                expected_clocks=self.probed,
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
                 refused=self.refused,
                 notes=self.notes,

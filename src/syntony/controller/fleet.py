@@ -101,6 +101,8 @@ class Mesh(NamedTuple):
     """Per host: its own clocks and those of every NIC it probes or is probed by."""
     verbs: dict[str, tuple[ProbeFlow, ...]]
     """Flows over verbs."""
+    probed: frozenset[str] = frozenset()
+    """Clocks of NICs that probe or are probed: each is expected on the fleet timeline."""
 
 
 class Fleet:
@@ -229,7 +231,8 @@ class Fleet:
         generation = max(generation, self.mesh.generation + 1)
         verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
         plans = self._plans(generation, nics, flows, verbs, device_stamps=device_stamps)
-        self.mesh = Mesh(generation, nics, flows, plans, _clocks(nics, flows, verbs), verbs)
+        clocks = _clocks(nics, flows, verbs)
+        self.mesh = Mesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
         return self.mesh
 
     def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
@@ -360,6 +363,12 @@ def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:
         for src, dst in {(flow.src, flow.dst) for flow in mine}:
             sources[_ref(dst).host].add(NicRef(host, src))
     return sources
+
+
+def _probed(nics: dict[NicRef, MeshNic], flows: dict[str, tuple[ProbeFlow, ...]]) -> frozenset[str]:
+    pairs = {(host, flow.src, flow.dst) for host, mine in flows.items() for flow in mine}
+    ends = {end for host, src, dst in pairs for end in (NicRef(host, src), _ref(dst))}
+    return frozenset(nics[end].clock for end in ends)
 
 
 def _clocks(

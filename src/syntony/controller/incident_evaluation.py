@@ -22,9 +22,16 @@ from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
 from syntony.fabric.extra_probes import ExtraProbe, Pair, separating
 from syntony.fabric.names import ARROW
-from syntony.model import format_ns
+from syntony.model import S, format_ns
 
+WITHOUT_TIME_NS = 60 * S
 _log = logging.getLogger(__name__)
+
+
+def judging_time(fleet_ns: int | None, waited_ns: int, local_now: Callable[[], int]) -> int | None:
+    """Fleet time; this host's where there is none after `WITHOUT_TIME_NS`: a fleet that cannot be
+    timed may still have silent hosts and dead ports."""
+    return local_now() if fleet_ns is None and waited_ns > WITHOUT_TIME_NS else fleet_ns
 
 
 class IncidentEvaluation:
@@ -32,6 +39,7 @@ class IncidentEvaluation:
 
     Args:
         fleet_now: fleet time, None while unknown.
+        local_now: this host's time.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class IncidentEvaluation:
         queue_pairs: QueuePairService,
         jobs: JobDiagnosis,
         fleet_now: Callable[[], int | None],
+        local_now: Callable[[], int],
     ) -> None:
         self._alerts = alerts
         self._fleet = fleet
@@ -58,7 +67,8 @@ class IncidentEvaluation:
         self._slas = slas
         self._traffic = traffic
         self._queue_pairs, self._jobs = queue_pairs, jobs
-        self._fleet_now = fleet_now
+        self._fleet_now, self._local_now = fleet_now, local_now
+        self._begun_ns = time.monotonic_ns()
         self._one = asyncio.Lock()
         """Two evaluations at a time would be two windows in a row of the same."""
         self._extra_probes = ExtraProbeService(self._separating)
@@ -75,10 +85,11 @@ class IncidentEvaluation:
             )
 
     async def judge(self) -> None:
-        """One evaluation; none while there is no fleet time, nor of what was known before this
-        controller was away."""
+        """One evaluation; none of what was known before this controller was away. A fleet without
+        time is given a while to find it, then judged by this host's."""
         await self.listen()
-        fleet_now_ns = self._fleet_now()
+        waited_ns = time.monotonic_ns() - self._begun_ns
+        fleet_now_ns = judging_time(self._fleet_now(), waited_ns, self._local_now)
         if fleet_now_ns is None or not self._listening.settled:
             return
         async with self._one:
@@ -91,6 +102,7 @@ class IncidentEvaluation:
                     self._solving.timelines,
                     self._locating.answer.findings,
                     await self._found_slas(),
+                    expected_clocks=self._fleet.mesh.probed,
                     fabric=self._locating.changes.standing,
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),

@@ -23,6 +23,7 @@ from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
 from syntony.controller import (
+    clock_watch,
     impact,
     job_verdicts,
     observe,
@@ -31,6 +32,7 @@ from syntony.controller import (
     stalled_queue_pairs,
 )
 from syntony.controller.batches import Piece
+from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incident_history import IncidentHistory
@@ -135,6 +137,7 @@ class IncidentService:
         """Rule → incidents opened or reopened since this began."""
         self.resolved: Counter[str] = Counter()
         self._history = IncidentHistory()
+        self._clocks = ClockWatch()
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
 
@@ -146,6 +149,7 @@ class IncidentService:
         findings: tuple[Finding, ...],
         slas: Slas = _NO_SLAS,
         *,
+        expected_clocks: Collection[str] = frozenset(),
         fabric: Standing | None = None,
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
@@ -161,6 +165,7 @@ class IncidentService:
             timelines: of every clock.
             findings: what localisation blames.
             slas: what was found of latency.
+            expected_clocks: those of NICs that probe or are probed.
             fabric: how the learnt fabric stands; None: not looked yet.
             homes: NIC → the switch that it is at.
             agent_parts: host → the parts of its agent, of those that reported.
@@ -175,7 +180,8 @@ class IncidentService:
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
         seen = impact.with_jobs_at(
             [
-                *self._observations(fleet_ns, silent, timelines, ports, homes=homes or {}),
+                *self._observations(fleet_ns, silent, ports, homes=homes or {}),
+                *self._clocks.observe(timelines, expected_clocks, silent, fleet_ns),
                 # Hosts that were silent before: one that is silent still, and was not heard of
                 # since this controller started, is not well because nothing is known of it.
                 *silence.of_hosts(
@@ -204,7 +210,7 @@ class IncidentService:
         )
         seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
-            observe.LINK_METRICS | observe.CLOCK_METRICS | silence.HOST_METRICS
+            observe.LINK_METRICS | clock_watch.METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
             | observe.PART_METRICS
         )  # fmt: skip
@@ -336,7 +342,6 @@ class IncidentService:
         self,
         fleet_ns: int,
         silent: frozenset[str],
-        timelines: tuple[Timeline, ...],
         ports: Sequence[LinkStatus],
         *,
         homes: Mapping[str, str],
@@ -346,7 +351,6 @@ class IncidentService:
         return [
             *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
             *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
-            *observe.of_clocks(timelines, silent),
         ]
 
     def _past(self, since_ns: int, fleet_ns: int) -> IncidentsReply:

@@ -20,8 +20,7 @@ from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
 from syntony.links.roles import Role
-from syntony.model import S, format_ns, parse_duration_ns
-from syntony.model.clocks import ClockState, Timeline
+from syntony.model import S, parse_duration_ns
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
 from syntony.sla.subjects import troubles
@@ -35,7 +34,6 @@ WORTH_COMPARING = 3
 LINK_METRICS = frozenset(
     {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
 )
-CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
@@ -439,20 +437,3 @@ def of_parts(
         value = None if host in silent else longest_s
         found.append(Observation("agent_part_down_s", host, value, evidence))
     return found
-
-
-def of_clocks(timelines: Iterable[Timeline], silent: frozenset[str]) -> list[Observation]:
-    """Clocks: whether each is on the fleet timeline."""
-    return [
-        Observation(
-            "clock_unsynchronized",
-            line.node,
-            None
-            if line.node.partition("/")[0] in silent
-            else float(line.state is not ClockState.SYNCHRONIZED),
-            (f"{line.state}: {line.reason or format_ns(line.sigma_ns)}",)
-            if line.state is not ClockState.SYNCHRONIZED
-            else (),
-        )
-        for line in timelines
-    ]

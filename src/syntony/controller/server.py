@@ -133,6 +133,7 @@ class Controller:
             jobs=self._jobs,
             enrolment=self._membership.enrolment,
             fleet_now=self._fleet_now,
+            local_now=self._clock.now_ns,
         )
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
