@@ -170,6 +170,14 @@ def test_a_healthy_fleet_has_no_evidence() -> None:
     assert (fleet.value, fleet.evidence) == (0.0, ())
 
 
+@pytest.mark.parametrize(("after_s", "value"), [(0, None), (30, None), (31, 1.0)])
+def test_a_first_timeline_may_take_half_a_minute(after_s: int, value: float | None) -> None:
+    watch = ClockWatch()
+    watch.observe([], {"h0"}, (), T0)
+    (clock, _) = watch.observe([], {"h0"}, (), T0 + after_s * S)
+    assert clock.value == value
+
+
 def test_fleet_time_that_goes_back_leaves_the_patience_as_it_is() -> None:
     watch = ClockWatch()
     watch.observe([], {"h0"}, (), T0 + 3600 * S)
