@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.torch.simulated import MS, Job, S
+from tests.resilience.simulated import MS, Job, S
 
 from syntony.torch.membership import (
     SILENT_NS,
