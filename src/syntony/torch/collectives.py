@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
-import torch
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 
@@ -131,8 +131,19 @@ class Operation:
         self._kept = None
 
 
-def _open_files() -> set[str]:
-    return {each.name for each in Path("/proc/self/fd").iterdir()}
+def open_sockets() -> dict[str, str]:
+    """Sockets of this process, each the kernel's name for it to its file descriptor.
+
+    Not by descriptor: those are used again, and one that was something else a moment ago may be a
+    connection now.
+    """
+    found: dict[str, str] = {}
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            name = str(each.readlink())
+            if name.startswith("socket:"):
+                found[name] = each.name
+    return found
 
 
 def _call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
@@ -215,8 +226,12 @@ class Executor:
         self._pool = Pool()
         self._groups: list[Group] = []
         self._store: Any = None
+        self._world: Any = None
+        self._retired: list[Any] = []
         self._sockets: set[str] | None = None
-        """Open files from before this generation connected."""
+        """Sockets from before this generation connected."""
+        self._ours: set[str] | None = None
+        """Those of this generation, once it is connected."""
         self._pending = 0
         self._idle = threading.Condition()
         self.solo = False
@@ -239,7 +254,9 @@ class Executor:
         if self.boundary > START:
             self._session.unprotect("a process group was made after training began")
         if not self.solo and self._store is not None:
+            before = set(open_sockets())
             self._connect_group(group, self._session.generation)
+            self._ours = (self._ours or set()) | (set(open_sockets()) - before)
         return group
 
     # --- running ---
@@ -291,6 +308,8 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - the program gets it where it waits
             if operation is not None and not operation.future.done():
                 operation.future.set_exception(error)
+            elif operation is None:
+                self._session.event("failed", why=repr(error)[:300])
 
     def _run(self, operation: Operation) -> None:
         self._forget()
@@ -352,9 +371,11 @@ class Executor:
         before = self._sockets
         if before is None:
             return
-        for name in _open_files() - before:
+        for name, number in open_sockets().items():
+            if name in before if self._ours is None else name not in self._ours:
+                continue
             with contextlib.suppress(OSError, ValueError):
-                copy = socket.socket(fileno=os.dup(int(name)))
+                copy = socket.socket(fileno=os.dup(int(number)))
                 with copy:
                     if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.getpeername():
                         copy.shutdown(socket.SHUT_RDWR)
@@ -366,14 +387,14 @@ class Executor:
             generation = session.wanted
             report = self._replica.freeze()
             self._cut()
-            for group in self._groups:
-                group.inner = None
+            self._retire()
             session.tell(
                 "frozen", generation=generation, boundary=report.boundary,
                 stepped=report.stepped, gives=report.gives,
             )  # fmt: skip
-            plan = session.wait_plan()
-            if plan["generation"] != generation:
+            try:
+                plan = session.wait_plan_of(generation)
+            except NewerError:  # it wants a report of its own
                 continue
             if not self.enter(plan):
                 continue
@@ -387,12 +408,22 @@ class Executor:
                 if not session.wait_newer(generation, VERDICT_S):
                     raise
 
+    def _retire(self) -> None:
+        """Let go of the generation before the one that ends, not of the one that ends.
+
+        The threads of gloo's groups may just be letting go of tensors, for which they need the
+        interpreter's lock; who destroys a group joins its threads while holding that lock.
+        """
+        self._retired = [self._store, self._world, *(each.inner for each in self._groups)]
+        for each in self._groups:
+            each.inner = None
+
     def enter(self, plan: dict[str, Any]) -> bool:
         """Connect as planned and hand over state; False if something newer is wanted."""
         session, generation = self._session, plan["generation"]
         assert session.rank is not None
         session.tell("arrived", generation=generation)
-        self._sockets = _open_files()
+        self._sockets, self._ours = set(open_sockets()), None
         try:
             if plan["provider"] == session.rank:
                 session.wait_host(generation)
@@ -427,6 +458,7 @@ class Executor:
         self._world = self._gloo(generation, "all", self._session.rank or 0, world)
         for group in self._groups:
             self._connect_group(group, generation)
+        self._ours = set(open_sockets()) - (self._sockets or set())
 
     def _connect_group(self, group: Group, generation: int) -> None:
         if not group.key:

@@ -253,6 +253,8 @@ _RANK_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", 
 def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each event
     """What the operator is told of an event; nothing of most."""
     match event:
+        case {"event": "program", "file": str(file), "loops": list(loops)}:
+            return f"protected: {file}, training loops {', '.join(map(str, loops))}"
         case {"event": "lost", "rank": rank, "reason": reason, "boundary": boundary}:
             return f"rank {rank} lost at step {boundary}: {reason}"
         case {"event": "formed", "lost": dict(lost), "took_ns": took_ns, "boundary": boundary}:

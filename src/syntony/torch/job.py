@@ -7,15 +7,15 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-import torch
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import VERIFY_AFTER, Position, patch_loader
 from syntony.torch.recovery import START
-from syntony.torch.replica import Replica, random_state, set_random_state
+from syntony.torch.replica import Replica, bucket_sizes, random_state, set_random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class Job:
         forward = DistributedDataParallel.forward
 
         def warmed(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.replica.warm_models:
+            if self.replica.cold_models:
                 self._warm(model, forward, args, kwargs)
             return forward(model, *args, **kwargs)
 
@@ -135,29 +135,35 @@ class Job:
     def _warm(self, model: Any, forward: Any, args: Any, kwargs: Any) -> None:
         """DDP rebuilds its buckets after the first backward pass: a replacement does so alone."""
         at = next((n for n, each in enumerate(self.replica.models) if each is model), -1)
-        if at not in self.replica.warm_models or not torch.is_grad_enabled():
+        if at not in self.replica.cold_models or not torch.is_grad_enabled():
             return
-        self.replica.warm_models.discard(at)
-        state = random_state()
-        buffers = [each.detach().clone() for each in model.module.buffers()]
-        gradients = [each.grad for each in model.module.parameters()]
-        for each in model.module.parameters():
-            each.grad = None
-        self.executor.solo = True
+        sizes = self.replica.cold_models.pop(at)
+        parameters = list(model.module.parameters())
+        before = random_state(), [each.detach().clone() for each in model.module.buffers()]
+        gradients = [each.grad for each in parameters]
+        synchronized = model.require_backward_grad_sync
+        self.executor.solo = model.require_backward_grad_sync = True
         try:
-            total = sum(each.float().sum() for each in _tensors(forward(model, *args, **kwargs)))
+            _drop_gradients(parameters)
+            total: Any = sum(
+                each.float().sum() for each in _tensors(forward(model, *args, **kwargs))
+            )
             total.backward()
-            for each in model.module.parameters():
-                each.grad = None
-            forward(model, *args, **kwargs)
+            _drop_gradients(parameters)
+            if sizes is not None:
+                forward(model, *args, **kwargs)
         finally:
-            self.executor.solo = False
+            self.executor.solo, model.require_backward_grad_sync = False, synchronized
+        if sizes != bucket_sizes(model):
+            made = bucket_sizes(model)
+            print(f"syntony: DDP buckets {made}, {sizes} on other ranks", file=sys.stderr)
+            os._exit(MOVED)
         with torch.no_grad():
-            for buffer, before in zip(model.module.buffers(), buffers, strict=True):
-                buffer.copy_(before)
-        for each, gradient in zip(model.module.parameters(), gradients, strict=True):
+            for buffer, value in zip(model.module.buffers(), before[1], strict=True):
+                buffer.copy_(value)
+        for each, gradient in zip(parameters, gradients, strict=True):
             each.grad = gradient
-        set_random_state(state)
+        set_random_state(before[0])
 
     # --- the end ---
 
@@ -170,6 +176,11 @@ class Job:
                                record_bytes=self.position.last_record_bytes)  # fmt: skip
         self.session.tell("finished")
         self.session.wait_release()
+
+
+def _drop_gradients(parameters: list[Any]) -> None:
+    for each in parameters:
+        each.grad = None
 
 
 def _tensors(output: Any) -> Iterator[Any]:

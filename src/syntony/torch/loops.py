@@ -118,7 +118,10 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> ast.AST:
-        if not self._hot.trains(node):
+        explicit = isinstance(node.iter, ast.Call) and _called(node.iter) == "steps"
+        if explicit:  # `syntony.torch.steps`: the program has marked it itself
+            self._site(node)
+        if explicit or not self._hot.trains(node):
             return self.generic_visit(node)
         site = self._site(node)
         targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}

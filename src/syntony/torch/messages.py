@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -105,4 +106,6 @@ class Connection:
         return self._socket.fileno()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # whoever receives must hear of it
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

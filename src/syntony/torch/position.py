@@ -76,9 +76,15 @@ class Position:
         """How far the data loader that is made next must go at once."""
         self.last_record_bytes = 0
         self.spent_ns = 0
+        self.program = ""
+        """Which program this is, and which torch: a replacement's must be the same."""
         self.enumerate = _Enumerate
 
-    # --- for the rewritten program ---
+    # --- for the program ---
+
+    def explicit(self, iterable: Any) -> Iterator[Any]:
+        """As `loop`, of a program that marks its loop itself."""
+        yield from self.loop(iterable, "steps")
 
     def loop(self, iterable: Any, site: str) -> Iterator[Any]:
         """Iterate, and pass a boundary before each iteration that follows a step."""
@@ -169,6 +175,7 @@ class Position:
         record = job.replica.record() | {
             "stack": self._stack,
             "globals": self._captured_globals(),
+            "program": self.program,
         }
         data = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
         self.last_record_bytes = len(data)
@@ -201,6 +208,8 @@ class Position:
 
     def aim(self, record: dict[str, Any]) -> None:
         """Go where the record was made."""
+        if record["program"] != self.program:
+            sys.exit("syntony: the program or torch is another than the lost rank's")
         self._target = record["stack"]
         self._globals = record["globals"]
 

@@ -14,13 +14,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
-import torch
 from syntony.torch.recovery import START, Report
 
 if TYPE_CHECKING:
@@ -55,20 +55,22 @@ class Replica:
         """Optimizer's number to its parameters before its step."""
         self._after: dict[int, tuple[list[Any], list[dict[str, Any]]]] = {}
         """Of a replacement that repeats a step which others are past: what follows it."""
-        self.warm_models: set[int] = set()
-        """Models of a replacement whose buckets are not yet as on other ranks."""
+        self.cold_models: dict[int, tuple[int, ...] | None] = {}
+        """Models of a replacement whose buckets are not yet as on other ranks, and the sizes that
+        they must get; None: other ranks rebuild theirs in the step that is repeated."""
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         _track(torch.optim.Optimizer, self._add_optimizer)
-        _track(torch.optim.lr_scheduler.LRScheduler, self._add_stateful)
-        _track(torch.amp.GradScaler, self._add_stateful)
+        _track(torch.optim.lr_scheduler.LRScheduler, self.add_stateful)
+        _track(torch.amp.GradScaler, self.add_stateful)
         _track(DistributedDataParallel, self._add_model)
 
     def _add_optimizer(self, made: Any) -> None:
         if not any(each is made for each in self.optimizers):
             self.optimizers.append(made)
 
-    def _add_stateful(self, made: Any) -> None:
+    def add_stateful(self, made: Any) -> None:
+        """Has a small `state_dict`, which goes into each record."""
         if not any(each is made for each in self.stateful):
             self.stateful.append(made)
 
@@ -147,7 +149,7 @@ class Replica:
             "stateful": [each.state_dict() for each in self.stateful],
             "buffers": [_bytes_of(each) for each in self._buffers()],
             "gradients": [[p.grad is not None for p in _parameters(o)] for o in self.optimizers],
-            "buckets": [_buckets(each) for each in self.models],
+            "buckets": [bucket_sizes(each) for each in self.models],
             "training": [[m.training for m in each.modules()] for each in self.models],
         }
 
@@ -169,10 +171,7 @@ class Replica:
         for each, flags in zip(self.models, record["training"], strict=True):
             for module, training in zip(each.modules(), flags, strict=True):
                 module.training = training
-        self.warm_models = {
-            at for at, (sizes, _) in enumerate(record["buckets"]) if sizes is not None
-        }
-        self.expected_buckets = [sizes for sizes, _ in record["buckets"]]
+        self.cold_models = dict(enumerate(record["buckets"])) if boundary > START + 1 else {}
         set_random_state(record["random"])
 
     def _buffers(self) -> Iterator[Any]:
@@ -335,11 +334,15 @@ def _fill(tensor: Any, data: bytes) -> None:
     tensor.copy_(kept.view(tensor.shape))
 
 
-def _buckets(model: Any) -> tuple[str | None, bool]:
-    """Sizes of DDP's buckets once it has rebuilt them."""
+def bucket_sizes(model: Any) -> tuple[int, ...] | None:
+    """Elements of DDP's buckets once it has rebuilt them, which it does after the first backward
+    pass."""
     if not getattr(model, "_has_rebuilt_buckets", False):
-        return None, False
-    return model.logger._get_ddp_logging_data().strs_map.get("rebuilt_bucket_sizes", ""), True
+        return None
+    if not hasattr(model, "_syntony_buckets"):
+        buckets = model.reducer._get_zeros_like_grad_buckets()
+        model._syntony_buckets = tuple(each.buffer().numel() for each in buckets)
+    return tuple(model._syntony_buckets)
 
 
 def _track(kind: Any, add: Callable[[Any], None]) -> None:

@@ -5,6 +5,7 @@ Run as a file by `keeper`, with the program and its arguments.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -95,6 +96,8 @@ def main() -> None:
     if reasons:
         session.unprotect("; ".join(reasons))
     spare = "RANK" not in os.environ and not RANK_NAMES & set(os.environ)
+    if os.environ.get("RANK") == "0" and not reasons:
+        session.event("program", file=program.file, loops=found.loops)
     if version is None or reasons:
         if spare:
             session.wait_rank()  # never comes: the process ends with the job
@@ -105,11 +108,15 @@ def main() -> None:
 
 
 def _run_protected(program: _Program, tree: Any, session: Any, *, spare: bool) -> None:
+    import syntony.torch
     from syntony.torch import job as jobs
 
     if spare:
         jobs.warm_up()
     job = jobs.Job(session, frozenset({"__main__"}))
+    syntony.torch._Active.job = job
+    digest = hashlib.sha256(program.source.encode()).hexdigest()
+    job.position.program = f"{digest} {sys.modules['torch'].__version__}"
     if spare:
         _wait_at_rank(session)
     else:

@@ -52,7 +52,8 @@ class Session:
         self._host = -1
         self._released = False
         self._connection = Connection(target, {"role": "worker", "name": name})
-        threading.Thread(target=self._receive, name="syntony-receive", daemon=True).start()
+        self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
+        self._receiver.start()
         threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
 
     def tell(self, kind: str, record: bytes = b"", **rest: Any) -> None:
@@ -65,6 +66,11 @@ class Session:
     def event(self, event: str, **rest: Any) -> None:
         """A line of the audit trail."""
         self.tell("event", event=event, **rest)
+
+    def close(self) -> None:
+        """No coordinator any more."""
+        self._connection.close()
+        self._receiver.join()
 
     def unprotect(self, reason: str) -> None:
         """From now on a lost rank ends the job, as without us."""
@@ -91,6 +97,16 @@ class Session:
             self._check()
             assert self.plan is not None
             return self.plan
+
+    def wait_plan_of(self, generation: int) -> dict[str, Any]:
+        """A generation's plan.
+
+        Raises:
+            NewerError: another is wanted by now.
+        """
+        self._wait(generation, self._planned)
+        assert self.plan is not None
+        return self.plan
 
     def _planned(self) -> bool:
         return self.lost or (self.plan is not None and self.plan["generation"] == self.wanted)

@@ -1,0 +1,115 @@
+"""Training jobs whose ranks are killed: every loss and all weights are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from bench.resilience import RANKS, Run, differences, start, wait_ready
+from bench.resilience_job import PHASES
+
+from syntony.errors import MissingError
+from syntony.lab.jobs.torch_build import find_torch
+from syntony.lab.testing import SYNTONY, eventually
+
+pytestmark = pytest.mark.slow
+WORDS = ["--epochs", "3", "--batches", "40"]
+PAUSE = ["--pause-ms", "400"]
+
+
+@pytest.fixture(autouse=True)
+def torch() -> str:
+    try:
+        return find_torch()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+def undisturbed(place: Path, *words: str) -> Run:
+    run = start(place, "alone", [*WORDS, *words])
+    run.must_end_well()
+    return run
+
+
+def strike(run: Run, used: int, rank: int, phase: str, number: int) -> None:
+    assert wait_ready(run, used), run.out.with_suffix(".out").read_text()[-2000:]
+    assert run.kill(rank, phase, number) is not None
+    eventually(lambda: len(run.seen("lost")) > used, "the coordinator sees it")
+
+
+@pytest.mark.parametrize(
+    "features",
+    ["batchnorm,accumulate,amp,reduce,subgroup,checkpoint,clip,plateau,two", "plain-sampler"],
+)
+def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    choice = random.Random(seed)
+    base = undisturbed(tmp_path, "--features", features)
+    run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", features], spares=1)
+    for used, number in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
+        phase = choice.choice(PHASES[2:])
+        strike(run, used, choice.randrange(RANKS), phase, number)
+    assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
+    assert differences(base, run) == []
+    assert len(run.seen("assigned")) == 3
+    assert all(each["equal"] for each in run.seen("digest"))
+
+
+def test_data_loader_workers(tmp_path: Path) -> None:
+    base = undisturbed(tmp_path, "--features", "workers")
+    run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", "workers"], spares=1)
+    strike(run, 0, 1, "backward", signal.SIGKILL)
+    assert run.wait() == 0
+    assert differences(base, run) == []
+
+
+def small(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+    program = tmp_path / "train.py"
+    program.write_text(source)
+    argv = [find_torch(), "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    argv += ["--master-port", str(random.randrange(20_000, 30_000)), str(program)]
+    events = tmp_path / "events"
+    return subprocess.run(
+        [*SYNTONY, "run", "--spares", "1", "--events", str(events), "--", *argv],
+        capture_output=True, text=True, check=False, timeout=240,
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+NO_LOOP = "import torch.distributed as d\nd.init_process_group('gloo')\nd.barrier()\n"
+SHARDED = NO_LOOP + "def fully_shard(m): pass\nfully_shard(None)\n"
+FAILS = """
+import torch, torch.distributed as d
+d.init_process_group('gloo')
+m = torch.nn.Linear(2, 2)
+o = torch.optim.SGD(m.parameters(), lr=0.1)
+for i in range(9):
+    m(torch.zeros(1, 2)).sum().backward()
+    for p in m.parameters(): d.all_reduce(p.grad)
+    o.step()
+    assert i < 4, 'as it was written'
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [(NO_LOOP, "no training loop"), (SHARDED, "fully_shard: FSDP2 shards parameters")],
+)
+def test_what_is_not_protected_is_reported_and_runs(tmp_path: Path, source: str, line: str) -> None:
+    done = small(tmp_path, source)
+    assert done.returncode == 0, done.stderr
+    assert line in done.stderr
+
+
+def test_an_exception_of_the_program_is_the_programs(tmp_path: Path) -> None:
+    done = small(tmp_path, FAILS)
+    assert done.returncode != 0
+    assert "as it was written" in done.stderr
+    events = [json.loads(each) for each in (tmp_path / "events").read_text().splitlines()]
+    assert not [each for each in events if each["event"] == "assigned"]
