@@ -142,6 +142,8 @@ class Job:
         before = random_state(), [each.detach().clone() for each in model.module.buffers()]
         gradients = [each.grad for each in parameters]
         synchronized = model.require_backward_grad_sync
+        # One whole pass: a forward pass without a backward one would leave the reducer waiting
+        # for gradients, and a program that accumulates them would reduce at the wrong time.
         self.executor.solo = model.require_backward_grad_sync = True
         try:
             _drop_gradients(parameters)
@@ -150,8 +152,8 @@ class Job:
             )
             total.backward()
             _drop_gradients(parameters)
-            if sizes is not None:
-                forward(model, *args, **kwargs)
+            if sizes is not None and model.reducer._rebuild_buckets():
+                model._has_rebuilt_buckets = True
         finally:
             self.executor.solo, model.require_backward_grad_sync = False, synchronized
         if sizes != bucket_sizes(model):
