@@ -10,7 +10,7 @@ import msgspec
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import queries
-from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real
+from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real, record
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
 from syntony.store.interface import MAX_POINTS, Recorded
@@ -29,7 +29,6 @@ from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
 from syntony.wire.tables import (
     HEARD,
-    PATH_EVENTS,
     PROBE,
     TABLES,
     VERBS,
@@ -49,32 +48,12 @@ class ColumnarStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._links = LinkRows(engine)
-        self._fabric = FabricRows(engine)
-        self._latency = LatencyRows(engine)
-        self._incidents = IncidentRows(engine)
-        self._jobs = JobRows(engine)
+        self.links = LinkRows(engine)
+        self.fabric = FabricRows(engine)
+        self.latency = LatencyRows(engine)
+        self.incidents = IncidentRows(engine)
+        self.jobs = JobRows(engine)
         migrate(engine)
-
-    @property
-    def links(self) -> LinkRows:
-        return self._links
-
-    @property
-    def fabric(self) -> FabricRows:
-        return self._fabric
-
-    @property
-    def latency(self) -> LatencyRows:
-        return self._latency
-
-    @property
-    def incidents(self) -> IncidentRows:
-        return self._incidents
-
-    @property
-    def jobs(self) -> JobRows:
-        return self._jobs
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         columns = stored_columns(table)
@@ -143,7 +122,7 @@ class ColumnarStore:
         self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
     ) -> tuple[PathEventRow, ...]:
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
-        return tuple(_path_event(row) for row in reversed(rows))
+        return tuple(record(PathEventRow, row) for row in reversed(rows))
 
     def latest_ns(self) -> int:
         return newest_ns(self._engine, PROBE)
@@ -182,11 +161,6 @@ class ColumnarStore:
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows
         ]
-
-
-def _path_event(row: Row) -> PathEventRow:
-    names = [column.name for column in PATH_EVENTS.columns]
-    return msgspec.convert(dict(zip(names, row, strict=True)), PathEventRow, strict=False)
 
 
 def _cell(row: Row, correction: Correction) -> MatrixCell:
