@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from syntony.errors import UsageError
 from syntony.store.engine import Engine, Row, integer, record
-from syntony.store.interface import MAX_POINTS
-from syntony.store.queries import window
+from syntony.store.queries import MAX_POINTS, window
 from syntony.store.schema import quote
 from syntony.wire.links import LinkCounterRow, LinkEventRow, LinkStatus
 from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT
