@@ -9,7 +9,6 @@ import pytest
 
 from syntony.errors import StoreError
 from syntony.store import Store, open_store
-from syntony.store.columnar import Store
 from syntony.store.engine import Engine, Row
 from syntony.store.migrations import MIGRATIONS, VERSIONS, Migration, migrate
 from syntony.wire.tables import CLOCK, TABLES

@@ -13,7 +13,6 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S
 from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
-from syntony.store.columnar import Store
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
