@@ -23,7 +23,13 @@ from syntony.wire.clocks import (
     Pairs,
     PairsQuery,
 )
-from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
+from syntony.wire.control import (
+    CHANGES_LIMIT,
+    Changes,
+    ChangesQuery,
+    ControllerQuery,
+    ControllerStatus,
+)
 from syntony.wire.cost import CostQuery, CostReport
 from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.fabric import (
@@ -240,6 +246,11 @@ def _agent(host: str, member: Member, contested: list[str] | tuple[()]) -> Agent
 @question(IncidentsQuery, READ, Runs.DISK)
 def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
     return requested.services.alerts.incidents(query, requested.now_ns)
+
+
+@question(ControllerQuery, READ, Runs.LOOP)
+def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
+    return requested.services.leadership.status(len(requested.services.sessions))
 
 
 @question(CostQuery, READ, Runs.DISK)
