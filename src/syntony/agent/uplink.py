@@ -123,14 +123,8 @@ class Uplink:
         self._options = _OPTIONS + (_HASTY if several else _PATIENT)
         self._backoff_max_ns = STANDBY_BACKOFF_MAX_NS if several else BACKOFF_MAX_NS
         self._changed = threading.Condition()
-        self._edges: Edges | None = None
-        self._paths: PathsReport | None = None
+        self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
-        self._flows: FlowsReport | None = None
-        self._queue_pairs: QueuePairsReport | None = None
-        self._segments: SegmentsReport | None = None
-        self._parts: PartsReport | None = None
-        self._keys_held: KeysHeld | None = None
         self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
@@ -182,46 +176,14 @@ class Uplink:
         with self._changed:
             self._tell()
 
-    def send_paths(self, report: PathsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
+    def send(self, report: Report) -> None:
+        """Have a report sent, from any thread. Of each kind the newest waits for a connection; of
+        audits, the newest few."""
         with self._changed:
-            self._paths = report
-            self._tell()
-
-    def send_audit(self, report: AuditReport) -> None:
-        """Have a report sent, from any thread; without a connection it waits, the newest few."""
-        with self._changed:
-            self._audits.append(report)
-            self._tell()
-
-    def send_flows(self, report: FlowsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._flows = report
-            self._tell()
-
-    def send_queue_pairs(self, report: QueuePairsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._queue_pairs = report
-            self._tell()
-
-    def send_segments(self, report: SegmentsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._segments = report
-            self._tell()
-
-    def send_parts(self, report: PartsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._parts = report
-            self._tell()
-
-    def send_keys_held(self, report: KeysHeld) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._keys_held = report
+            if isinstance(report, AuditReport):
+                self._audits.append(report)
+            else:
+                self._reports[type(report)] = report
             self._tell()
 
     def reconnect(self) -> None:
@@ -263,9 +225,7 @@ class Uplink:
             utc: what the host says of UTC at the same time.
             epochs: of the host's clocks, by node.
         """
-        with self._changed:
-            self._edges = Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {}))
-            self._tell()
+        self.send(Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {})))
 
     def close(self) -> None:
         """End the stream and the thread; what is unacknowledged stays in the spool."""
@@ -396,23 +356,13 @@ class Uplink:
 
     def _take_reports(self) -> list[Report]:
         with self._changed:
-            audits = [self._audits.popleft()] if self._audits else []
-            held, self._keys_held = self._keys_held, None
-            found: list[Report | None] = [held, self._edges, self._paths, *audits, self._flows]
-            found += [self._queue_pairs, self._segments, self._parts]
-            self._edges = self._paths = self._flows = self._queue_pairs = self._parts = None
-            self._segments = None
-            return [report for report in found if report is not None]
+            waiting, self._reports = list(self._reports.values()), {}
+            return [*waiting, self._audits.popleft()] if self._audits else waiting
 
     def _has_work(self, link: _Link) -> bool:
         if self._gathering:
             return False
-        reports = (
-            self._edges, self._paths, self._flows, self._queue_pairs, self._segments, self._parts,
-            self._keys_held,
-        )  # fmt: skip
-        waiting = any(each is not None for each in reports)
-        waiting = waiting or bool(self._audits)
+        waiting = bool(self._reports or self._audits)
         return waiting or link.delivery.ready or link.delivery.over
 
 
