@@ -117,6 +117,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[traffic]``: what may be done to the paths of jobs."""
     sample_segments: bool = True
     """Sample TCP segments of jobs, for one-way delays in band (docs/reference/jobs.md)."""
+    read_gpus: bool = True
+    """Ask GPUs' drivers every 2 s, where there are any (docs/reference/gpus.md)."""
     audit: AuditConfig = AuditConfig()
     verbs: VerbsConfig = VerbsConfig()
     synthetic_clock: SyntheticClockSpec | None = None
