@@ -27,7 +27,6 @@ pytestmark = [
     ),
 ]
 SCRIPTS = DEPLOY / "slurm"
-STEPS = 400
 LONG_S = 180.0
 
 
@@ -122,32 +121,35 @@ def test_an_incident_drains_its_host_until_it_is_over(slurm: Slurm) -> None:
 @pytest.mark.usefixtures("no_health_check")
 def test_a_job_goes_on_when_its_nic_dies(slurm: Slurm, tmp_path: Path) -> None:
     """Nothing of the job is ours: the task prolog sets the environment."""
-    progress = tmp_path / "steps"
+    progress, enough = tmp_path / "steps", tmp_path / "steps.enough"
     job = Path(__file__).with_name("steps_job.py")
     address = slurm.lab.addresses(4)["h1/rail0"]
-    words = [sys.executable, str(job), address, str(STEPS), str(progress)]
+    # Into the user namespace of the lab: its agents cannot look into processes of another one.
+    enter = ["nsenter", "-t", "1", "-U", "--preserve-credentials"]
+    words = [*enter, sys.executable, str(job), address, str(progress)]
     # The epilog would drain h0, as it should: that is not asked here.
     (slurm.place / "prolog.off").touch()
 
     def steps() -> int:
         return len(progress.read_text().splitlines()) if progress.exists() else 0
 
+    def managed() -> bool:
+        return '"slurm-' in syntony("paths", "--lab", slurm.lab.name, "--json").stdout
+
     process = subprocess.Popen(
         slurm.argv("h0", "srun", "-N2", *words),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
-        eventually(lambda: steps() > 20, "20 steps", within_s=LONG_S)
-        listed = syntony("paths", "--lab", slurm.lab.name, "--json").stdout
-        eventually(lambda: '"slurm-' in syntony("paths", "--lab", slurm.lab.name, "--json").stdout,
-                   f"a job by the name of slurm-ID: {listed}", within_s=LONG_S)  # fmt: skip
+        eventually(lambda: steps() > 20, f"20 steps: {slurm.log()}", within_s=LONG_S)
+        eventually(managed, "a job by the name of slurm-ID", within_s=LONG_S)
         broken(slurm, "h0/rail0")
         before = steps()
-        assert before < STEPS - 20, "the job was over too soon"
+        eventually(lambda: steps() > before + 100, "steps without the NIC", within_s=LONG_S)
+        enough.touch()
         output, _ = process.communicate(timeout=LONG_S)
     finally:
         process.kill()
         (slurm.place / "prolog.off").unlink()
     assert process.returncode == 0, output
-    assert steps() == STEPS  # with the link still down
     mended(slurm)
