@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+from syntony.lab.testing import syntony
 
 from syntony.cli import doctor_host, run
-from syntony.lab.testing import syntony
 
 AGENT = """\
 host = "gpu001"

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
-import torch
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 

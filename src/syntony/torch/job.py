@@ -7,11 +7,11 @@ import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-import torch
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import VERIFY_AFTER, Position, patch_loader
 from syntony.torch.recovery import START

@@ -14,13 +14,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
-import torch
 from syntony.torch.recovery import START, Report
 
 if TYPE_CHECKING:
