@@ -57,11 +57,7 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_MIN_NS = 100 * MS
 BACKOFF_MAX_NS = 5 * S
-KEEPALIVE_MS = 5_000
-KEEPALIVE_TIMEOUT_MS = 3_000
-_OPTIONS = (
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -69,6 +65,26 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+STANDBY_BACKOFF_MAX_NS = 1 * S
+
+
+def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
+    """A controller that is silent for both times is given up. gRPC bounds the wait for an answer
+    twice, and by 60 s where it is not told both."""
+    return (
+        ("grpc.keepalive_time_ms", idle_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+    )
+
+
+_PATIENT = _keepalive(5_000, 15_000)
+"""Where there is no other controller to go to."""
+_HASTY = (
+    *_keepalive(2_500, 2_000),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long a dead host may take to answer a connect
+)
+"""Where another one may be in charge: leaving a live one by mistake costs a reconnection."""
 _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
@@ -101,6 +117,11 @@ class Uplink:
         self._on_message = on_message
         self._spool = spool
         self._fence = Fence(Path(config.spool_dir))
+        self._controllers = deque(config.controllers)
+        """The one dialled first, the next one to try behind it."""
+        several = len(self._controllers) > 1
+        self._options = _OPTIONS + (_HASTY if several else _PATIENT)
+        self._backoff_max_ns = STANDBY_BACKOFF_MAX_NS if several else BACKOFF_MAX_NS
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
@@ -123,6 +144,11 @@ class Uplink:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def controller(self) -> str:
+        """Whom it speaks to, or dials next."""
+        return self._controllers[0]
 
     @property
     def connected(self) -> bool:
@@ -183,7 +209,7 @@ class Uplink:
         """
         link = self._link
         if link is None or not link.established:
-            raise RemoteError(f"not connected to the controller {self._config.controller}")
+            raise RemoteError(f"not connected to the controller {self.controller}")
         return link.ask(query)
 
     def send_edges(
@@ -224,8 +250,10 @@ class Uplink:
             except (MissingError, WireError) as error:
                 self._report(str(error))
             except Exception:  # noqa: BLE001 — supervisor: the uplink outlives one message's fault
-                _log.exception("uplink failed, reconnecting controller=%s", self._config.controller)
-            backoff_ns = BACKOFF_MIN_NS if established else min(2 * backoff_ns, BACKOFF_MAX_NS)
+                _log.exception("uplink failed, reconnecting controller=%s", self.controller)
+            backoff_ns = (
+                BACKOFF_MIN_NS if established else min(2 * backoff_ns, self._backoff_max_ns)
+            )
             self._pause(backoff_ns)
 
     def _pause(self, backoff_ns: int) -> None:
@@ -240,7 +268,7 @@ class Uplink:
         own = load_credentials(tls)
         check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
-        with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
+        with grpc.secure_channel(self.controller, credentials, self._options) as channel:
             link = _Link(self, channel)
             with self._changed:
                 if self._closing:
@@ -253,6 +281,8 @@ class Uplink:
                     self._report(_explain(error))
             finally:
                 self._end(link)
+            if not link.renewed:
+                self._controllers.rotate(-1)
             return link.established
 
     def _end(self, link: _Link) -> None:
@@ -264,9 +294,7 @@ class Uplink:
     def _report(self, reason: str) -> None:
         if reason not in self._reported:
             self._reported.add(reason)
-            _log.warning(
-                "uplink down, retrying controller=%s reason=%s", self._config.controller, reason
-            )
+            _log.warning("uplink down, retrying controller=%s reason=%s", self.controller, reason)
 
     def _take(self, data: bytes, link: _Link) -> None:
         message = decode_controller(data)
@@ -281,7 +309,7 @@ class Uplink:
             if link.established:
                 self.connections += 1
                 self._reported.clear()
-                _log.info("uplink up controller=%s", self._config.controller)
+                _log.info("uplink up controller=%s", self.controller)
         if isinstance(message, Ack):
             self._acknowledge(message.seq, link)
             return
