@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from syntony.lab.testing import syntony
+from tests.live import syntony
 
 from syntony.cli import doctor_host, run
 
