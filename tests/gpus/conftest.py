@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live import eventually
 
 from syntony.io.gpu_process import GpuProcess
-from syntony.lab.testing import eventually
 from syntony.wire.gpus import GpuLook
 
 HERE = Path(__file__).parent

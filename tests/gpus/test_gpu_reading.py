@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.gpus.conftest import H100, Driver, look
+from tests.live import eventually
 
 from syntony.errors import MissingError, WireError
 from syntony.io import gpu_process
 from syntony.io.gpu_process import GpuProcess
-from syntony.lab.testing import eventually
 from syntony.wire.gpus import MAX_LINE, GpuLook, GpuReading, decode, encode
 
 

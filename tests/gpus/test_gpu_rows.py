@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.agent.halves import config, down, reporting
 from tests.gpus.conftest import H100, Driver, look
+from tests.live import eventually
 from tests.workload.test_recorded import SEED, T0, bundle, process, record, steps_of
 
 from syntony.agent.daemon import Agent
 from syntony.agent.gpus import GpuTelemetry, Member
 from syntony.agent.queue_pairs import Offset
 from syntony.io.gpu_process import GpuProcess
-from syntony.lab.testing import eventually
 from syntony.model import MS, S
 from syntony.wire.arrow import encode_columns
 from syntony.wire.gpus import GpuLook, GpuReading

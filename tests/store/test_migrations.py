@@ -9,7 +9,6 @@ import pytest
 
 from syntony.errors import StoreError
 from syntony.store import Store, open_store
-from syntony.store.columnar import ColumnarStore
 from syntony.store.engine import Engine, Row
 from syntony.store.migrations import MIGRATIONS, VERSIONS, Migration, migrate
 from syntony.wire.tables import CLOCK, TABLES
@@ -22,7 +21,7 @@ ALL = [[each.version] for each in MIGRATIONS]
 
 
 def engine_of(store: Store) -> Engine:
-    assert isinstance(store, ColumnarStore)
+    assert isinstance(store, Store)
     return store._engine
 
 
@@ -40,7 +39,7 @@ def test_every_change_of_the_tables_has_a_version() -> None:
 def test_a_new_store_has_the_newest_version_and_keeps_it(store: Store) -> None:
     engine = engine_of(store)
     assert versions(engine) == ALL
-    ColumnarStore(engine)
+    Store(engine)
     assert versions(engine) == ALL
     assert store.count_rows() == 0
 
@@ -49,7 +48,7 @@ def test_a_store_from_before_versions_is_taken_over(store: Store) -> None:
     engine = engine_of(store)
     engine.execute(f"DROP TABLE {VERSIONS}")
     engine.execute(f"DROP TABLE {CLOCK.name}")
-    ColumnarStore(engine)
+    Store(engine)
     assert versions(engine) == ALL
     assert store.clock_history(0, 1 << 60) == ()
 
