@@ -102,6 +102,12 @@ def parameters(query: Query[Any]) -> list[tuple[str, str]]:
     return found
 
 
+def body(order: Query[Any]) -> bytes:
+    """An order as a JSON body."""
+    fields = {field.name: getattr(order, field.name) for field in msgspec.structs.fields(order)}
+    return msgspec.json.encode(fields)
+
+
 def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
     """A question. Raises `UsageError`: unknown, repeated or missing parameters, wrong values."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
@@ -117,14 +123,14 @@ def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
     return _converted(kind, found, strict=False)
 
 
-def from_body(kind: type[_Q], body: bytes) -> _Q:
+def from_body(kind: type[_Q], data: bytes) -> _Q:
     """An order. ``by`` may be left out: the token's name is known.
 
     Raises:
         UsageError: not JSON, unknown or missing fields, wrong values.
     """
     try:
-        found = msgspec.json.decode(body or b"{}")
+        found = msgspec.json.decode(data or b"{}")
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise UsageError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
