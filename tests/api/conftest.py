@@ -63,8 +63,8 @@ class ApiController(ControllerProcess):
 
     def token(self, role: str = "viewer", name: str = "v", **fields: Any) -> str:
         """A new access token."""
-        fields = {"valid_ns": HOUR_NS, "by": "test"} | fields
-        return ask(self.local, AccessTokenCommand(role=role, name=name, **fields)).token
+        given: dict[str, Any] = {"valid_ns": HOUR_NS, "by": "test"} | fields
+        return ask(self.local, AccessTokenCommand(role=role, name=name, **given)).token
 
     def call(
         self,

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.api.conftest import ApiController
@@ -25,6 +26,7 @@ from syntony.store import open_store
 from syntony.wire.control import ChangesQuery
 from syntony.wire.failover import FailoverLogQuery, FailoverStatusQuery, SwitchCommand
 from syntony.wire.messages import FleetQuery
+from syntony.wire.query import Query
 from syntony.wire.rest import MAX_BODY_BYTES, OPENAPI, PREFIX
 from syntony.wire.roles import Role
 from syntony.wire.tables import PATH_EVENTS
@@ -76,7 +78,10 @@ def attempt(api: ApiController, route: Route, token: str) -> int:
 def test_answers_are_those_of_the_other_way_in(api: ApiController, viewer: str) -> None:
     api.call("POST", f"{PREFIX}/switch", api.token("operator", "o2"), {"stopped": False})
     with Client(api.url, token=viewer) as client:
-        for query in (FleetQuery(), FailoverStatusQuery(), ChangesQuery(limit=3)):
+        queries: tuple[Query[Any], ...] = (
+            FleetQuery(), FailoverStatusQuery(), ChangesQuery(limit=3),
+        )  # fmt: skip
+        for query in queries:
             assert client.ask(query) == ask(api.local, query)
 
 

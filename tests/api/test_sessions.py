@@ -139,7 +139,12 @@ def test_other_authorisation_is_none(api: ApiController, header: str) -> None:
     ],
 )
 def test_tokens_that_cannot_be_made(api: ApiController, fields: dict[str, Any], line: str) -> None:
-    command = {"role": "viewer", "name": "x", "valid_ns": 60 * S, "by": "test"} | fields
+    command: dict[str, Any] = {
+        "role": "viewer",
+        "name": "x",
+        "valid_ns": 60 * S,
+        "by": "test",
+    } | fields
     with pytest.raises(RemoteError, match=line):
         ask(api.local, AccessTokenCommand(**command))
 
