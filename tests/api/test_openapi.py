@@ -72,7 +72,7 @@ def test_drawn_requests_get_what_the_document_promises(api: ApiController) -> No
               response_schema_conformance]  # fmt: skip
     statuses: Counter[int] = Counter()
     for result in schema.get_all_operations():
-        operation = result.ok()
+        operation: Any = result.ok()  # type: ignore[union-attr]
         if operation.path in CHANGING:
             continue
 
