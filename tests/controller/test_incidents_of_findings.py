@@ -166,7 +166,7 @@ def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Co
     assert incident["subject"] == "leaf0->spine0 or spine0->leaf1"
     assert incident["evidence"][1:] == [
         "leaf0->spine0 50%, spine0->leaf1 49%, leaf0 1%", "no path tells these apart",
-        "crossed by 1 of 3 pairs of NICs, of 2 hosts",
+        "crossed by 1 of 3 pairs of NICs (33%), of 2 hosts",
     ]  # fmt: skip
     rule = next(rule for rule in control.service.rules if rule.name == "ambiguous-loss")
     assert rule.remedy.startswith("look at")

@@ -232,6 +232,8 @@ _FLEET = (
         "time in which this controller did not run, in gaps of 3 s and more",
     ),
     _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
+    _controller("agents_refused_total", "counter", "",
+                "times that an agent was not served; the log says why"),
     _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
     _controller("plan_flows", "gauge", "", "paths it probes"),
     _controller("agent_unused_nics", "gauge", "",
