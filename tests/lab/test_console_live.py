@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -28,7 +29,8 @@ def log_in(url: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
     body = json.dumps({"token": found[2]})
     connection.request("POST", SESSION, body, {"Content-Type": "application/json"})
-    return connection.getresponse().status
+    with contextlib.closing(connection):
+        return connection.getresponse().status
 
 
 def test_the_console_is_there_from_outside_and_over_a_restart(
