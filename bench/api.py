@@ -133,8 +133,8 @@ def main() -> None:
         began_s = time.monotonic()
         fill(api.store, pairs)
         print(f"{pairs * DAY_S:,} rows in {time.monotonic() - began_s:.0f} s; load {load}")
-        api.start()
         try:
+            api.start()
             for step_s in (60, 1):
                 found = history(api, pairs, wish.requests, step_s * S)
                 print(
