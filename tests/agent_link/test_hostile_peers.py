@@ -7,14 +7,16 @@ import contextlib
 import re
 import resource
 import select
+import signal
 import socket
 import ssl
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.link import ControllerProcess, hello, running, wait_until
+from tests.link import ControllerProcess, free_port, hello, wait_until
 
 from syntony.agent.spool import open_spool
 from syntony.agent.uplink import Uplink
@@ -122,7 +124,12 @@ class _Agent:
 
 def test_one_name_on_two_machines(tmp_path: Path) -> None:
     """They once took turns, ten times a second, and the whole fleet's plan with them."""
-    with running(tmp_path) as controller, contextlib.ExitStack() as stack:
+    controller, scraped = ControllerProcess(tmp_path), free_port()
+    with controller.config.open("a") as config:
+        config.write(f'metrics = {{ listen = "127.0.0.1:{scraped}" }}\n')
+    with contextlib.ExitStack() as stack:
+        controller.start()
+        stack.callback(controller.end, signal.SIGKILL)
         first, other = (
             _Agent(controller, host, tmp_path / host, rail)
             for rail, host in enumerate(("h1", "h2"))
@@ -143,6 +150,10 @@ def test_one_name_on_two_machines(tmp_path: Path) -> None:
         assert controller.log().count("plan generation=") <= 3
         assert controller.log().count("two agents have one name") == 1
         assert controller.log().count("agent refused") == 1
+        with urllib.request.urlopen(f"http://127.0.0.1:{scraped}/metrics", timeout=60) as page:
+            counted = re.search(rb"^syntony_agents_refused_total (\S+)$", page.read(), re.MULTILINE)
+        assert counted is not None
+        assert float(counted[1]) >= len(copy.refusals)
 
 
 def _credentials(controller: ControllerProcess) -> grpc.ChannelCredentials:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from syntony.lab.testing import eventually, live, syntony
 from tests.deploy.daemons import DEPLOY
 from tests.deploy.slurm import _SBIN, PROGRAMS, Slurm
+from tests.live import eventually, live, syntony
 
 pytestmark = [
     pytest.mark.slow,

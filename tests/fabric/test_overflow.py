@@ -13,6 +13,7 @@ from tests.fabric.bursts import Cause, judge
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.history import FIELDS, FlowHistory, SecondCounts
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.overflow import (
     IN_EMPTY,
@@ -22,7 +23,10 @@ from syntony.fabric.overflow import (
     Seconds,
     Waits,
     judged,
+    waits,
 )
+from syntony.fabric.starved import FlowEnds
+from syntony.fabric.sums import FINE_S
 from syntony.fabric.watch import MIN_QUEUE_NS, Watch, reply
 
 NAN = float("nan")
@@ -118,6 +122,8 @@ def test_a_queue_stands_in_nearly_all_of_the_newest_seconds(runs: Runs, standing
         ([(20, 0, 5), (20, 1, 0)], Overflow.NONE),
         ([(30, 1, 5), (30, 1, 0)], Overflow.NONE),
         ([(5, 1, 5), (5, 0, 0)], Overflow.OPEN),
+        # Some is lost in a moment that no probe saw.
+        ([(20, 2, 5), (18, 0, 0), (2, 1, 0)], Overflow.ALL),
         # In all seconds alike.
         ([(30, 1, 5)], Overflow.OPEN),
         # In all, but in some more: it loses more in these, or it does not.
@@ -169,6 +175,49 @@ def test_the_best_of_many_readings_must_be_better() -> None:
     assert judged(bursts([(13, 1, 5), (13, 0, 0)])).overflow is Overflow.OPEN
 
 
+@pytest.mark.parametrize("case", range(8))
+def test_ways_are_late_beyond_what_their_nics_other_ways_are(case: int) -> None:
+    """As counted way by way, on any shape, with seconds and floors that are not known."""
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    flows, seconds = int(rng.integers(1, 40)), int(rng.integers(1, 70))
+    src, dst = rng.integers(0, 5, flows), 100 + rng.integers(0, 4, flows)
+    usual_ns = 20_000.0 + rng.exponential(30_000.0, (seconds, 2, flows))
+    usual_ns[rng.random(usual_ns.shape) < 0.1] = NAN
+    usual_ns[:, :, rng.random(flows) < 0.1] = NAN
+    slowest_ns = usual_ns + rng.exponential(500_000.0, usual_ns.shape)
+    seen = FlowHistory()
+    for usual, slowest in zip(usual_ns, slowest_ns, strict=True):
+        counts = np.zeros((FIELDS, flows), dtype=np.int64)
+        seen.add(SecondCounts(counts, usual, slowest, np.full(flows, 100.0)))
+    crosses = rng.random((2, flows)) < (0.5 if case else 1.0)
+    crosses[0, 0] = True
+    found = waits(seen, FlowEnds((), src, dst), *map(np.flatnonzero, crosses))
+
+    ends = [(src, dst), (dst, src)]
+    ways = [(way, flow) for way in range(2) for flow in range(flows)]
+    across = [each for each in ways if crosses[each]]
+    beside = [each for each in ways if not crosses[each]]
+    newest = slowest_ns[-FINE_S:] - np.array(
+        [[min(usual_ns[:, way, flow].tolist(), key=lambda v: (np.isnan(v), v))
+          for flow in range(flows)] for way in range(2)]
+    )  # fmt: skip
+    assert found.share == 1.0
+    for level, late in zip(LEVELS_NS, found.late, strict=True):
+        for second, number in enumerate(late):
+            expected = 0.0
+            for way, flow in across:
+                shares = [0.0]
+                for end in range(2):
+                    nic = ends[way][end][flow]
+                    same = [each for each in beside if ends[each[0]][end][each[1]] == nic]
+                    hits = [newest[second, w, f] >= level for w, f in same]
+                    shares += [sum(hits) / len(hits)] if hits else []
+                expected += (newest[second, way, flow] >= level) - max(shares)
+            assert number == pytest.approx(max(0.0, expected), abs=1e-4)
+
+
 def drawn(cause: Cause, seeds: Iterable[int]) -> Counter[Overflow]:
     """Verdicts on what loses enough to be named."""
     cases = [judge(cause, seed) for seed in seeds]
@@ -198,7 +247,7 @@ def test_fresh_draws_of_queues_and_cables() -> None:
     first = random.SystemRandom().randrange(10**6)
     print(f"seeds from {first}")
     queues = drawn(Cause.QUEUE, range(first, first + 120))
-    assert queues[Overflow.NONE] <= 0.15 * queues.total()
+    assert queues[Overflow.NONE] <= 0.2 * queues.total()
     for cause in CABLES:
         cables = drawn(cause, range(first, first + 60))
         assert cables[Overflow.ALL] <= 1

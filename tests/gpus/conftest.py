@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from syntony.lab.testing import eventually
+from tests.live import eventually
 
 from syntony.io.gpu_process import GpuProcess
 from syntony.wire.gpus import GpuLook

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from syntony.lab.testing import eventually
 from tests.gpus.conftest import H100, Driver, look
+from tests.live import eventually
 
 from syntony.errors import MissingError, WireError
 from syntony.io import gpu_process

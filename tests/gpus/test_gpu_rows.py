@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from syntony.lab.testing import eventually
 from tests.agent.halves import config, down, reporting
 from tests.gpus.conftest import H100, Driver, look
+from tests.live import eventually
 from tests.workload.test_recorded import SEED, T0, bundle, process, record, steps_of
 
 from syntony.agent.daemon import Agent

@@ -258,8 +258,8 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
         return NCCL_REMOTE;
     if (free && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
-    /* What is on its way is looked after by `test`; with nothing there, by this. */
-    if (send == NULL && !conn_progress(own->conn))
+    /* `test` looks at the NIC, too: twice for a small message would cost a good part of it. */
+    if ((send == NULL || size >= config.chunk) && !conn_progress(own->conn) && send == NULL)
         return NCCL_REMOTE;
     if (free && send == NULL && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;

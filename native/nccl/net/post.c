@@ -30,7 +30,9 @@ void conn_post_chunks(struct conn *conn)
         int best = -1, pair = -1;
         if (conn->is_ordered && now_ns == 0)
             now_ns = clock_ns();
-        for (int r = 0; r < conn->rails; r++) {
+        unsigned first = (unsigned)send->sequence % (unsigned)conn->rails; /* of rails as empty */
+        for (int k = 0; k < conn->rails; k++) {
+            int r = ((int)first + k) % conn->rails;
             int i = may_send(conn, r, now_ns) ? queues_pick(&conn->queues[r], true) : -1;
             if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
                                            conn->queues[best].bytes_outstanding)) {

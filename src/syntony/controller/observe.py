@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.alerts.render import instant
 from syntony.alerts.telling import shown
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
@@ -103,7 +104,8 @@ def of_links(
 
 
 def _flaps(port: LinkStatus) -> Observation:
-    return Observation("flaps_1h", port.nic, float(port.flaps), _where(port))
+    last = () if port.last_flap_ns is None else (f"carrier lost at {instant(port.last_flap_ns)}",)
+    return Observation("flaps_1h", port.nic, float(port.flaps), (*_where(port), *last))
 
 
 def _alone(homes: Mapping[str, str]) -> dict[str, str]:

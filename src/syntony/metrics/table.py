@@ -306,7 +306,7 @@ _FABRIC = (
 )  # fmt: skip
 
 _PLACEMENT = (
-    _controller("queues", "gauge", "", "links at which packets wait, second after second"),
+    _controller("queues", "gauge", "", "links at which packets wait, always or in bursts"),
     _controller("queue_delay_seconds", "gauge", "component", "how long packets wait there"),
     _controller("queue_flows", "gauge", "component", "jobs' flows that may share it"),
     _controller("placement_mode", "gauge", "mode", "1 for what may be done about contention"),
