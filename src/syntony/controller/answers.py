@@ -13,7 +13,8 @@ from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
 from syntony.mesh.planes import disagreements
-from syntony.model import MS
+from syntony.model import MS, S
+from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
 from syntony.wire.audit import AuditReports, AuditReportsQuery
 from syntony.wire.clocks import (
     ClockHistory,
@@ -115,8 +116,11 @@ def planes(requested: Requested, query: PlanesQuery) -> Planes:
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
 def series(requested: Requested, query: SeriesQuery) -> Series:
+    if query.step_ns < 0 or query.step_ns % S:
+        raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
+    step = max(query.step_ns // S, 1)
     window = requested.window(query.window_ns)
-    return Series(points=requested.services.store.series(*window, query.src, query.dst))
+    return Series(points=requested.services.store.series(*window, query.src, query.dst, step))
 
 
 @question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
@@ -283,6 +287,11 @@ def identities(requested: Requested, _: IdentitiesQuery) -> Identities:
     return requested.services.membership.enrolment.listing(
         {session.certificate.serial for session in sessions}
     )
+
+
+@question(AccessTokensQuery, READ, Runs.DISK)
+def access_tokens(requested: Requested, _: AccessTokensQuery) -> AccessTokens:
+    return requested.services.access.listing()
 
 
 @question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
