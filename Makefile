@@ -46,8 +46,8 @@ $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
-	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
+demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 keeps it up; FETCH_TORCH=1 fetches PyTorch)
+	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1

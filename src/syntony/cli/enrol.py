@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Table
 
 from syntony.agent.config import TlsFiles
+from syntony.cli import enrol_api
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
@@ -20,7 +21,7 @@ from syntony.wire.enrol import (
     CertificateView,
     IdentitiesQuery,
     JoinRequest,
-    RenewQuery,
+    RenewRequest,
     RevokeCommand,
     TokenCommand,
 )
@@ -227,7 +228,7 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
     renewed = early or now.timestamp() * S >= own.validity.renewal_ns
     if renewed:
         request = new_request(own.identity.name)
-        issued = ask(target, RenewQuery(csr=request.csr), until=lambda _: True)
+        issued = ask(target, RenewRequest(csr=request.csr), until=lambda _: True)
         store_credentials(files, issued.certificate, request.key)
         own = read_certificate(issued.certificate)
     if as_json:
@@ -316,3 +317,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+command.add_command(enrol_api.command, "api")

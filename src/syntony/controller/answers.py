@@ -15,6 +15,7 @@ from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
 from syntony.mesh.planes import disagreements
 from syntony.model import MS, S
+from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
 from syntony.wire.audit import AuditReports, AuditReportsQuery, AuditView, AuditViewQuery
 from syntony.wire.clocks import (
     ClockHistory,
@@ -25,7 +26,7 @@ from syntony.wire.clocks import (
     PairsQuery,
 )
 from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
-from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
+from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewRequest
 from syntony.wire.fabric import (
     FabricChanges,
     FabricChangesQuery,
@@ -287,8 +288,13 @@ def identities(requested: Requested, _: IdentitiesQuery) -> Identities:
     )
 
 
-@question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
-def renew(requested: Requested, query: RenewQuery) -> Issued:
+@question(AccessTokensQuery, READ, Runs.DISK)
+def access_tokens(requested: Requested, _: AccessTokensQuery) -> AccessTokens:
+    return requested.services.access.listing()
+
+
+@question(RenewRequest, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
+def renew(requested: Requested, query: RenewRequest) -> Issued:
     return requested.services.membership.enrolment.renew(query, requested.who)
 
 
