@@ -18,15 +18,19 @@ function sources() {
 /** Write `manifest.json` with a hash over the sources: tests/console/test_bundle.py compares it,
  *  so that a forgotten rebuild fails without Node. */
 function manifest() {
+  let out = OUT;
   return {
     name: "manifest",
     apply: "build",
+    configResolved(config) {
+      out = config.build.outDir;
+    },
     closeBundle() {
       const hash = createHash("sha256");
       for (const name of sources())
         hash.update(`${name}\0`).update(readFileSync(join(HERE, name))).update("\0");
       const text = JSON.stringify({ sources: hash.digest("hex") }, null, 2);
-      writeFileSync(join(OUT, "manifest.json"), `${text}\n`);
+      writeFileSync(join(out, "manifest.json"), `${text}\n`);
     },
   };
 }

@@ -1,5 +1,5 @@
 /** The tree of an audit, and its table of agents × NICs. Pure. */
-import type { AuditPort, AuditSection, Fleet, Matrix, Port } from "./messages";
+import type { AuditPort, AuditSection, Cell, Fleet, Matrix, Port } from "./messages";
 import { AUDIT_ORDER } from "./status";
 import { byName } from "./format";
 
@@ -82,12 +82,19 @@ export function nicRows(ports: readonly AuditPort[], fleet: Fleet | undefined, l
   return [...rows.values()].sort((a, b) => rank(a) - rank(b) || byName(a.host, b.host) || byName(a.nic, b.nic));
 }
 
-/** Of each NIC, how many peers answered its probes in the last window. */
-function reachOf(matrix: Matrix | undefined): Map<string, Step> {
-  const sums = new Map<string, [number, number]>();
-  for (const cell of matrix?.cells ?? []) {
-    const sum = sums.get(cell.src) ?? [0, 0];
-    sums.set(cell.src, [sum[0] + Number(cell.owd_p50_ns !== null), sum[1] + 1]);
-  }
-  return new Map([...sums].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: "probes of the last 10 s" }]));
+/** Of each NIC, how many peers answered its probes in the last window. One dead NIC is one failure:
+ *  a peer that most others do not hear either is held against itself alone. */
+export function reachOf(matrix: Matrix | undefined): Map<string, Step> {
+  const cells = matrix?.cells ?? [];
+  const tally = (chosen: readonly Cell[], end: "src" | "dst") => {
+    const sums = new Map<string, [number, number]>();
+    for (const cell of chosen) {
+      const sum = sums.get(cell[end]) ?? [0, 0];
+      sums.set(cell[end], [sum[0] + Number(cell.owd_p50_ns !== null), sum[1] + 1]);
+    }
+    return sums;
+  };
+  const silent = new Set([...tally(cells, "dst")].filter(([, [heard, all]]) => heard * 2 < all).map(([nic]) => nic));
+  const others = tally(cells.filter((cell) => silent.has(cell.src) || !silent.has(cell.dst)), "src");
+  return new Map([...others].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: "probes of the last 10 s" }]));
 }

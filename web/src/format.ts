@@ -9,7 +9,7 @@ export function digits(value: number): string {
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");
   const places = size >= 100 ? 0 : size >= 10 ? 1 : 2;
-  return value.toFixed(places).replace(/\.?0+$/, (end) => (end.startsWith(".") ? "" : end));
+  return String(Number(value.toFixed(places)));
 }
 
 /** A duration: `94 µs`, `2.5 ms`, `3 min`. */

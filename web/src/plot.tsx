@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { clock, instant } from "./format";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -53,7 +54,7 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
     cursor: { y: false },
     legend: { show: props.legend ?? props.lines.length > 1, live: true },
     scales: { x: { time: true }, y: props.log ? { distr: 3 } : {} },
-    axes: [axis, { ...axis, size: 66, values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
+    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high) } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
     series: [
       { value: (_: uPlot, at: number | null) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
       ...props.lines.map((line, n) => {
@@ -69,9 +70,25 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
   };
 }
 
+/** An instant on an axis whose ticks are so many seconds apart. */
+function timeOf(at: number, apart: number): string {
+  const text = clock(at * 1e9);
+  return apart >= 86_400 ? instant(at * 1e9).slice(5, 10) : apart >= 60 ? text.slice(0, 5) : text;
+}
+
+/** Ticks of a logarithmic axis: decades, and within few of them also 2 and 5. */
+function decades(low: number, high: number): number[] {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const steps = to - from <= 1 ? [1, 2, 5] : [1];
+  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
+    .flatMap((power) => steps.map((step) => step * 10 ** power))
+    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
+}
+
 function drawMarks(made: uPlot, marks: Mark[]): void {
   const { ctx, bbox } = made;
   ctx.save();
+  ctx.textAlign = "left";
   ctx.font = `${11 * devicePixelRatio}px system-ui`;
   for (const mark of marks) {
     const x = made.valToPos(mark.at_ns / 1e9, "x", true);

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from syntony.controller.job_diagnosis import MAX_ROWS
 from syntony.controller.recordings import read_job
 from syntony.io.bundle_files import arrow_tables, bundle_from_tables
 from syntony.wire.jobs import FlowDelays, JobReport, JobReportQuery
@@ -34,7 +35,7 @@ def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
         UsageError: nothing is known of the job in that time, or more than can be reported.
         InputError: no table can be used.
     """
-    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns)
+    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, most=MAX_ROWS)
     bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
     judged = diagnose(bundle)
     facts = Facts(bundle)

@@ -10,6 +10,7 @@ import msgspec
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
 from syntony.store import Store
+from syntony.store.jobs import MAX_ROWS
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
 from syntony.workload.recorded import Recorded, recorded
 
@@ -31,11 +32,17 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
     )
 
 
-def read_job(store: Store, job: str, window_ns: int, end_ns: int, now_ns: int) -> Recorded:
-    """Tables of a bundle of one job, up to `end_ns` or now (0). Raises `UsageError` as above."""
+def read_job(
+    store: Store, job: str, window_ns: int, end_ns: int, now_ns: int, *, most: int = MAX_ROWS
+) -> Recorded:
+    """Tables of a bundle of one job, up to `end_ns` or now (0).
+
+    Raises:
+        UsageError: nothing, or more than `most` rows of a table.
+    """
     last_ns = min(end_ns, now_ns) if end_ns > 0 else now_ns
     first_ns = last_ns - window_ns
-    rows = store.jobs.recording(job, first_ns, last_ns)
+    rows = store.jobs.recording(job, first_ns, last_ns, most)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
         raise UsageError(

@@ -109,11 +109,24 @@ export function raster(grid: Grid, metric: Metric, none: Colour, unknown: Colour
   return { pixels, scale };
 }
 
-/** Pairs with the largest values; what was probed and is not known comes first. */
+/** Pairs with the largest values that are known. */
 export function worst(grid: Grid, metric: Metric, most: number): number[] {
-  const size = (index: number) => {
+  const found: [number, number][] = [];
+  grid.cells.forEach((_, index) => {
     const value = valueAt(grid, index, metric);
-    return value === null ? Infinity : metric === "skew" ? Math.abs(value ?? 0) : value ?? -Infinity;
-  };
-  return grid.cells.flatMap((cell, index) => (cell ? [index] : [])).sort((a, b) => size(b) - size(a)).slice(0, most);
+    if (typeof value === "number") found.push([index, metric === "skew" ? Math.abs(value) : value]);
+  });
+  return found.sort((a, b) => b[1] - a[1]).slice(0, most).map(([index]) => index);
+}
+
+/** Directions without any answer, and the NICs that most of them have in common, with how many. */
+export function silent(grid: Grid): { pairs: number; nics: [string, number][] } {
+  const counts = new Map<string, number>();
+  let pairs = 0;
+  for (const cell of grid.cells) {
+    if (!cell || cell.owd_p50_ns !== null) continue;
+    pairs += 1;
+    for (const nic of [cell.src, cell.dst]) counts.set(nic, (counts.get(nic) ?? 0) + 1);
+  }
+  return { pairs, nics: [...counts].sort((a, b) => b[1] - a[1]) };
 }

@@ -26,17 +26,18 @@ export function draw(context: CanvasRenderingContext2D, scene: Scene, view: View
     box.x < view.x + width / view.scale && box.x + box.w > view.x && box.y < view.y + height / view.scale && box.y + box.h > view.y;
   groups(context, scene.layout, view, palette);
   cables(context, scene, view, palette);
-  boxes(context, scene, detail, palette, seen);
+  boxes(context, scene, detail, view, palette, seen);
   if (detail === "names" || view.scale > 0.35) names(context, scene, detail, view, palette, seen);
   return detail;
 }
 
 function groups(context: CanvasRenderingContext2D, layout: Layout, view: View, palette: Palette): void {
   context.fillStyle = palette.muted;
-  context.font = `600 ${Math.min(13, 200) / Math.min(1, Math.max(view.scale, 0.02))}px system-ui`;
+  const size = Math.min(13 / view.scale, 220);
+  context.font = `600 ${size}px system-ui`;
   context.textAlign = "left";
   context.textBaseline = "bottom";
-  for (const group of layout.groups) context.fillText(group.label, group.x, group.y + 14);
+  for (const group of layout.groups) context.fillText(group.label, group.x, group.y + 15);
 }
 
 const colourOf = (known: Known | undefined, by: By, palette: Palette): string => {
@@ -75,7 +76,7 @@ function cables(context: CanvasRenderingContext2D, scene: Scene, view: View, pal
   }
 }
 
-function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, palette: Palette, seen: (box: Box) => boolean): void {
+function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, view: View, palette: Palette, seen: (box: Box) => boolean): void {
   const { layout, known, by, chosen } = scene;
   const batches = new Map<string, Box[]>();
   const put = (colour: string, box: Box) => {
@@ -99,8 +100,9 @@ function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, 
   const box = layout.boxes[chosen];
   if (box) {
     context.strokeStyle = palette.text;
-    context.lineWidth = 2;
-    context.strokeRect(box.x - 2, box.y - 2, box.w + 4, box.h + 4);
+    context.lineWidth = 2 / view.scale;
+    const gap = 2 / view.scale;
+    context.strokeRect(box.x - gap, box.y - gap, box.w + 2 * gap, box.h + 2 * gap);
   }
 }
 

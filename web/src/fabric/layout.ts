@@ -91,7 +91,7 @@ function grouped(leaves: Map<string, string[]>): [string, [string, string[]][]][
 
 function placeGroups(made: Layout, groups: [string, [string, string[]][]][], lost: string[], top: number): void {
   const most = Math.max(1, ...groups.flatMap(([, leaves]) => leaves.map(([, nics]) => nics.length)));
-  const columns = Math.max(2, Math.ceil(Math.sqrt(most * 1.2)));
+  const columns = most <= 6 ? Math.max(2, most) : Math.max(4, Math.ceil(Math.sqrt(most * 1.2)));
   const block = { w: columns * (NIC.w + NIC.gap) - NIC.gap, h: SWITCH_H + 8 + Math.ceil(most / columns) * (NIC.h + NIC.gap) };
   const widest = Math.max(1, ...groups.map(([, leaves]) => leaves.length));
   const shape = bestShape(groups.length, widest, block, top);
@@ -117,7 +117,7 @@ function bestShape(groups: number, leaves: number, block: { w: number; h: number
       const w = across * (row * (block.w + LEAF_GAP) + GROUP_GAP);
       const h = top + Math.ceil(groups / across) * (Math.ceil(leaves / row) * (block.h + LEAF_GAP) + TITLE_H + GROUP_GAP / 2);
       // Rows of leaves below each other hide cables: only where the map would be a thin strip.
-      const off = Math.abs(Math.log(w / h / ASPECT)) + (row < leaves ? 0.3 : 0) + (across < groups ? 0.2 : 0);
+      const off = Math.abs(Math.log(w / h / ASPECT)) + (row < leaves ? 0.8 : 0) + (across < groups ? 0.5 : 0);
       if (off < best.off) best = { groups: across, leaves: row, off };
     }
   return best;
@@ -159,13 +159,13 @@ export interface View {
 /** The whole map in so many pixels. */
 export function fit(layout: Layout, width: number, height: number): View {
   const pad = 24;
-  const scale = Math.min((width - 2 * pad) / layout.w, (height - 2 * pad) / layout.h, 1.6);
+  const scale = Math.min((width - 2 * pad) / layout.w, (height - 2 * pad) / layout.h, 1.8);
   return { scale, x: layout.w / 2 - width / scale / 2, y: layout.h / 2 - height / scale / 2 };
 }
 
 /** Zoom by a factor so that the point at (px, py) stays where it is. */
 export function zoom(view: View, factor: number, px: number, py: number): View {
-  const scale = Math.min(8, Math.max(0.002, view.scale * factor));
+  const scale = Math.min(4, Math.max(0.002, view.scale * factor));
   return { scale, x: view.x + px / view.scale - px / scale, y: view.y + py / view.scale - py / scale };
 }
 

@@ -11,7 +11,10 @@ import { AUDIT_ORDER, type Tone, toneOf } from "../status";
 import { Badge, Bar, Dialog, Empty, Head, Loaded, Name, Panel, save, Table } from "../ui";
 
 const MARKS: Record<string, string> = { pass: "✓", fail: "✗", warn: "!", unknown: "?", "not-compared": "=", skip: "–" };
-const WORDS: Record<string, string> = { fail: "errors", unknown: "unknown", warn: "warnings", pass: "pass", "not-compared": "not compared", skip: "skipped" };
+const WORDS: Record<string, string> = { unknown: "unknown", pass: "pass", "not-compared": "not compared", skip: "skipped" };
+/** `3 errors`, `1 warning`, `31 pass`. */
+const counted = (status: string, n: number): string =>
+  status === "fail" ? many(n, "error") : status === "warn" ? many(n, "warning") : `${count(n)} ${WORDS[status] ?? status}`;
 
 export function Audit({ route }: { route: Route }) {
   const order = route.query["run"] ?? "";
@@ -116,7 +119,7 @@ function Progress({ view }: { view: AuditView }) {
 function Counts({ counts }: { counts: Record<string, number> }) {
   const shown = AUDIT_ORDER.filter((status) => counts[status] && ["fail", "unknown", "warn"].includes(status));
   if (!shown.length) return counts["pass"] ? <span class="ok">✓ <span class="sr">pass</span></span> : <span class="muted">{Object.keys(counts).length ? "–" : ""}</span>;
-  return <>{shown.map((status) => <span key={status} class={toneOf(status)}>{counts[status]} {counts[status] === 1 && status === "fail" ? "error" : counts[status] === 1 && status === "warn" ? "warning" : WORDS[status]}</span>)}</>;
+  return <>{shown.map((status) => <span key={status} class={toneOf(status)}>{counted(status, counts[status] ?? 0)}</span>)}</>;
 }
 
 function Found({ view, route }: { view: AuditView; route: Route }) {
@@ -138,7 +141,7 @@ function Found({ view, route }: { view: AuditView; route: Route }) {
               </li>
             ))}
           </ul>
-          <div class="body note">{AUDIT_ORDER.filter((status) => total[status]).map((status) => `${count(total[status])} ${WORDS[status]}`).join(", ")}{view.taken_ns > 0 && `; reports until ${instant(view.taken_ns)}`}</div>
+          <div class="body note">{AUDIT_ORDER.filter((status) => total[status]).map((status) => counted(status, total[status] ?? 0)).join(", ")}{view.taken_ns > 0 && `; reports until ${instant(view.taken_ns)}`}</div>
         </Panel>
         <Panel title={chosen ? `What is wrong: ${chosen.replace(/\/$/, "").replace("/", " / ")}` : "What is wrong, worst first"} width="w8" flush tools={chosen && <button type="button" onClick={() => setQuery({ section: undefined })}>All sections</button>}>
           <div class="scroll"><Verdicts verdicts={verdicts} /></div>

@@ -58,7 +58,7 @@ function Summary({ clocks }: { clocks: Clocks }) {
   const drifts = clocks.timelines.map((each) => each.drift_ppb);
   return (
     <>
-      <Stat label="States" value={<span class="row">{[...states].map(([state, n]) => <span key={state}>{n} <Badge word={state} /></span>)}</span>} note={many(clocks.timelines.length, "clock")} />
+      <Stat label="States" value={<span class="row">{[...states].map(([state, n]) => <Badge key={state} word={state}>{n} {state.toLowerCase()}</Badge>)}</span>} note={many(clocks.timelines.length, "clock")} />
       <Stat label="Largest bound" value={known.length < bounds.length ? "unbounded" : duration(known.at(-1))} tone={known.length < bounds.length ? "unknown" : ""} note={`median ${duration(known[known.length >> 1])}`} />
       <Stat label="Drift" value={`${digits(Math.min(...drifts))} … ${digits(Math.max(...drifts))} ppb`} note="of free-running clocks against fleet time" />
       <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Clocks of different parts cannot be compared." : clocks.utc ? "Fleet time is held against UTC." : "No host's UTC is believed: fleet time is its own."} />
@@ -77,7 +77,7 @@ function History({ node, length }: { node: string; length: number }) {
         const times = [...new Set(data.samples.map((each) => Math.round(each.ts_ns / data.step_ns) * data.step_ns))].sort((a, b) => a - b);
         const line = (pick: (each: ClockHistory["samples"][number]) => number | null) => series.map(([name, samples], n) => {
           const at = new Map(samples.map((each) => [Math.round(each.ts_ns / data.step_ns) * data.step_ns, pick(each)]));
-          return { label: name, values: times.map((time) => at.get(time) ?? null), colour: SERIES[n % SERIES.length] ?? "accent" };
+          return { label: name, values: times.map((time) => at.get(time) ?? null), colour: SERIES[n % SERIES.length] ?? "accent", dash: n >= SERIES.length };
         });
         const note = series.length < new Set(data.samples.map((each) => each.node)).size ? ` (the ${series.length} with the largest)` : "";
         return (

@@ -1,7 +1,7 @@
 /** Delay: the matrix of one-way delays, half of the round trip beside it, loss, worst pairs, one pair. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { back, colour, half, type Grid, makeGrid, type Metric, railsOf, raster, type Scale, valueAt, worst } from "../delay/matrix";
-import { clock, count, duration, instant, percent } from "../format";
+import { back, colour, half, type Grid, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, worst } from "../delay/matrix";
+import { clock, count, duration, instant, many, percent } from "../format";
 import type { Cell, Matrix, Point } from "../messages";
 import { Plot } from "../plot";
 import { useQuery } from "../query";
@@ -238,15 +238,19 @@ function Legend({ metric, scale }: { metric: Metric; scale: Scale }) {
 
 function Worst({ grid, metric }: { grid: Grid; metric: Metric }) {
   const rows = useMemo(() => worst(grid, metric, WORST), [grid, metric]);
+  const quiet = useMemo(() => silent(grid), [grid]);
   const cell = (index: number) => grid.cells[index] as Cell;
   return (
-    <Table label="Worst pairs" rows={rows} key_={(index) => index} empty={<Empty what="No pair was probed." />} columns={[
-      { title: "From → to", cell: (index) => <Name to={href(["delay", cell(index).src, cell(index).dst])}>{`${cell(index).src} → ${cell(index).dst}`}</Name> },
+    <>
+    {quiet.pairs > 0 && <p class="problem">{many(quiet.pairs, "direction")} without an answer; most often: {quiet.nics.slice(0, 4).map(([nic, n]) => <span key={nic}><a href={href(["fabric", nic])}>{nic}</a> ({n}) </span>)}</p>}
+    <Table label="Worst pairs" rows={rows} key_={(index) => index} empty={<Empty what="No pair has been measured in that time." />} columns={[
+      { title: "From → to", cell: (index) => <Name to={href(["delay", cell(index).src, cell(index).dst])}>{`${cell(index).src} →\u00a0${cell(index).dst}`}</Name> },
       { title: "Median", num: true, cell: (index) => shown(cell(index).owd_p50_ns, "p50") },
       { title: "RTT/2", num: true, cell: (index) => shown(valueAt(grid, index, "half"), "half") },
       { title: "p99", num: true, cell: (index) => shown(cell(index).owd_p99_ns, "p99") },
       { title: "Lost", num: true, cell: (index) => percent(cell(index).sent ? cell(index).lost / cell(index).sent : null) },
     ]} />
+    </>
   );
 }
 

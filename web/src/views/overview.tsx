@@ -18,7 +18,7 @@ export function Overview() {
   const matrix = useQuery<Matrix>("matrix", { window_ns: 10e9 }, { every: 10_000 });
   const status = useQuery<FailoverStatus>("failover-status", {}, { on: ["switch"], every: 30_000 });
   const jobs = useQuery<Jobs>("jobs", { window_ns: HOUR_NS }, { on: ["jobs"], every: 30_000 });
-  const open = causes(incidents.data?.incidents ?? []);
+  const open = live(incidents.data);
   return (
     <>
       <Head title="Overview" />
@@ -30,7 +30,7 @@ export function Overview() {
         <ClockStat clocks={clocks.data} />
         <ProbeStat matrix={matrix.data} />
         <Panel title="Open incidents" width="w8" flush tools={<a href="#/incidents">All</a>}>
-          <Loaded answer={incidents}>{(data) => <IncidentTable incidents={causes(data.incidents).slice(0, 6)} all={data.incidents} />}</Loaded>
+          <Loaded answer={incidents}>{(data) => <IncidentTable incidents={live(data).slice(0, 6)} all={data.incidents} />}</Loaded>
         </Panel>
         <Control status={status.data} jobs={jobs.data} />
         <Changed />
@@ -42,6 +42,9 @@ export function Overview() {
     </>
   );
 }
+
+/** Causes that are not over. */
+const live = (data: Incidents | undefined) => causes(data?.incidents ?? []).filter((each) => each.state !== "resolved");
 
 function FleetStat({ fleet }: { fleet: Fleet | undefined }) {
   if (!fleet) return <Stat label="Agents" value="–" />;

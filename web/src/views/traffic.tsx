@@ -110,8 +110,8 @@ function Log({ window }: { window: number }) {
             { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
             { title: "Done", cell: (each) => <>{each.action} <Badge word={each.result} /></> },
             { title: "Path", cell: (each) => <span class="note mono">{each.old_path}{each.new_path && <> → {each.new_path}</>}</span> },
-            { title: "Noticed in", num: true, cell: (each) => duration(each.detect_ns || null), sort: (each) => each.detect_ns },
-            { title: "Acted in", num: true, cell: (each) => duration(each.act_ns || null), sort: (each) => each.act_ns },
+            { title: "Noticed in", num: true, cell: (each) => each.detect_ns ? duration(each.detect_ns) : "–", sort: (each) => each.detect_ns },
+            { title: "Acted in", num: true, cell: (each) => each.act_ns ? duration(each.act_ns) : "–", sort: (each) => each.act_ns },
           ]} /></div>}
       </Loaded>
     </Panel>
@@ -131,7 +131,7 @@ function Moves() {
             { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
             { title: "Result", cell: (each) => <Badge word={each.result} /> },
             { title: "From → to", cell: (each) => <span class="note mono">{each.old} → {each.new}</span> },
-            { title: "Took", num: true, cell: (each) => duration(each.took_ns || null), sort: (each) => each.took_ns },
+            { title: "Took", num: true, cell: (each) => each.took_ns ? duration(each.took_ns) : "–", sort: (each) => each.took_ns },
           ]} /></div>}
       </Loaded>
     </Panel>
