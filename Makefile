@@ -20,7 +20,7 @@ PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate
+.PHONY: help web setup dev system demo test test-live test-slow native-test lint bench clean mutate
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -79,6 +79,10 @@ lint: dev ## Format, lint, types, walls between rooms
 bench: dev ## Every number in the docs, printed again on this machine
 	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
 	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
+
+web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
+	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
+	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,7 +9,7 @@ import random
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.console.fleet_work import HOSTILE, audit_view, job_report, jobs
+from tests.console.fleet_work import HOSTILE, audit_view, cost, job_report, jobs
 
 from syntony.model import MS, S
 from syntony.model.clocks import ClockState, Timeline
@@ -98,6 +98,7 @@ def answers(now_ns: int, shape: Shape | None = None) -> dict[str, Any]:
         "job-report": job_report(now_ns, chance),
         "changes": _changes(now_ns),
         "audit-view": audit_view(now_ns, shape.hosts, ()),
+        "cost": cost(),
     }  # fmt: skip
 
 

@@ -123,3 +123,21 @@ def audit_view(now_ns: int, hosts: int, waiting: tuple[str, ...]) -> AuditView:
                         before="pass ACTIVE", after="fail DOWN"),
         ),
     )  # fmt: skip
+
+
+def cost() -> dict[str, Any]:
+    """What failures cost a job of 1,024 GPUs: the published figures."""
+    loss = {"gpu_hours_per_month": {"low": 21_845.0, "high": 54_613.0},
+            "share": {"low": 0.03, "high": 0.075}, "price_per_month": None}  # fmt: skip
+    return {
+        "assumed": {"gpus": 1024},
+        "restarts_per_year": {"low": 102.4, "high": 256.0},
+        "mttf_ns": {"low": 34.2 * 3600 * S, "high": 85.5 * 3600 * S},
+        "first_link_failure_ns": 42.8 * 3600 * S,
+        "gpu_hours_per_failure": 2560.0,
+        "engineer_hours_per_month": {"low": 68.0, "high": 512.0},
+        "today": loss,
+        "with_syntony": loss | {"share": {"low": 0.027, "high": 0.067}},
+        "observed": {"period_ns": 90 * 86_400 * S, "network": 3, "hosts": 1, "other": 0,
+                     "per_year": 16.2},
+    }  # fmt: skip

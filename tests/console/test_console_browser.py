@@ -33,6 +33,7 @@ VIEWS = {
     "incidents": "One line for each cause",
     "incidents/12": "What was ruled out",
     "incidents/rules": "In force",
+    "cost": "What failures take",
 }
 """View to a text that it shows once its data are there."""
 
@@ -247,6 +248,8 @@ def test_a_question_that_fails_harms_its_part_only(page: Page, url: str, api: Fa
 def test_an_empty_fleet_says_what_to_do_next(chrome: Browser) -> None:
     api = FakeApi(Shape(hosts=0, rails=0, leaves=0, spines=0))
     for name, answer in api.answers.items():
+        if isinstance(answer, dict):
+            continue
         fields = {field: type(value)() for field, value in _rows(answer)}
         api.answers[name] = type(answer)(**(_plain(answer) | fields))
     serving = Serving(api).started()
