@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import ssl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -120,7 +120,7 @@ class Client:
         """Who we are to the controller. Raises as `ask` does."""
         return _decode(self._request("GET", SESSION)[0], SessionView)
 
-    def events(self, last_id: str = "") -> Iterator[Event]:
+    def events(self, last_id: str = "") -> Generator[Event]:
         """What changes, as it does; ends when the connection does.
 
         Args:

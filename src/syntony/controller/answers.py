@@ -121,8 +121,11 @@ def planes(requested: Requested, query: PlanesQuery) -> Planes:
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
 def series(requested: Requested, query: SeriesQuery) -> Series:
+    if query.step_ns < 0 or query.step_ns % S:
+        raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
+    step = max(query.step_ns // S, 1)
     window = requested.window(query.window_ns)
-    return Series(points=requested.services.store.series(*window, query.src, query.dst))
+    return Series(points=requested.services.store.series(*window, query.src, query.dst, step))
 
 
 @question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)

@@ -73,9 +73,9 @@ class Store(Protocol):
         """Every direction of every probed NIC pair, sorted."""
 
     def series(
-        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+        self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
-        """Second by second; one direction, or every one where `src` or `dst` is empty.
+        """A point each `step` seconds; one direction, or every one where `src` or `dst` is empty.
 
         Raises:
             UsageError: more than `MAX_POINTS` of them.
