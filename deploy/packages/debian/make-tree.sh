@@ -31,13 +31,14 @@ rm -rf "$venv"/bin/activate* "$venv"/bin/Activate.ps1
 find "$venv/bin" -type f ! -name syntony -delete
 sed -i "1s|^#!.*|#!/$home/bin/python3|" "$venv/bin/syntony"
 sed -i "s|$venv|/$home|g; /^command/d" "$venv/pyvenv.cfg"
+python=$(readlink -f "$venv/bin/python3" | sed 's|.*/||')
+ln -sfn "/usr/bin/$python" "$venv/bin/python3" # what the package depends on, not Debian's default
 cp -a "$venv" "$tree/tools/$home"
 mkdir -p "$tree/controller/$home/$site"
 comm -13 "$tree/core" "$tree/all" | while read -r package; do
     mv "$tree/tools/$home/$site/$package" "$tree/controller/$home/$site/"
 done
 
-python=$(readlink -f "$venv/bin/python3" | sed 's|.*/||')
 echo "$python" >"$tree/python"
 
 # Programs that people type, their pages and completion.
