@@ -18,7 +18,7 @@ packages() { (cd "$venv/$site" && find . -mindepth 1 -maxdepth 1 ! -name __pycac
 install_into_venv "$wheel"
 packages >"$tree/core"
 # As files under the final path see themselves: tracebacks, and no rebuild when times change.
-compile() { (cd "$venv" && "./bin/python3" -m compileall -q -s . -p "/$home" \
+compile() { (cd "$venv" && "./bin/python3" -m compileall -q -p "/$home" \
     --invalidation-mode unchecked-hash -j 2 "$site" || true); }
 
 # The agent's environment must not grow with the controller's: a later version of a core package
