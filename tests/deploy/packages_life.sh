@@ -52,7 +52,7 @@ old=$(version syntony-tools)
 mkdir /tmp/newer
 for deb in "$given"/*.deb; do # the same files as a later version
     dpkg-deb -R "$deb" /tmp/tree
-    sed -i "s/${old//+/\\+}/$old.1/g" /tmp/tree/DEBIAN/control
+    sed -i "s/$old/$old.1/g" /tmp/tree/DEBIAN/control
     dpkg-deb --root-owner-group -Znone -b /tmp/tree /tmp/newer >/dev/null
     rm -rf /tmp/tree
 done
