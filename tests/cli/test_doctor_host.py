@@ -5,12 +5,13 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
+from tests.live import syntony
 
 from syntony.cli import doctor_host, run
-from syntony.lab.testing import syntony
 
 AGENT = """\
 host = "gpu001"
@@ -122,3 +123,12 @@ def test_somebody_elses_directory_is_a_finding(
     done, hint, _ = asked("agent", file, capsys)
     assert done[-1] == "user"
     assert "install -d" in hint
+
+
+def test_one_controller_of_several_is_enough() -> None:
+    """A standby does not answer; where none does, each is named."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        up = f"127.0.0.1:{server.getsockname()[1]}"
+        assert doctor_host._reached(("127.0.0.1:1", up)) == up
+        with pytest.raises(doctor_host.LackingError, match=r"127.0.0.1:1: .*; nonsense: "):
+            doctor_host._reached(("127.0.0.1:1", "nonsense"))

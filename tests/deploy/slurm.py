@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from syntony.lab.testing import LiveLab, eventually
+from tests.live import LiveLab, eventually
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sinfo", "scontrol")
 _SBIN = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from tests.deploy.daemons import DEPLOY
 from tests.deploy.slurm import _SBIN, PROGRAMS, Slurm
-
-from syntony.lab.testing import eventually, live, syntony
+from tests.live import eventually, live, syntony
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,7 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def examine(role: str, path: str | None = None) -> Iterator[Check]:
 
 def _agent(file: str) -> Iterator[Step]:
     config = load_config(file, AgentConfig)
-    address = config.controller.rpartition(":")[0]
+    address = config.controllers[0].rpartition(":")[0]
     edit = f"edit {file}, then: syntony config check {file}"
     join = f"{_AS_USER} enrol join {config.host} --at {address}:8444 --ca CA.CRT --token TOKEN"
     yield Step("configuration", lambda: f"{file}: host {config.host}", edit)
@@ -89,8 +89,8 @@ def _agent(file: str) -> Iterator[Step]:
     yield Step("certificate", partial(_certificate, config.tls), join)
     yield Step(
         "controller reached",
-        partial(_reached, config.controller),
-        f"open TCP to {config.controller} in the firewall; start syntony-controller",
+        partial(_reached, config.controllers),
+        f"open TCP to {' and '.join(config.controllers)} in the firewall; start syntony-controller",
     )
     for unit in ("syntony-reactor", "syntony-agent"):
         yield _unit(unit)
@@ -180,13 +180,17 @@ def _certificate(files: TlsFiles) -> str:
     return f"{files.cert}: good for {left.total_seconds() / 3600:.1f} h, then renewed by the daemon"
 
 
-def _reached(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
-            return address
-    except (OSError, ValueError) as error:
-        raise LackingError(f"{address}: {error}") from None
+def _reached(addresses: Sequence[str]) -> str:
+    """One that accepts connections: a standby does not."""
+    failures = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+                return address
+        except (OSError, ValueError) as error:
+            failures.append(f"{address}: {error}")
+    raise LackingError("; ".join(failures))
 
 
 def _unit(name: str) -> Step:

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from syntony import cost
 from syntony.controller.places import Names
 from syntony.controller.questions import DAY_NS, ORDER, READ, Requested, Runs, question
 from syntony.controller.recordings import recording
@@ -22,7 +23,14 @@ from syntony.wire.clocks import (
     Pairs,
     PairsQuery,
 )
-from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
+from syntony.wire.control import (
+    CHANGES_LIMIT,
+    Changes,
+    ChangesQuery,
+    ControllerQuery,
+    ControllerStatus,
+)
+from syntony.wire.cost import CostQuery, CostReport
 from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.fabric import (
     FabricChanges,
@@ -238,6 +246,24 @@ def _agent(host: str, member: Member, contested: list[str] | tuple[()]) -> Agent
 @question(IncidentsQuery, READ, Runs.DISK)
 def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
     return requested.services.alerts.incidents(query, requested.now_ns)
+
+
+@question(ControllerQuery, READ, Runs.LOOP)
+def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
+    return requested.services.leadership.status(len(requested.services.sessions))
+
+
+@question(CostQuery, READ, Runs.DISK)
+def costs(requested: Requested, query: CostQuery) -> CostReport:
+    """Beside the assumptions, what failed in this fleet."""
+    if not query.history_ns:
+        return cost.cost(query)
+    cost.check(query)
+    if query.history_ns > MAX_HISTORY_NS:
+        raise UsageError(f"a history of {query.history_ns} ns; ask for up to 90 days")
+    asked = IncidentsQuery(resolved=True, since_ns=query.history_ns)
+    known = requested.services.alerts.incidents(asked, requested.now_ns).incidents
+    return cost.cost(query, cost.observed(known, query.history_ns, requested.now_ns))
 
 
 @question(ChangesQuery, READ, Runs.DISK, longest_ns=MAX_CHANGES_NS, most=CHANGES_LIMIT)
