@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from functools import cache
 from pathlib import Path
 
@@ -72,3 +73,10 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     listed = {(TOP / "docs" / link).resolve() for link in _LINK.findall(contents)}
     pages = [*(TOP / "docs/how-to").glob("*.md"), *(TOP / "docs/reference").glob("*.md")]
     assert not [page.name for page in pages if page not in listed]
+
+
+def test_the_index_of_decisions_has_every_record_once() -> None:
+    made = runpy.run_path(str(TOP / "docs/decisions/make_index.py"))["index"]()
+    listed = re.findall(r"^\* \[\d{4}\]\(([^)]+)\) \S", made, re.MULTILINE)
+    records = [path.name for path in (TOP / "docs/decisions").glob("[0-9]*.md")]
+    assert sorted(listed) == sorted(records)
