@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from syntony.lab.testing import eventually
+from tests.live import eventually
 
 PROGRAMS = ("systemd-nspawn", "debootstrap", "ssh", "ssh-keygen", "nsenter", "ip")
 ROOTS = Path(os.environ.get("ROOTS", "/var/tmp/syntony-roots"))  # noqa: S108 - as try-bare-root.sh

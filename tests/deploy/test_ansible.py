@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 from tests.deploy.daemons import DEPLOY
 from tests.deploy.machines import PROGRAMS, Machines, machine_root, running
-
-from syntony.lab.testing import eventually
+from tests.live import eventually
 
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
 SUITE = os.environ.get("SUITE", "bookworm")
