@@ -20,7 +20,8 @@ PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate
+.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate \
+  dist deb release site web
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -46,8 +47,8 @@ $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
-	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
+demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 keeps it up; FETCH_TORCH=1 fetches PyTorch)
+	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
@@ -79,6 +80,25 @@ lint: dev ## Format, lint, types, walls between rooms
 bench: dev ## Every number in the docs, printed again on this machine
 	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
 	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
+
+dist: dev ## Sdist and wheel in dist/; the wheel for CPython 3.11 and later, with a manylinux tag
+	$(PIP) -q -e '.[release]'
+	@sh deploy/packages/wheel.sh dist
+
+deb: dist ## Debian packages of it in dist/, for the Debian that this runs on
+	@sh deploy/packages/build-deb.sh dist/*.whl dist
+
+release: dev ## All that a release has in dist/: packages of each suite, SBOM, notes, checksums (root)
+	$(PIP) -q -e '.[release]'
+	@sh deploy/packages/release.sh
+
+site: dev ## The documentation as a site in build/site, with search and the API
+	$(PIP) -q -e '.[site]'
+	$(BIN)/mkdocs build --strict
+
+web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
+	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
+	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple, cast
 
 from bench.control_deaths import patient, progress
+from tests.live import LiveLab, eventually, live
 
 from syntony.agent.config import TlsFiles
 from syntony.controller.client import ask
@@ -36,7 +37,6 @@ from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.provision import CONTROLLER_PORT, TLS
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.model import S
 from syntony.wire.coding import encode
 from syntony.wire.enrol import RenewQuery

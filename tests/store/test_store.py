@@ -13,7 +13,6 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S
 from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
-from syntony.store.columnar import ColumnarStore
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
@@ -197,6 +196,22 @@ def test_series_of_one_direction_of_one_end_and_of_all(store: Store) -> None:
     )
 
 
+def test_series_in_steps_has_the_sums_of_its_seconds(store: Store) -> None:
+    """Losses found from both ends' counts are of their steps, too."""
+    fill(
+        store,
+        [probed(A, B, 0), probed(A, B, 4, owd_max_ns=9), silent(A, B, 5), probed(A, B, 9)],
+        [heard(A, B, second) for second in (0, 4, 5, 9)],
+    )
+    points = store.series(T0, END, A, B, 5)
+    first = T0 // (5 * S) * 5 * S
+    assert [p.ts_ns for p in points] == [first + 5 * S * each for each in (0, 1)]
+    assert [(p.sent, p.lost) for p in points] == [(80, 0), (80, 0)]
+    back = store.series(T0, END, B, A, 5)
+    assert [(p.ts_ns, p.sent, p.lost) for p in back] == [(first + 5 * S, 40, 40)]
+    assert store.series(T0, END, A, B, 1) == store.series(T0, END, A, B)
+
+
 def test_more_history_than_fits_an_answer_is_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +219,7 @@ def test_more_history_than_fits_an_answer_is_refused(
     monkeypatch.setattr("syntony.store.columnar.MAX_POINTS", 2)
     fill(store, [probed(A, B, second) for second in range(3)])
     assert len(store.series(T0, T0 + 2 * S)) == 2
-    with pytest.raises(UsageError, match="ask for a shorter window or one pair"):
+    with pytest.raises(UsageError, match="ask for a shorter window, longer steps or one pair"):
         store.series(T0, END)
 
 
@@ -292,17 +307,17 @@ def test_no_bound_is_none(store: Store) -> None:
 
 
 def test_a_table_of_an_earlier_version_gains_what_is_new(store: Store) -> None:
-    assert isinstance(store, ColumnarStore)
+    assert isinstance(store, Store)
     engine = store._engine
     engine.execute(f"DROP TABLE {CLOCK.name}")
     earlier = CLOCK._replace(columns=CLOCK.columns[:7])
     engine.execute(create_table(earlier, capabilities("18.16.1")))
     store.insert(earlier, rows_of(earlier, [{"node": "h0", "state": "SYNCHRONIZED"}]))
-    again = ColumnarStore(engine)
+    again = Store(engine)
     later = {"ts_ns": T0 + S, "node": "h0", "state": "SYNCHRONIZED", "bound_ns": 7.0}
     again.insert(CLOCK, rows_of(CLOCK, [later]))
     assert [sample.bound_ns for sample in again.clock_history(T0, END)] == [None, 7.0]
-    ColumnarStore(engine)  # nothing more to do
+    Store(engine)  # nothing more to do
 
 
 def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:

@@ -33,6 +33,8 @@ GROUPS = {
     "incidents": "What is wrong, one incident for each cause.",
     "enrol": "Members of the fleet: join tokens, certificates, revocation.",
     "changes": "The audit log: who changed what, when and why.",
+    "login": "Log in to the API of a controller, and use it from now on.",
+    "context": "Fleets that are logged in to, and the one in use.",
     "links": "Ports, flaps, counters: what cables say.",
     "metrics": "What Prometheus can scrape of a fleet.",
     "sla": "Latency against what it should be.",
@@ -45,9 +47,10 @@ GROUPS = {
     "diagnose": "Why is this job slow: verdicts from a bundle of recorded telemetry.",
     "diff": "What changed between two recorded runs of a job.",
     "timeline": "A recorded job as a trace for Perfetto.",
+    "cost": "What failures cost: restarts, GPU-hours, today and with Syntony.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
-    "doctor": "What this machine lacks for a lab.",
+    "doctor": "What this machine lacks for a lab, or as a host of a fleet.",
     "version": "Print the version.",
 }
 """Command to its one-line help. Each is the attribute `command` of ``syntony.cli.NAME``, imported

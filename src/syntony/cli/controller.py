@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.output import messages, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
-from syntony.wire.control import TakeoverCommand
+from syntony.model import format_ns
+from syntony.wire.control import ControllerQuery, TakeoverCommand
 
-NEEDS = ("pyarrow", "scipy")
+if TYPE_CHECKING:
+    from syntony.controller.api_hub import OpenApi
+    from syntony.controller.config import ControllerConfig
+
+NEEDS = ("pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
 
 
@@ -64,6 +72,37 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
     messages.print(f"in charge with epoch {raised.epoch}")
 
 
+@command.command()
+@fleet_options
+@click.pass_context
+def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
+    """Which controller is in charge, and since when.
+
+    Exit status: 0 in charge, 1 its control state does not outlive it, 2 agents obey a later one.
+
+    \b
+    Example:
+      syntony controller status --lab lab
+    """
+    found = ask(target, ControllerQuery(), until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        for name, text in (
+            ("in charge", f"{found.name}, version {found.version}, for {format_ns(found.up_ns)}"),
+            ("epoch", str(found.epoch)),
+            ("agents", f"{found.agents} attached"),
+            ("state", "kept" if found.durable else "in memory: a restart forgets it"),
+        ):
+            console.print(Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
+        if found.seen_epoch > found.epoch:
+            messages.print(
+                f"agents have obeyed epoch {found.seen_epoch}: another controller took over, or "
+                "control state is from a backup (docs/reference/security.md)"
+            )
+    context.exit(2 if found.seen_epoch > found.epoch else int(not found.durable))
+
+
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     from syntony.controller.config import ControllerConfig
 
@@ -74,16 +113,26 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
             raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
     from syntony.clock.anchored import AnchoredSolver
     from syntony.clock.anchors import Anchor
-    from syntony.controller.server import run
+    from syntony.controller.main import run
     from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
     anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
-        run(config, store, make_plan, AnchoredSolver(anchors, config.utc_step_ns))
+        solver = AnchoredSolver(anchors, config.utc_step_ns)
+        run(config, store, make_plan, solver, _api(config))
     finally:
         store.close()
+
+
+def _api(config: ControllerConfig) -> OpenApi | None:
+    """Its packages are loaded where there is to be an API."""
+    if not config.api.listen:
+        return None
+    from syntony.api.serve import HttpServer
+
+    return HttpServer
 
 
 def _log_to_stderr(level: str) -> None:
