@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.resilience_job import FEATURES, PHASES
+from syntony.lab.testing import SYNTONY
 
 from syntony.lab.jobs.torch_build import find_torch
-from syntony.lab.testing import SYNTONY
 
 JOB = Path(__file__).with_name("resilience_job.py")
 RANKS = 4

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from bench.resilience import RANKS, Run, differences, start, wait_ready
 from bench.resilience_job import PHASES
+from syntony.lab.testing import SYNTONY, eventually
 
 from syntony.errors import MissingError
 from syntony.lab.jobs.torch_build import find_torch
-from syntony.lab.testing import SYNTONY, eventually
 
 pytestmark = pytest.mark.slow
 WORDS = ["--epochs", "3", "--batches", "40"]
