@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.resilience_job import FEATURES, PHASES
-from syntony.lab.testing import SYNTONY
+from tests.live import SYNTONY
 
 from syntony.lab.jobs.torch_build import find_torch
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from syntony.lab.testing import eventually
+from tests.live import eventually
 
 from syntony.torch.messages import HEADER, MAX_TEXT, Connection, FrameError, decode, encode, sizes
 from syntony.torch.session import LostError, NewerError, Session

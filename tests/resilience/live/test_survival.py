@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bench.resilience import RANKS, Run, differences, start, wait_ready
 from bench.resilience_job import PHASES
-from syntony.lab.testing import SYNTONY, eventually
+from tests.live import SYNTONY, eventually
 
 from syntony.errors import MissingError
 from syntony.lab.jobs.torch_build import find_torch
