@@ -120,6 +120,8 @@ class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
 
     window_ns: int = 10_000_000_000
     over: Plane = Plane.UDP
+    end_ns: int = 0
+    """Of the window, fleet time; 0: now."""
 
 
 class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
