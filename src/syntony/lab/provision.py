@@ -109,6 +109,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "topology": str(map_file),
         "placement": _placement(file),
         "pacing": _pacing(file),
+        "api": _api(file),
         "alerts": {"rules": rules, "cluster": file.name},
         "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
@@ -126,7 +127,21 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         ControllerConfig,
     )
     words = _role(directory, CONTROLLER_DAEMON, config, "controller")
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
+    daemon = _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
+    fds = () if file.console is None else (file.console.fd,)
+    return msgspec.structs.replace(daemon, fds=fds)
+
+
+def _api(file: LabFile) -> dict[str, str]:
+    """On a socket from outside the lab, which the lab keeps while the controller is away."""
+    console = file.console
+    if console is None:
+        return {}
+    return {
+        "listen": f"fd:{console.fd}",
+        "login_digest": console.login_digest,
+        "login_name": console.user,
+    }
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
