@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate \
-  dist deb release site
+  dist deb release site web
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -47,8 +47,8 @@ $(DEV_STAMP): $(STAMP)
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-demo: setup ## The whole story on one machine (ACT=… for some acts; FETCH_TORCH=1 fetches PyTorch)
-	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch)
+demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 keeps it up; FETCH_TORCH=1 fetches PyTorch)
+	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
 test: export OPENBLAS_NUM_THREADS = 1
@@ -95,6 +95,10 @@ release: dev ## All that a release has in dist/: packages of each suite, SBOM, n
 site: dev ## The documentation as a site in build/site, with search and the API
 	$(PIP) -q -e '.[site]'
 	$(BIN)/mkdocs build --strict
+
+web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
+	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
+	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

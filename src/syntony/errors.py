@@ -2,6 +2,8 @@
 
 SyntonyError
 ├── UsageError        what was asked for does not exist or does not fit
+│   ├── DeniedError   the caller's role may not ask for it
+│   └── BusyError     the other side has too much to do, or it takes too long
 ├── ConfigError       a configuration file is wrong
 ├── InputError        a file given for analysis is not what it must be
 ├── MissingError      this machine lacks something (a tool, a permission, a kernel feature)
@@ -20,6 +22,14 @@ class SyntonyError(Exception):
 
 class UsageError(SyntonyError):
     """The command names something that does not exist or does not fit."""
+
+
+class DeniedError(UsageError):
+    """The caller's role may not ask for it."""
+
+
+class BusyError(UsageError):
+    """The other side has too much to do, or carrying it out takes too long."""
 
 
 class ConfigError(SyntonyError):

@@ -12,7 +12,6 @@ import pytest
 from tests.workload.test_recorded import arrow, bundle, record, steps_of
 
 from syntony.cli import _recording, root
-from syntony.cli.why import sentences
 from syntony.controller.recordings import _parts
 from syntony.model import MS, S
 from syntony.wire.jobs import Recording
@@ -22,6 +21,7 @@ from syntony.workload import diagnose
 from syntony.workload.bundle import Gap
 from syntony.workload.diagnose import Diagnosis
 from syntony.workload.recorded import Recorded
+from syntony.workload.sentences import sentences
 
 
 def recording(late_ns: int) -> Recorded:

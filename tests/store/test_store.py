@@ -196,6 +196,22 @@ def test_series_of_one_direction_of_one_end_and_of_all(store: Store) -> None:
     )
 
 
+def test_series_in_steps_has_the_sums_of_its_seconds(store: Store) -> None:
+    """Losses found from both ends' counts are of their steps, too."""
+    fill(
+        store,
+        [probed(A, B, 0), probed(A, B, 4, owd_max_ns=9), silent(A, B, 5), probed(A, B, 9)],
+        [heard(A, B, second) for second in (0, 4, 5, 9)],
+    )
+    points = store.series(T0, END, A, B, 5)
+    first = T0 // (5 * S) * 5 * S
+    assert [p.ts_ns for p in points] == [first + 5 * S * each for each in (0, 1)]
+    assert [(p.sent, p.lost) for p in points] == [(80, 0), (80, 0)]
+    back = store.series(T0, END, B, A, 5)
+    assert [(p.ts_ns, p.sent, p.lost) for p in back] == [(first + 5 * S, 40, 40)]
+    assert store.series(T0, END, A, B, 1) == store.series(T0, END, A, B)
+
+
 def test_more_history_than_fits_an_answer_is_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +219,7 @@ def test_more_history_than_fits_an_answer_is_refused(
     monkeypatch.setattr("syntony.store.columnar.MAX_POINTS", 2)
     fill(store, [probed(A, B, second) for second in range(3)])
     assert len(store.series(T0, T0 + 2 * S)) == 2
-    with pytest.raises(UsageError, match="ask for a shorter window or one pair"):
+    with pytest.raises(UsageError, match="ask for a shorter window, longer steps or one pair"):
         store.series(T0, END)
 
 

@@ -33,6 +33,8 @@ GROUPS = {
     "incidents": "What is wrong, one incident for each cause.",
     "enrol": "Members of the fleet: join tokens, certificates, revocation.",
     "changes": "The audit log: who changed what, when and why.",
+    "login": "Log in to the API of a controller, and use it from now on.",
+    "context": "Fleets that are logged in to, and the one in use.",
     "links": "Ports, flaps, counters: what cables say.",
     "metrics": "What Prometheus can scrape of a fleet.",
     "sla": "Latency against what it should be.",

@@ -47,6 +47,8 @@ def bring_up(
         else:
             size = _labview.size(status)
             click.echo(f"lab {status.name} is up ({took_s:.2f} s): {size}", err=True)
+        if world.console_url:
+            click.echo(f"console: {world.console_url}", err=True)
         if detach:
             world.let_go()
             return

@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from syntony.audit.result import HostReport
+from syntony.audit.reported import host_report, unreachable
 from syntony.cli.audit_sources import now_ns
 from syntony.cli.fleet import FleetTarget, ask, fleet_target, user
-from syntony.io.audit.fleet import unreachable
 from syntony.model import MS, S
 from syntony.wire.audit import (
     AuditCommand,
@@ -23,6 +20,7 @@ from syntony.wire.messages import Fleet, FleetQuery
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from syntony.audit.result import HostReport
     from syntony.cli.audit_sources import Sources
 
 _POLL_NS = 200 * MS
@@ -85,16 +83,4 @@ def _fetch(target: FleetTarget, started: AuditStarted, end_ns: int) -> Iterator[
 
 
 def _report(answer: HostAudit) -> HostReport:
-    if answer.refused:
-        return unreachable(answer.host, f"its agent refused: {answer.refused}", now_ns())
-    try:
-        report = msgspec.json.decode(answer.report, type=HostReport)
-    except msgspec.DecodeError as error:
-        return unreachable(answer.host, f"its agent sent no report: {error}", now_ns())
-    # An agent speaks for its own host only.
-    subjects = [each.subject for each in report.results]
-    subjects += [each.subject for each in report.readings]
-    foreign = any(subject.partition("/")[0] != answer.host for subject in subjects)
-    if foreign or report.host != answer.host:
-        return unreachable(answer.host, "its agent reported on another host", now_ns())
-    return report
+    return host_report(answer.host, answer.report, answer.refused, now_ns())

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import msgspec
 
-from syntony.audit.consequences import Consequences
-from syntony.audit.judge import Golden, Judge, Majority
+from syntony.audit import reported
+from syntony.audit.judge import Golden
 from syntony.audit.learn import learn as make_spec
 from syntony.audit.report.documents import junit, markdown, page
 from syntony.audit.report.summary import ExitStyle, exit_code
@@ -136,17 +136,8 @@ def _collected(
 
 
 def verdicts(collected: Collected, spec: Spec) -> Iterator[Result]:
-    """Of all of them, in three passes: count votes, find what follows from what, tell."""
-    golden = _golden(collected)
-    majority = Majority(spec)
-    for report in collected.reports:
-        majority.count(report)
-    judge = Judge(spec, golden, majority)
-    consequences = Consequences(
-        result for report in collected.reports for result in judge.verdicts(report)
-    )
-    for report in collected.reports:
-        yield from map(consequences.reported, judge.verdicts(report))
+    """Of all of them, the golden host taken into account."""
+    return reported.verdicts(collected.reports, spec, _golden(collected))
 
 
 def noted(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,7 +17,11 @@ from syntony.errors import MissingError
 from syntony.model import format_ns
 from syntony.wire.control import ControllerQuery, TakeoverCommand
 
-NEEDS = ("pyarrow", "scipy")
+if TYPE_CHECKING:
+    from syntony.controller.api_hub import OpenApi
+    from syntony.controller.config import ControllerConfig
+
+NEEDS = ("pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
 
 
@@ -108,16 +113,26 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
             raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
     from syntony.clock.anchored import AnchoredSolver
     from syntony.clock.anchors import Anchor
-    from syntony.controller.server import run
+    from syntony.controller.main import run
     from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
     anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
-        run(config, store, make_plan, AnchoredSolver(anchors, config.utc_step_ns))
+        solver = AnchoredSolver(anchors, config.utc_step_ns)
+        run(config, store, make_plan, solver, _api(config))
     finally:
         store.close()
+
+
+def _api(config: ControllerConfig) -> OpenApi | None:
+    """Its packages are loaded where there is to be an API."""
+    if not config.api.listen:
+        return None
+    from syntony.api.serve import HttpServer
+
+    return HttpServer
 
 
 def _log_to_stderr(level: str) -> None:

@@ -27,10 +27,17 @@ _TORCH_ACT = "nobody-noticed"
 )
 @click.option("--hosts", default=8, show_default=True, help="Size of the fleet.")
 @click.option("--fetch-torch/--no-fetch-torch", default=None, help=_FETCH_HELP)
+@click.option("--hold", is_flag=True, help="Keep the fleet and its console up until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.pass_context
 def command(
-    context: click.Context, act: str, hosts: int, fetch_torch: bool | None, as_json: bool
+    context: click.Context,
+    *,
+    act: str,
+    hosts: int,
+    fetch_torch: bool | None,
+    hold: bool,
+    as_json: bool,
 ) -> None:
     """Bring up a fleet, measure it, break it, and check every claim against the truth.
 
@@ -57,15 +64,16 @@ def command(
     began_s = time.monotonic()
     live = console.is_terminal and not as_json
     screen = LiveScreen(console) if live else Screen(messages)
-    reports = tell(chosen, screen, hosts=hosts)
-    seconds = time.monotonic() - began_s
-    status = exit_status(reports)
-    if as_json:
-        acts = msgspec.to_builtins(reports)
-        print_json({"held": status == 0, "seconds": round(seconds, 1), "acts": acts})
-    else:
-        console.print(summary(reports, seconds))
-    context.exit(status)
+
+    def told(reports: Sequence[ActReport]) -> None:
+        seconds = time.monotonic() - began_s
+        if as_json:
+            acts, held = msgspec.to_builtins(reports), exit_status(reports) == 0
+            print_json({"held": held, "seconds": round(seconds, 1), "acts": acts})
+        else:
+            console.print(summary(reports, seconds))
+
+    context.exit(exit_status(tell(chosen, screen, hosts=hosts, told=told, hold=hold)))
 
 
 def exit_status(reports: Sequence[ActReport]) -> int:

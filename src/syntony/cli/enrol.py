@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Table
 
 from syntony.agent.config import TlsFiles
+from syntony.cli import enrol_api
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
@@ -316,3 +317,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+command.add_command(enrol_api.command, "api")

@@ -7,25 +7,34 @@ import os
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from syntony.agent.config import TlsFiles
+from syntony.cli import contexts
 from syntony.cli.output import messages
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S
 from syntony.wire.query import A, Query
 
+if TYPE_CHECKING:
+    from syntony.client import Access
+
 STARTING_NS = 45 * S
 """A lab younger than this may not have measured anything yet: on a slow machine, agents start in
 ten seconds and clocks are found in ten more."""
 _RETRY_NS = 250 * MS
-_CONTROLLER_HELP = "A controller; needs the certificate. On its own host: unix:PATH of its socket."
+_CONTROLLER_HELP = (
+    "A controller: https://HOST:PORT of its API, HOST:PORT with a certificate, or unix:PATH."
+)
+CONTROLLER_VARIABLE, TOKEN_VARIABLE = "SYNTONY_CONTROLLER", "SYNTONY_TOKEN"
+_VARIABLES = ("SYNTONY_CA", "SYNTONY_CERT", "SYNTONY_KEY")
+_API = ("https://", "http://")
 
 
 class FleetTarget(NamedTuple):
-    """Where to ask: a gRPC target and, for remote ones, our certificate."""
+    """Where to ask: a gRPC target and, for remote ones, our certificate; or a URL of an API."""
 
     address: str
     tls: TlsFiles | None
@@ -33,6 +42,8 @@ class FleetTarget(NamedTuple):
     """How long the fleet may still be starting."""
     lab: str | None = None
     """The lab's name, where it is one: only there the truth is known."""
+    access: Access | None = None
+    """What to authenticate with at the URL `address`; None: `address` is a gRPC target."""
 
 
 def certificate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,17 +95,38 @@ def fleet_target(
 
     Raises:
         UsageError: both, or a controller without a certificate.
+
+    Without either, the environment says which controller (`CONTROLLER_VARIABLE`), then the context
+    in use (`syntony context use`), then there is one lab.
     """
-    if controller is None:
-        return _lab(lab)
     if lab is not None:
-        raise UsageError("give --lab or --controller, not both")
+        if controller is not None:
+            raise UsageError("give --lab or --controller, not both")
+        return _lab(lab)
+    controller = controller or os.environ.get(CONTROLLER_VARIABLE)
+    if controller is None:
+        used = contexts.load().used()
+        return _lab(None) if used is None else _api(used)
     if controller.startswith("unix:"):
         return FleetTarget(controller, None)
-    ca, cert, key = tls
+    ca, cert, key = (
+        given or os.environ.get(name) for given, name in zip(tls, _VARIABLES, strict=True)
+    )
+    if controller.startswith(_API):
+        url = controller.rstrip("/")
+        known = contexts.load().of_url(url) or contexts.Context(url=url)
+        token = os.environ.get(TOKEN_VARIABLE) or known.token
+        ca, cert, key = ca or known.ca, cert or known.cert, key or known.key
+        return _api(contexts.Context(url=url, token=token, ca=ca, cert=cert, key=key))
     if not (ca and cert and key):
         raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")
     return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
+
+
+def _api(context: contexts.Context) -> FleetTarget:
+    if not (context.token or context.cert):
+        raise UsageError(f"there is no token for {context.url}; syntony login {context.url}")
+    return FleetTarget(context.url, None, access=context.access)
 
 
 def user() -> str:
@@ -120,14 +152,12 @@ def ask(
     Raises:
         RemoteError: no answer, or one that says why not.
     """
-    from syntony.controller.client import ask as ask_once
-
     deadline_ns = time.monotonic_ns() + target.patience_ns
     reported = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
-            answer = ask_once(target.address, query, tls=target.tls, timeout_ns=timeout_ns)
+            answer = _ask_once(target, query, timeout_ns)
             if late or until(answer):
                 return answer
         except RemoteError:
@@ -137,6 +167,17 @@ def ask(
             messages.print("the lab has just come up; waiting for what it measures")
             reported = True
         time.sleep(_RETRY_NS / S)
+
+
+def _ask_once(target: FleetTarget, query: Query[A], timeout_ns: int) -> A:
+    if target.access is not None:
+        from syntony.client import Client
+
+        with Client(target.address, access=target.access, timeout_ns=timeout_ns) as client:
+            return client.ask(query)
+    from syntony.controller.client import ask as ask_once
+
+    return ask_once(target.address, query, tls=target.tls, timeout_ns=timeout_ns)
 
 
 def _lab(name: str | None) -> FleetTarget:

@@ -13,7 +13,7 @@ import msgspec
 
 from syntony.cli import _labview, drill, verbs
 from syntony.cli._labup import bring_up
-from syntony.errors import UsageError
+from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
@@ -78,6 +78,9 @@ def command() -> None:
 @click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
 @click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
 @click.option("--state", metavar="URL", help="Control state in PostgreSQL, over a Unix socket.")
+@click.option(
+    "--console-port", default=0, metavar="PORT", help="Of console and API, on 127.0.0.1 [any]."
+)
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
 @click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
 @_json
@@ -111,6 +114,7 @@ def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
         clocks=_clock_options(options),
         options=_daemon_options(options),
         placement=options["placement"],
+        console_port=_bounded("--console-port", options["console_port"], 0, 65_535),
     )
 
 
@@ -153,11 +157,29 @@ def status(name: str | None, as_json: bool) -> None:
 
     Example: syntony lab status --json
     """
-    found = open_lab(name).status()
+    lab = open_lab(name)
+    found = lab.status()
     if as_json:
         click.echo(msgspec.json.encode(found))
-    else:
-        _labview.show_status(found)
+        return
+    _labview.show_status(found)
+    if lab.file().console is not None:
+        try:
+            click.echo(f"console: {lab.console_url()}")
+        except RemoteError as error:
+            click.echo(f"console: not yet ({error})")
+
+
+@command.command()
+@_which
+@_json
+def console(name: str | None, as_json: bool) -> None:
+    """Print the URL of a lab's console, good for one login within ten minutes.
+
+    Example: xdg-open "$(syntony lab console)"
+    """
+    url = open_lab(name).console_url()
+    click.echo(msgspec.json.encode({"url": url}) if as_json else url)
 
 
 @command.command(name="list")

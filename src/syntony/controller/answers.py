@@ -7,14 +7,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from syntony import cost
+from syntony.controller.audit_view import audit_view
+from syntony.controller.job_report import job_report
 from syntony.controller.places import Names
 from syntony.controller.questions import DAY_NS, ORDER, READ, Requested, Runs, question
 from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
 from syntony.mesh.planes import disagreements
-from syntony.model import MS
-from syntony.wire.audit import AuditReports, AuditReportsQuery
+from syntony.model import MS, S
+from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
+from syntony.wire.audit import AuditReports, AuditReportsQuery, AuditView, AuditViewQuery
 from syntony.wire.clocks import (
     ClockHistory,
     ClockHistoryQuery,
@@ -35,10 +38,12 @@ from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.fabric import (
     FabricChanges,
     FabricChangesQuery,
+    FabricMap,
     Findings,
     FindingsQuery,
     LearntPaths,
     PathsQuery,
+    TopologyQuery,
 )
 from syntony.wire.failover import (
     ConnectionsQuery,
@@ -49,7 +54,14 @@ from syntony.wire.failover import (
     FleetConnections,
 )
 from syntony.wire.incidents import IncidentsQuery, IncidentsReply, RulesQuery, RulesReply
-from syntony.wire.jobs import Jobs, JobsQuery, Recording, RecordingQuery
+from syntony.wire.jobs import (
+    JobReport,
+    JobReportQuery,
+    Jobs,
+    JobsQuery,
+    Recording,
+    RecordingQuery,
+)
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.probes import (
@@ -86,6 +98,8 @@ MAX_HISTORY_NS = 90 * DAY_NS
 """Events and clocks: all that are kept may be asked for."""
 MAX_RECORDING_NS = DAY_NS
 """Of one job; its rows are limited besides (`syntony.store.jobs.MAX_ROWS`)."""
+MAX_REPORT_NS = 600 * S
+"""Of one job, judged here: the rules take seconds for long recordings of large jobs."""
 MAX_CHANGES_NS = 365 * DAY_NS
 CLOCK_SAMPLES = 60_000
 """Of one answer."""
@@ -97,7 +111,7 @@ MAX_MOVES = 1_000
 
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
 def matrix(requested: Requested, query: MatrixQuery) -> Matrix:
-    window = requested.window(query.window_ns)
+    window = requested.window(query.window_ns, query.end_ns)
     return Matrix(cells=requested.services.store.matrix(*window, query.over))
 
 
@@ -115,8 +129,11 @@ def planes(requested: Requested, query: PlanesQuery) -> Planes:
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
 def series(requested: Requested, query: SeriesQuery) -> Series:
+    if query.step_ns < 0 or query.step_ns % S:
+        raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
+    step = max(query.step_ns // S, 1)
     window = requested.window(query.window_ns)
-    return Series(points=requested.services.store.series(*window, query.src, query.dst))
+    return Series(points=requested.services.store.series(*window, query.src, query.dst, step))
 
 
 @question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
@@ -192,7 +209,22 @@ def job_recording(requested: Requested, query: RecordingQuery) -> Recording:
     return recording(requested.services.store, query, requested.measured_ns())
 
 
+@question(JobReportQuery, READ, Runs.STORE, longest_ns=MAX_REPORT_NS)
+def report_of_job(requested: Requested, query: JobReportQuery) -> JobReport:
+    return job_report(requested.services.store, query, requested.measured_ns())
+
+
+@question(AuditViewQuery, READ, Runs.STORE)
+def view_of_audit(requested: Requested, query: AuditViewQuery) -> AuditView:
+    return audit_view(requested.services.audits, query)
+
+
 # --- large, from memory ---
+
+
+@question(TopologyQuery, READ, Runs.STORE)
+def fabric_map(requested: Requested, _: TopologyQuery) -> FabricMap:
+    return requested.services.locating.fabric_map()
 
 
 @question(PlanQuery, READ, Runs.STORE)
@@ -283,6 +315,11 @@ def identities(requested: Requested, _: IdentitiesQuery) -> Identities:
     return requested.services.membership.enrolment.listing(
         {session.certificate.serial for session in sessions}
     )
+
+
+@question(AccessTokensQuery, READ, Runs.DISK)
+def access_tokens(requested: Requested, _: AccessTokensQuery) -> AccessTokens:
+    return requested.services.access.listing()
 
 
 @question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)

@@ -22,6 +22,7 @@ from syntony.wire.audit import (
     AuditReport,
     AuditReports,
     AuditReportsQuery,
+    AuditRunView,
     AuditStarted,
     HostAudit,
 )
@@ -41,6 +42,8 @@ MAX_ANSWER_BYTES = 8 << 20
 MAX_CHECKS = 500
 GRACE_NS = 15 * S
 """Beyond an audit's deadline: for processes to start and reports to travel."""
+MORE = ("…",)
+"""Who has not answered, while reports that have come in are left to be fetched."""
 _MAX_TEXT = 200
 _NAMED = 4
 
@@ -48,7 +51,8 @@ _NAMED = 4
 class _Run:
     """One audit."""
 
-    def __init__(self, waiting: Collection[str], by: str, until_ns: int) -> None:
+    def __init__(self, hosts: int, waiting: Collection[str], by: str, until_ns: int) -> None:
+        self.hosts = hosts
         self.waiting = set(waiting)
         self.by = by
         self.until_ns = until_ns
@@ -73,8 +77,9 @@ class AuditRuns:
         for order, by, until_ns, hosts in state.read(
             "SELECT name, issuer, until_ns, hosts FROM audit_run ORDER BY number"
         ):
-            waiting = [host for host in json.loads(hosts) if (order, host) not in reported]
-            self._runs[order] = _Run(waiting, by, until_ns)
+            ordered = json.loads(hosts)
+            waiting = [host for host in ordered if (order, host) not in reported]
+            self._runs[order] = _Run(len(ordered), waiting, by, until_ns)
         self.ordered = self.reported = 0
         """Audits, and hosts' reports, since this began."""
 
@@ -106,7 +111,8 @@ class AuditRuns:
         wanted = command.hosts or tuple(sorted(connected))
         reported = tuple(host for host in wanted if host in connected)
         order, by = secrets.token_hex(16), issuer.who
-        run = _Run(reported, by, fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS)
+        until_ns = fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS
+        run = _Run(len(reported), reported, by, until_ns)
         with self._lock:
             self._refuse_while_busy(frozenset(reported), fleet_ns)
             old = [*self._runs, order][:-MAX_RUNS]
@@ -165,6 +171,34 @@ class AuditRuns:
             run.waiting.discard(host)
         self.reported += 1
 
+    def views(self) -> tuple[AuditRunView, ...]:
+        """Audits that are kept, oldest first."""
+        with self._lock:
+            return tuple(
+                AuditRunView(
+                    order=order,
+                    by=run.by,
+                    until_ns=run.until_ns,
+                    hosts=run.hosts,
+                    waiting=len(run.waiting),
+                )
+                for order, run in self._runs.items()
+            )
+
+    def all_reports(self, order: str) -> tuple[tuple[HostAudit, ...], tuple[str, ...]]:
+        """What has come in of one audit, and who has not answered.
+
+        Raises:
+            UsageError: no such audit, or no longer.
+            StateError: the reports cannot be read.
+        """
+        found: list[HostAudit] = []
+        while True:
+            answer = self.reports(AuditReportsQuery(order=order, after=len(found)))
+            found += answer.reports
+            if not answer.reports or answer.waiting != MORE:
+                return tuple(found), answer.waiting
+
     def reports(self, query: AuditReportsQuery) -> AuditReports:
         """What has come in, as much as fits an answer.
 
@@ -192,9 +226,7 @@ class AuditRuns:
             )
         found = tuple(HostAudit(host=row[0], report=row[1], refused=row[2]) for row in rows)
         whole = after + count >= len(sizes)
-        return AuditReports(
-            reports=found, after=after + count, waiting=waiting if whole else ("…",)
-        )
+        return AuditReports(reports=found, after=after + count, waiting=waiting if whole else MORE)
 
 
 def _record(connection: Connection, order: str, run: _Run, old: Collection[str]) -> None:

@@ -86,6 +86,19 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Of certificates; holders renew them at two thirds of it."""
 
 
+class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[api]``: the HTTP API and the console (docs/reference/api.md)."""
+
+    listen: str = ""
+    """``ADDRESS:PORT``, over TLS with this controller's certificate unless it is loopback;
+    ``fd:NUMBER`` for a socket that is listening already; empty: none."""
+    login_digest: str = ""
+    """SHA-256 of a token that is good for one operator's session, for whoever starts this
+    controller by a program; empty: none."""
+    login_name: str = "login"
+    """Whose session that is."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
@@ -131,6 +144,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     placement: PlacementConfig = PlacementConfig()
     pacing: PacingConfig = PacingConfig()
     metrics: MetricsConfig = MetricsConfig()
+    api: ApiConfig = ApiConfig()
     sla: str = ""
     """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
     topology: str = ""

@@ -19,7 +19,7 @@ import msgspec
 
 from syntony.controller import answers, orders
 from syntony.controller.questions import QUESTIONS, Question, Requested, Runs
-from syntony.errors import UsageError
+from syntony.errors import BusyError, DeniedError
 from syntony.model import format_ns
 from syntony.store.engine import STATEMENT_BUDGET_NS
 from syntony.wire.coding import decode
@@ -43,13 +43,13 @@ def decode_query(data: bytes) -> Query[Any]:
 
 
 def authorise(query: Query[Any], who: Caller) -> Question:
-    """What holds of the request. Raises `UsageError`: the caller's role may not make it."""
+    """What holds of the request. Raises `DeniedError`: the caller's role may not make it."""
     known = QUESTIONS[type(query)]
     role, name = who.identity
     if role not in known.roles:
         wanted = " or ".join(sorted(known.roles))
         article = "an" if role[0] in "aeiou" else "a"
-        raise UsageError(
+        raise DeniedError(
             f"{type(query).__name__} needs a certificate of role {wanted}; "
             f"{name!r} is {article} {role}"
         )
@@ -79,26 +79,34 @@ class Dispatcher:
         self._one_order = asyncio.Lock()
 
     async def carry_out(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """The answer's pages.
+        """The answer's pages. Raises as `respond` does."""
+        return await self.respond(query, who, lambda answer: list(pages(answer)))
+
+    async def respond(self, query: Query[Any], who: Caller, render: Callable[[Any], _T]) -> _T:
+        """The answer.
+
+        Args:
+            render: makes bytes of it; called where the handler runs, off the event loop for
+                questions.
 
         Raises:
-            SyntonyError: it is not allowed, asks for too much, takes too long, or fails.
+            DeniedError: the caller may not ask.
+            BusyError: there is too much to do, or it takes too long.
+            SyntonyError: it asks for too much, or fails.
         """
         known = authorise(query, who)
         known.check(query)
         requested = Requested(self._services, who, *self._instant())
         if known.runs is Runs.ORDERED:
             async with self._one_order:
-                return list(pages(await known.handler(requested, query)))
+                return render(await known.handler(requested, query))
         threads, budget_ns = self._quick, known.budget_ns
         if known.runs is Runs.LOOP:
             answer = known.handler(requested, query)
-            return await threads.run(lambda: list(pages(answer)), query, budget_ns)
+            return await threads.run(lambda: render(answer), query, budget_ns)
         if known.runs is Runs.STORE:
             threads = self._store
-        return await threads.run(
-            lambda: list(pages(known.handler(requested, query))), query, budget_ns
-        )
+        return await threads.run(lambda: render(known.handler(requested, query)), query, budget_ns)
 
     def close(self) -> None:
         """What waits is given up."""
@@ -122,7 +130,7 @@ class _Threads:
     async def run(self, work: Callable[[], _T], query: Query[Any], budget_ns: int) -> _T:
         name = type(query).__name__
         if not self._places.acquire(blocking=False):
-            raise UsageError(
+            raise BusyError(
                 f"{name}: the controller is busy with {MAX_WAITING} requests like it; "
                 "ask again in a while"
             )
@@ -134,7 +142,7 @@ class _Threads:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), budget_ns / 1e9)
         except TimeoutError as error:
-            raise UsageError(
+            raise BusyError(
                 f"{name}: no answer within {format_ns(budget_ns)}; ask for a shorter window or "
                 "fewer rows"
             ) from error

@@ -82,6 +82,11 @@ class Member:
         """How the parts of its agent are; `now_ns` is monotonic."""
         self._parts, self._parts_ns = parts, now_ns
 
+    @property
+    def part_states(self) -> tuple[tuple[str, str, str], ...]:
+        """Name, state and reason of each part of its agent."""
+        return tuple((part.name, str(part.state), part.reason) for part in self._parts)
+
     def parts(self, now_ns: int) -> tuple[PartStatus, ...]:
         """As its agent last said, older by the time since; `now_ns` is monotonic."""
         waited_ns = now_ns - self._parts_ns

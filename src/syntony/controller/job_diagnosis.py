@@ -91,6 +91,11 @@ class JobDiagnosis:
         )
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Jobs that were running at the last look."""
+        return tuple(self._tried)
+
+    @property
     def running(self) -> int:
         """Jobs that were running at the last look."""
         return len(self._tried)

@@ -19,13 +19,13 @@ from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_name
+from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_ends, link_name
 from syntony.fabric.watch import Watch, path_ids
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
 from syntony.state import ControlState
 from syntony.store import Store
-from syntony.wire.fabric import Findings, LearntPath
+from syntony.wire.fabric import FabricMap, Findings, LearntPath, MapDevice
 from syntony.wire.tables import FINDING, HEARD, PROBE
 
 _log = logging.getLogger(__name__)
@@ -177,6 +177,23 @@ class LocateLoop:
             # Another thread may make the same meanwhile: the same, and as good.
             known = self._crossed = _AllCrossed(version, until_ns, pairs)
         return known.pairs
+
+    def fabric_map(self) -> FabricMap:
+        """Devices and cables: of the topology where there is one, else of learnt paths. Seconds
+        for a large fleet: not for a loop."""
+        if self.topology is not None:
+            kinds = {device.name: device.kind for device in self.topology.devices}
+            joined = {tuple(sorted((cable.a, cable.b))) for cable in self.topology.cables}
+        else:
+            parts = {part for each in self.crossings().values() for part in each.components}
+            ends = {tuple(sorted(found)) for part in parts if (found := link_ends(part))}
+            joined = {pair for pair in ends if not any(GROUP in name for name in pair)}
+            kinds = {name: self._book.kind_of(name) for pair in joined for name in pair}
+        return FabricMap(
+            configured=self.topology is not None,
+            devices=tuple(MapDevice(name=name, kind=kinds[name]) for name in sorted(kinds)),
+            cables=tuple((a, b) for a, b in sorted(joined)),
+        )
 
     def first_switches(self) -> dict[str, str]:
         """NIC → the switch that its probes were seen to enter at."""

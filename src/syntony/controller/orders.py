@@ -8,6 +8,12 @@ from typing import TYPE_CHECKING
 
 from syntony.controller.questions import Requested, order
 from syntony.errors import StateError
+from syntony.wire.access_tokens import (
+    AccessRevoked,
+    AccessTokenCommand,
+    AccessTokenMade,
+    RevokeAccessCommand,
+)
 from syntony.wire.audit import AuditCommand, AuditStarted
 from syntony.wire.control import EpochRaised, TakeoverCommand
 from syntony.wire.enrol import RevokeCommand, Revoked, TokenCommand, TokenMade
@@ -93,3 +99,19 @@ async def make_token(requested: Requested, command: TokenCommand, issuer: Issuer
 @order(RevokeCommand)
 async def revoke(requested: Requested, command: RevokeCommand, issuer: Issuer) -> Revoked:
     return await requested.services.membership.revoke(command, issuer, requested.now_ns)
+
+
+@order(AccessTokenCommand)
+async def make_access_token(
+    requested: Requested, command: AccessTokenCommand, issuer: Issuer
+) -> AccessTokenMade:
+    access = requested.services.access
+    return await asyncio.to_thread(access.make, command, issuer, requested.now_ns)
+
+
+@order(RevokeAccessCommand)
+async def revoke_access(
+    requested: Requested, command: RevokeAccessCommand, issuer: Issuer
+) -> AccessRevoked:
+    access = requested.services.access
+    return await asyncio.to_thread(access.revoke, command, issuer, requested.now_ns)

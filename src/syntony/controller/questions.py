@@ -59,9 +59,11 @@ class Requested(NamedTuple):
     now_ns: int
     """Fleet time, or this host's before there is any."""
 
-    def window(self, length_ns: int) -> tuple[int, int]:
-        """Whole seconds from so long ago to a little after now."""
+    def window(self, length_ns: int, end_ns: int = 0) -> tuple[int, int]:
+        """Whole seconds from so long ago to a little after now, or of the past up to `end_ns`."""
         now_ns = self.fleet_ns or 0
+        if 0 < end_ns < now_ns:
+            return (end_ns - length_ns) // S * S, end_ns
         return (now_ns - length_ns) // S * S, now_ns + _SLACK_NS
 
     def measured_ns(self) -> int:

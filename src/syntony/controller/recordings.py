@@ -10,6 +10,7 @@ import msgspec
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
 from syntony.store import Store
+from syntony.store.jobs import MAX_ROWS
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
 from syntony.workload.recorded import Recorded, recorded
 
@@ -23,19 +24,31 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
     Raises:
         UsageError: nothing, or more than can be reported.
     """
-    last_ns = min(query.end_ns, now_ns) if query.end_ns > 0 else now_ns
-    first_ns = last_ns - query.window_ns
-    rows = store.jobs.recording(query.job, first_ns, last_ns)
-    found = recorded(query.job, rows, first_ns, last_ns, now_ns)
-    if not found.tables:
-        raise UsageError(
-            f"nothing is known of a job {query.job!r} in that time; `syntony jobs list` shows jobs"
-        )
+    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns)
     return Recording(
         manifest=msgspec.json.encode(found.manifest),
         notes=found.notes,
         rows=tuple(_parts(found)),
     )
+
+
+def read_job(
+    store: Store, job: str, window_ns: int, end_ns: int, now_ns: int, *, most: int = MAX_ROWS
+) -> Recorded:
+    """Tables of a bundle of one job, up to `end_ns` or now (0).
+
+    Raises:
+        UsageError: nothing, or more than `most` rows of a table.
+    """
+    last_ns = min(end_ns, now_ns) if end_ns > 0 else now_ns
+    first_ns = last_ns - window_ns
+    rows = store.jobs.recording(job, first_ns, last_ns, most)
+    found = recorded(job, rows, first_ns, last_ns, now_ns)
+    if not found.tables:
+        raise UsageError(
+            f"nothing is known of a job {job!r} in that time; `syntony jobs list` shows jobs"
+        )
+    return found
 
 
 def _parts(found: Recorded) -> Iterator[RecordedRows]:

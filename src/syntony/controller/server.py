@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 
+from syntony.controller.access_tokens import AccessControl
+from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
 from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
+from syntony.controller.doors import Doors
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.greeting import prefixes
@@ -24,12 +26,11 @@ from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
-from syntony.controller.listen import open_server, raise_descriptor_limit
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import Loops, collect_seldom
-from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
-from syntony.controller.metrics import Exporter, open_metrics
+from syntony.controller.loops import Loops
+from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil_now
+from syntony.controller.metrics import Exporter
 from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
@@ -76,7 +77,6 @@ LOOK_INTERVAL_NS = 10 * S
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
-STOP_GRACE_S = 1.0
 
 
 class Controller:
@@ -87,15 +87,21 @@ class Controller:
         store: open; closed by anyone who opened it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
+        open_api: `syntony.api.serve.HttpServer`; None: no API, whatever is configured.
 
     Raises:
         ConfigError: a state directory that cannot be used.
     """
 
     def __init__(
-        self, config: ControllerConfig, store: Store, planner: Planner, solver: Solver
+        self,
+        config: ControllerConfig,
+        store: Store,
+        planner: Planner,
+        solver: Solver,
+        open_api: OpenApi | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._open_api = config, open_api
         self._store = store
         self._state = open_state(config)
         self._lease = LeaseWatch(self._state, self._end)
@@ -165,6 +171,7 @@ class Controller:
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,
+            access=AccessControl(self._state, civil_now),
             leadership=self._leadership,
             sessions=self._sessions,
             put_local=put_local,
@@ -187,19 +194,14 @@ class Controller:
         await self._learn_time()
         certificate, joining = self._membership.open(self._now)
         service = FleetService(self, prefixes(self._config.nic_prefixes))
-        server, self.port = open_server(self._config, service.handlers(), certificate)
+        doors = Doors(self._config, service, certificate, joining)
+        self.port, self._leadership.name = doors.port, certificate.name
         exporter = Exporter(
             self._services, self._listening, self._ingest, self._loops, self._fleet_now
         )
-        scraping = open_metrics(self._config, exporter)
-        self._leadership.name = certificate.name
-        servers = [server] if joining is None else [server, joining.server]
-        for each in servers:
-            await each.start()
+        await doors.open(exporter, self._open_api, self._hub())
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
-        if scraping is not None:
-            scraping.revocations = lambda: self._membership.enrolment.revocations
         if ready is not None:
             ready()
         try:
@@ -207,9 +209,7 @@ class Controller:
         finally:
             for session in self._sessions.values():
                 session.outbox.close()
-            if scraping is not None:
-                await asyncio.to_thread(scraping.close)
-            await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in servers))
+            await doors.close()
             self._dispatcher.close()
             await self._jobs.close()
             await self._keep()
@@ -235,7 +235,7 @@ class Controller:
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
-                (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._membership.enforce),
+                (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._enforce),
                 (LOOK_INTERVAL_NS, self._look), (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
@@ -354,6 +354,10 @@ class Controller:
             self._queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
 
+    def _hub(self) -> ApiHub:
+        loop = asyncio.get_running_loop()
+        return ApiHub(self._config, self._services, loop, self._dispatcher.respond, self._now)
+
     def _instant(self) -> Instant:
         return Instant(self._fleet_now() or self._past.now(time.monotonic_ns()), self._now())
 
@@ -471,6 +475,10 @@ class Controller:
         except StateError as error:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 
+    async def _enforce(self) -> None:
+        await asyncio.to_thread(self._services.access.refresh)
+        await self._membership.enforce()
+
     async def _look(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is None:
             return
@@ -488,13 +496,3 @@ class Controller:
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:
             await asyncio.to_thread(expire, self._store, fleet_now_ns)
-
-
-def run(config: ControllerConfig, store: Store, planner: Planner, solver: Solver) -> None:
-    """The daemon's main loop; returns after SIGTERM or SIGINT."""
-    import uvloop
-
-    os.umask(0o077)
-    raise_descriptor_limit()
-    collect_seldom()
-    uvloop.run(Controller(config, store, planner, solver).serve())

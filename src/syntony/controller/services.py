@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from syntony.controller.access_tokens import AccessControl
     from syntony.controller.audits import AuditRuns
     from syntony.controller.batches import Piece
     from syntony.controller.fleet import Fleet
@@ -43,6 +44,7 @@ class Services(NamedTuple):
     audits: AuditRuns
     keys: ProbeKeyDistribution
     membership: Membership
+    access: AccessControl
     leadership: Leadership
     sessions: Mapping[str, Session]
     """Host to its attached agent."""

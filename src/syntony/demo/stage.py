@@ -33,6 +33,8 @@ class Stage:
     def __init__(self, lab: Lab, screen: Screen) -> None:
         self.lab = lab
         self.screen = screen
+        self.struck = False
+        """An act has ended the lab."""
         self.status: Status = lab.status()
         self._target = f"unix:{lab.controller_socket}"
         self._title = (
@@ -47,6 +49,7 @@ class Stage:
 
     def strike(self) -> None:
         """End the fleet: for a last act that needs the machine for one of its own."""
+        self.struck = True
         self.lab.down()
 
     def timelines(self) -> tuple[Timeline, ...]:

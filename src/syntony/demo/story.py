@@ -16,9 +16,18 @@ from syntony.lab.world import World, new_lab
 
 
 def tell(
-    acts: Mapping[str, Callable[[Stage], tuple[Claim, ...]]], screen: Screen, *, hosts: int
+    acts: Mapping[str, Callable[[Stage], tuple[Claim, ...]]],
+    screen: Screen,
+    *,
+    hosts: int,
+    told: Callable[[tuple[ActReport, ...]], None],
+    hold: bool = False,
 ) -> tuple[ActReport, ...]:
     """Bring up a lab, play the acts in order, take it down; one report per act.
+
+    Args:
+        told: called with the reports, before the lab is taken down.
+        hold: then keep the lab until Ctrl-C.
 
     Raises:
         UsageError: a fleet of that size cannot be built.
@@ -26,13 +35,37 @@ def tell(
         RemoteError: the lab did not come up.
     """
     spec = FabricSpec(hosts=hosts)
-    with World(new_lab(f"demo-{os.getpid()}", spec), detach=False) as world, screen:
-        world.wait_ready()
-        stage = Stage(Lab(world.directory), screen)
-        screen.say(
-            f"a fleet is up: {hosts} hosts, real agents, real packets, in one machine's namespaces"
-        )
-        return tuple(play(name, act, stage) for name, act in acts.items())
+    name = f"demo-{os.getpid()}"
+    with World(new_lab(name, spec), detach=False) as world:
+        with screen:
+            world.wait_ready()
+            stage = Stage(Lab(world.directory), screen)
+            screen.say(
+                f"a fleet is up: {hosts} hosts, real agents, real packets, in one machine's "
+                "namespaces"
+            )
+            screen.say(f"the console: {world.console_url}")
+            reports = tuple(play(name, act, stage) for name, act in acts.items())
+        told(reports)
+        if hold and not stage.struck:
+            hold_lab(world, screen)
+    if hold and stage.struck:
+        screen.say("the last act ended its fleet; another one is coming up")
+        with World(new_lab(name, spec), detach=False) as world:
+            world.wait_ready()
+            hold_lab(world, screen)
+    return reports
+
+
+def hold_lab(world: World, screen: Screen) -> None:
+    """Until Ctrl-C, or until the lab ends by itself."""
+    url = world.console_url
+    with suppress(SyntonyError):  # the first link may have been used; the controller may be away
+        url = Lab(world.directory).console_url()
+    screen.say(f"the fleet stays up; Ctrl-C ends it. The console: {url}")
+    with suppress(KeyboardInterrupt):
+        for event in world.events():
+            screen.say(event.text)
 
 
 def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> ActReport:

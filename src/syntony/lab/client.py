@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from syntony import errors
-from syntony.errors import MissingError, RemoteError, SyntonyError
+from syntony.errors import MissingError, RemoteError, SyntonyError, UsageError
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
 from syntony.lab.messages import (
@@ -43,7 +43,8 @@ from syntony.lab.provision import MACHINE_RUN
 from syntony.lab.truth import ClockTruth, TrueClock, compare
 from syntony.lab.verbs.image import GUESTS_OWN
 from syntony.lab.verbs.proxy import guest_entry
-from syntony.lab.world import search_path
+from syntony.lab.world import console_url, search_path
+from syntony.model import S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,9 @@ OWN = ("/run",)
 """Trees that a lab has of its own: a directory of the caller's in one is not there."""
 _CRASHES = 3
 """Restarts of a daemon from which its own log, not what others miss of it, is the reason."""
+LOGIN_NS = 600 * S
+"""A link to the console that was printed is followed soon."""
+LOGIN_TIMEOUT_NS = 5 * S
 _CREDENTIALS = struct.Struct("3i")
 _reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _R = TypeVar("_R", bound=Reply)
@@ -86,6 +90,26 @@ class Lab:
 
     def status(self) -> Status:
         return self._expect(StatusRequest(), Status)
+
+    def console_url(self) -> str:
+        """Where the console is, with a token that is good for one session.
+
+        Raises:
+            UsageError: the lab has no controller.
+            RemoteError: its controller does not answer.
+        """
+        console = self.file().console
+        if console is None:
+            raise UsageError(f"lab {self.name} was started with --no-agents: there is no console")
+        from syntony.controller.client import ask
+        from syntony.wire.access_tokens import AccessTokenCommand
+
+        order = AccessTokenCommand(
+            role="operator", name=console.user, valid_ns=LOGIN_NS, once=True, by=console.user,
+            comment="console",
+        )  # fmt: skip
+        made = ask(f"unix:{self.controller_socket}", order, timeout_ns=LOGIN_TIMEOUT_NS)
+        return console_url(console.port, made.token)
 
     def crash_reports(self) -> tuple[str, ...]:
         """Daemons that do not stay up, each with the last line of its log. Raises `RemoteError`."""

@@ -33,6 +33,8 @@ class DaemonSpec(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     log: str
     env: dict[str, str] = {}
+    fds: tuple[int, ...] = ()
+    """Descriptors of ours that it gets under the same numbers."""
 
 
 CONTROLLER_DAEMON = "controller"
@@ -141,6 +143,7 @@ class Daemons:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **daemon.spec.env},
+                pass_fds=daemon.spec.fds,
             )
         daemon.started_s = loop.time()
         daemon.pidfd = os.pidfd_open(daemon.process.pid)

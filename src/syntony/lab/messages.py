@@ -9,6 +9,17 @@ from syntony.model import SyntheticClockSpec
 from syntony.traffic.classes import JobClass
 
 
+class ConsoleSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a lab's controller serves its API and console: on loopback outside the lab."""
+
+    fd: int
+    """Of the listening socket, which the lab's processes inherit."""
+    port: int
+    login_digest: str
+    """SHA-256 of the first login token."""
+    user: str
+
+
 class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """``lab.json``: everything a lab was made from."""
 
@@ -29,6 +40,10 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that know UTC: fleet time is led to their clocks."""
     image: str = ""
     """Folder of what the hosts boot, where they are virtual machines (`syntony.lab.verbs`)."""
+    console_port: int = 0
+    """Asked for; 0: any."""
+    console: ConsoleSpec | None = None
+    """Once it starts; None without agents."""
     session: str = ""
     """The terminal session that started it; see `state.terminal_session`."""
 

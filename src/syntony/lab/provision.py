@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
-from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
-from syntony.fabric.files import format_topology
 from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
@@ -86,6 +84,10 @@ def _mgmt(plan: Plan, node: str) -> str:
 
 
 def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority) -> DaemonSpec:
+    # Half of the product: for those who bring a lab up, not for all who speak to one.
+    from syntony.controller.config import ControllerConfig
+    from syntony.fabric.files import format_topology
+
     address = _mgmt(plan, CONTROLLER)
     tls = authority.issue(
         "controller",
@@ -107,6 +109,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "topology": str(map_file),
         "placement": _placement(file),
         "pacing": _pacing(file),
+        "api": _api(file),
         "alerts": {"rules": rules, "cluster": file.name},
         "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
@@ -124,7 +127,21 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         ControllerConfig,
     )
     words = _role(directory, CONTROLLER_DAEMON, config, "controller")
-    return _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
+    daemon = _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
+    fds = () if file.console is None else (file.console.fd,)
+    return msgspec.structs.replace(daemon, fds=fds)
+
+
+def _api(file: LabFile) -> dict[str, str]:
+    """On a socket from outside the lab, which the lab keeps while the controller is away."""
+    console = file.console
+    if console is None:
+        return {}
+    return {
+        "listen": f"fd:{console.fd}",
+        "login_digest": console.login_digest,
+        "login_name": console.user,
+    }
 
 
 def _placement(file: LabFile) -> dict[str, Any]:

@@ -10,9 +10,13 @@ belongs to the new lab alone.
 from __future__ import annotations
 
 import contextlib
+import getpass
+import hashlib
 import os
 import resource
+import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,8 +29,9 @@ import msgspec
 from syntony.errors import MissingError
 from syntony.lab import state
 from syntony.lab.clocks import ClockOptions, draw_clocks
-from syntony.lab.messages import Event, LabFile
+from syntony.lab.messages import ConsoleSpec, Event, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
+from syntony.model.names import is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,6 +127,7 @@ def new_lab(
     placement: str = "observe",
     classes: tuple[JobClass, ...] = (),
     image: str = "",
+    console_port: int = 0,
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -142,6 +148,7 @@ def new_lab(
         classes=classes,
         image=image,
         anchors=() if clocks is None else clocks.utc,
+        console_port=console_port,
         session=state.terminal_session(),
     )
 
@@ -165,8 +172,16 @@ class World:
     """A lab being started and watched; leaving the `with` block ends it unless it was let go."""
 
     def __init__(self, file: LabFile, *, detach: bool) -> None:
-        """Raises `UsageError` (name), `MissingError` (machine)."""
+        """Raises `UsageError` (name), `MissingError` (machine, or a port that is taken)."""
         argv = unshare_argv()
+        console = _listen(file.console_port) if file.agents else None
+        self.login_token = secrets.token_hex(32)
+        """Good for one session of the console."""
+        self.console_url = ""
+        """With the token; empty: there is no console."""
+        if console is not None:
+            file = msgspec.structs.replace(file, console=_console(console, self.login_token))
+            self.console_url = console_url(console.getsockname()[1], self.login_token)
         self.directory, lock = state.claim(file.name)
         self._let_go = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
@@ -174,13 +189,17 @@ class World:
             with os.fdopen(lock, "rb"):
                 file = _with_tapes(file, self.directory)
                 (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
-                self._guard = self._start([*argv, *_supervisor(self.directory, detach)], lock)
+                inherited = [lock] if console is None else [lock, console.fileno()]
+                self._guard = self._start([*argv, *_supervisor(self.directory, detach)], inherited)
                 self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
         except OSError as error:
             state.sweep()
             raise MissingError(f"{self.directory}: {error.strerror}") from error
+        finally:
+            if console is not None:
+                console.close()
 
-    def _start(self, argv: list[str], lock: int) -> subprocess.Popen[bytes]:
+    def _start(self, argv: list[str], inherited: list[int]) -> subprocess.Popen[bytes]:
         allow_realtime()
         return subprocess.Popen(
             ["sh", "-c", GUARD, "syntony-lab", str(self.directory), str(state.registry()), *argv],
@@ -188,7 +207,7 @@ class World:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env={**os.environ, "PATH": search_path()},
-            pass_fds=[lock],
+            pass_fds=inherited,
             start_new_session=True,
         )
 
@@ -236,6 +255,32 @@ class World:
         """The lab stays when this process ends."""
         self._let_go = True
         self._guard.returncode = 0  # not ours to wait for any more
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket of this network namespace: the lab's controller serves it from inside the lab."""
+    try:
+        return socket.create_server(("127.0.0.1", port), backlog=256)
+    except OSError as error:
+        raise MissingError(f"console: cannot listen on port {port}: {error.strerror}") from error
+
+
+def _console(listening: socket.socket, token: str) -> ConsoleSpec:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    return ConsoleSpec(
+        fd=listening.fileno(),
+        port=listening.getsockname()[1],
+        login_digest=hashlib.sha256(token.encode()).hexdigest(),
+        user=user if is_name(user) else "user",
+    )
+
+
+def console_url(port: int, token: str) -> str:
+    """What a browser opens. It does not send the part after ``#`` to anybody."""
+    return f"http://127.0.0.1:{port}/#token={token}"
 
 
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:

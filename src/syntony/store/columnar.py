@@ -16,7 +16,7 @@ from syntony.store.incidents import IncidentRows
 from syntony.store.jobs import JobRows
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
-from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds
+from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
 from syntony.store.migrations import migrate
 from syntony.store.queries import MAX_POINTS
 from syntony.store.schema import (
@@ -109,9 +109,9 @@ class Store:
         return tuple(msgspec.structs.replace(found[way], over=over) for way in sorted(found))
 
     def series(
-        self, first_ns: int, last_ns: int, src: str = "", dst: str = ""
+        self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
-        """Second by second; one direction, or every one where `src` or `dst` is empty.
+        """A point each `step` seconds; one direction, or every one where `src` or `dst` is empty.
 
         Raises:
             UsageError: more than `MAX_POINTS` of them.
@@ -120,11 +120,12 @@ class Store:
         if src or dst:
             # The way back of a probe is known from the other end's probing: take that too.
             broken += self._broken(first_ns, last_ns, dst, src)
-        corrections = correct_seconds(broken)
-        rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst))
+        corrections = summed(correct_seconds(broken), step)
+        rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst, step))
         if len(rows) > MAX_POINTS:
             raise UsageError(
-                f"more than {MAX_POINTS} seconds of history; ask for a shorter window or one pair"
+                f"more than {MAX_POINTS} points of history; ask for a shorter window, longer "
+                "steps or one pair"
             )
         seconds = {(str(row[0]), str(row[1]), integer(row[2])): row for row in rows}
         found = {key: _point(row, corrections.pop(key, _NONE)) for key, row in seconds.items()}

@@ -9,7 +9,7 @@ at all (it is dead, or cut off) excuses nothing: all of it is lost on the way th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 Direction = tuple[str, str]
@@ -92,3 +92,13 @@ def correct_seconds(broken: Iterable[BrokenSecond]) -> dict[Second, Correction]:
         there, back = (each.src, each.dst, each.second), (each.dst, each.src, each.second)
         _correct(corrections, there, back, split)
     return corrections
+
+
+def summed(corrections: Mapping[Second, Correction], step: int) -> dict[Second, Correction]:
+    """Corrections per direction and `step` seconds, under the first second of each step."""
+    found: dict[Second, Correction] = {}
+    for (src, dst, second), each in corrections.items():
+        key = (src, dst, second // step * step)
+        before = found.get(key, Correction())
+        found[key] = Correction(before.lost + each.lost, before.unsent + each.unsent)
+    return found

@@ -59,10 +59,11 @@ def directions(first_ns: int, last_ns: int, probes: Table = PROBE) -> str:
     )
 
 
-def seconds(first_ns: int, last_ns: int, src: str, dst: str) -> str:
-    """Per direction and second: src, dst, second, sent, doubtful, lost, count, min, [p50, p99]."""
+def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> str:
+    """Per direction and `step` seconds: src, dst, first second, sent, doubtful, lost, count, min,
+    [p50, p99]."""
     return (
-        f"SELECT src, dst, {SECOND} AS second, sum(sent), "
+        f"SELECT src, dst, intDiv(ts_ns, {step * S}) * {step} AS second, sum(sent), "
         f"{_DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "

@@ -87,3 +87,97 @@ class AuditReports(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports
     """For the next question."""
     waiting: tuple[str, ...]
     """Hosts that have not answered; empty when all have."""
+
+
+class AuditViewQuery(Query["AuditView"], frozen=True, kw_only=True, tag="audit-view"):
+    """Verdicts of an audit, as far as reports have come in, for a screen."""
+
+    order: str = ""
+    """Empty: the newest."""
+    against: str = ""
+    """The audit to compare with; empty: the one before."""
+    everything: bool = False
+    """Also verdicts that pass, do not apply or have nothing to be compared with."""
+
+
+class AuditRunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One audit that is kept."""
+
+    order: str
+    by: str
+    until_ns: int
+    """Fleet time at which hosts that have not answered never will."""
+    hosts: int
+    waiting: int
+
+
+class AuditSection(msgspec.Struct, frozen=True, kw_only=True):
+    """One section of the tree of checks."""
+
+    branch: str
+    """``Configuration``."""
+    section: str
+    """``Software``; empty where the branch has no sections."""
+    counts: dict[str, int]
+    """Verdicts by status."""
+    why: str
+    """A reason, where everything in it was skipped."""
+
+
+class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict of one check (`syntony.audit.result.Result`), and its place in the tree."""
+
+    branch: str
+    section: str
+    check: str
+    status: str
+    subject: str
+    expected: str
+    got: str
+    evidence: str
+    meaning: str
+    remedy: str
+    suspect: str
+
+
+class AuditPort(msgspec.Struct, frozen=True, kw_only=True):
+    """One back-end port; a status is empty where no check said anything."""
+
+    host: str
+    nic: str
+    initialized: str
+    active: str
+    gid: str
+    connectivity: str
+    gid_index: str
+
+
+class AuditChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict that differs from the audit before."""
+
+    change: str
+    """``worse``, ``new``, ``gone``, ``changed`` or ``better``."""
+    check: str
+    subject: str
+    before: str
+    after: str
+
+
+class AuditView(msgspec.Struct, frozen=True, kw_only=True, tag="audit-view"):
+    """Empty where no audit is kept."""
+
+    runs: tuple[AuditRunView, ...]
+    """Oldest first."""
+    order: str
+    against: str
+    taken_ns: int
+    """When the newest report was made, UTC, by its host's clock; 0: none came in."""
+    waiting: tuple[str, ...]
+    """Hosts that have not answered."""
+    sections: tuple[AuditSection, ...]
+    verdicts: tuple[AuditVerdict, ...]
+    """Worst first."""
+    left_out: int
+    """Verdicts beyond these."""
+    ports: tuple[AuditPort, ...]
+    changes: tuple[AuditChange, ...]

@@ -62,3 +62,21 @@ class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
 
 class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     paths: tuple[LearntPath, ...]
+
+
+class TopologyQuery(Query["FabricMap"], frozen=True, kw_only=True, tag="topology"):
+    """Devices and the cables between them, as configured or as learnt paths show them."""
+
+
+class MapDevice(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    kind: str
+    """``nic``, ``leaf``, ``spine``, ``core``, ``agg``, ``switch`` or ``component``."""
+
+
+class FabricMap(msgspec.Struct, frozen=True, kw_only=True, tag="topology"):
+    configured: bool
+    """By a topology file; else only what learnt paths cross is known."""
+    devices: tuple[MapDevice, ...]
+    cables: tuple[tuple[str, str], ...]
+    """Names of both ends, sorted."""

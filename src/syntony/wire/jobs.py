@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from syntony.wire.query import Query
@@ -61,3 +63,48 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, tag="recording"):
     notes: tuple[str, ...]
     """What was left out, and why."""
     rows: tuple[RecordedRows, ...]
+
+
+class JobReportQuery(Query["JobReport"], frozen=True, kw_only=True, tag="job-report"):
+    """Why a job is slow, its flows and its course over time, judged by the controller."""
+
+    job: str
+    window_ns: int = 120_000_000_000
+    end_ns: int = 0
+    """Of the window, fleet time; 0: now."""
+
+
+class FlowDelays(msgspec.Struct, frozen=True, kw_only=True):
+    """One flow's median delay by window, the job's own packets beside probes; ns, None: not
+    measured."""
+
+    flow: str
+    in_band_ns: tuple[float | None, ...]
+    out_of_band_ns: tuple[float | None, ...]
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True, tag="job-report"):
+    """Of one job; durations in ns, instants in fleet time."""
+
+    job: str
+    begin_ns: int
+    end_ns: int
+    sentences: tuple[str, ...]
+    """What, by which evidence, what to do."""
+    verdicts: tuple[dict[str, Any], ...]
+    """As `syntony why --json` prints them."""
+    flows: tuple[dict[str, Any], ...]
+    """As `syntony job flows --json` prints them, worst first."""
+    flows_left_out: int
+    notes: tuple[str, ...]
+    """What was not recorded, and what cannot be concluded without it."""
+    at_ns: tuple[int, ...]
+    """Begin of each window of `rate_bps` and `delays`."""
+    rate_bps: tuple[float | None, ...]
+    """All flows together."""
+    delays: tuple[FlowDelays, ...]
+    """Of the flows with the longest delays."""
+    steps_at_ns: tuple[int, ...]
+    """End of each step, of the rank that was last."""
+    steps_ns: tuple[float, ...]
+    """How long it took, the slowest rank."""

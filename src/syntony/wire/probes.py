@@ -120,14 +120,18 @@ class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
 
     window_ns: int = 10_000_000_000
     over: Plane = Plane.UDP
+    end_ns: int = 0
+    """Of the window, fleet time; 0: now."""
 
 
 class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
-    """Per-second history of one NIC pair, or of every pair when `src`/`dst` are empty."""
+    """History of one NIC pair, or of every pair when `src`/`dst` are empty."""
 
     src: str = ""
     dst: str = ""
     window_ns: int = 60_000_000_000
+    step_ns: int = 0
+    """Between points, whole seconds; 0: one second."""
 
 
 class PlanesQuery(Query["Planes"], frozen=True, kw_only=True, tag="planes"):
@@ -158,7 +162,7 @@ class MatrixCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One second of one direction of one NIC pair."""
+    """One second, or one step, of one direction of one NIC pair."""
 
     ts_ns: int
     src: str

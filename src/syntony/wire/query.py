@@ -69,7 +69,7 @@ def pages(answer: msgspec.Struct) -> Iterator[bytes]:
 
 
 def _split(answer: msgspec.Struct, data: bytes) -> Iterator[bytes]:
-    rows = {name: getattr(answer, name) for name in _row_fields(type(answer))}
+    rows = {name: getattr(answer, name) for name in row_fields(type(answer))}
     longest = max(rows, key=lambda name: len(rows[name]), default="")
     count = len(rows[longest]) if longest else 0
     if len(data) <= PAGE_BYTES or count < 2:
@@ -90,13 +90,13 @@ def join_pages(answers: Iterable[A]) -> A:
         return found[0]
     rows = {
         name: tuple(row for answer in found for row in getattr(answer, name))
-        for name in _row_fields(type(found[0]))
+        for name in row_fields(type(found[0]))
     }
     return msgspec.structs.replace(found[0], **rows)
 
 
 @cache
-def _row_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def row_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Those with any number of rows."""
     return tuple(
         field.name

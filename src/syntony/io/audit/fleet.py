@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from syntony.audit.reported import unreachable
 from syntony.audit.result import HostReport
 from syntony.model import S
 
@@ -58,11 +59,6 @@ def ask_hosts(
             continue
         if requested.pop(host, None) is not None:
             yield report
-
-
-def unreachable(host: str, why: str, now_ns: int) -> HostReport:
-    """Nothing is known of a host but this."""
-    return HostReport(host=host, taken_ns=now_ns, unreachable=" ".join(why.split())[:300] or "?")
 
 
 def _one(host: str, ask: Callable[[str], HostReport], now_ns: Callable[[], int]) -> HostReport:

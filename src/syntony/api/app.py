@@ -1,0 +1,331 @@
+"""The ASGI application: requests to answers, sessions, live events, the console."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Mount
+from starlette.routing import Route as HttpRoute
+
+from syntony.api.console import Console
+from syntony.api.cursors import Cursors
+from syntony.api.events import EventHub
+from syntony.api.identity import Identifier, Known, cookie_name, origin
+from syntony.api.observed import observe
+from syntony.api.openapi import document
+from syntony.api.problems import ProblemError, Reason, problem_of
+from syntony.api.routes import ROUTES, Route
+from syntony.controller.access_tokens import SESSION_NS, csrf_token
+from syntony.controller.api_hub import ApiHub
+from syntony.errors import SyntonyError, UsageError
+from syntony.model import S
+from syntony.wire.access_tokens import RevokeAccessCommand
+from syntony.wire.query import Query
+from syntony.wire.rest import (
+    CURSOR,
+    EVENTS,
+    MAX_BODY_BYTES,
+    MAX_PAGE_ROWS,
+    NEXT_CURSOR,
+    OPENAPI,
+    PAGE_SIZE,
+    SESSION,
+    SessionRequest,
+    SessionView,
+    from_body,
+    from_parameters,
+    split_rows,
+)
+from syntony.wire.roles import Role
+
+_log = logging.getLogger(__name__)
+MAX_ANSWER_BYTES = 64 << 20
+"""Of one answer as JSON, all its pages together."""
+BODY_TIMEOUT_S = 10.0
+"""For all of a request's body to arrive."""
+HEARTBEAT_S = 15.0
+"""Between two comments on a stream that has nothing to tell; proxies close silent ones."""
+MAX_VIEWERS = 400
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'self'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Of every response."""
+_JSON = "application/json"
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""Those that are not of a path are refused by what knows which are."""
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """One per controller, on an event loop of its own.
+
+    Args:
+        hub: the controller.
+    """
+
+    def __init__(self, hub: ApiHub) -> None:
+        self._hub = hub
+        access, enrolment = hub.services.access, hub.services.membership.enrolment
+        self._access = access
+        self._identifier = Identifier(access, enrolment, time.monotonic_ns)
+        self._cursors = Cursors()
+        self.events = EventHub(lambda: self._hub.call(lambda: observe(hub.services)))
+        routes = [
+            HttpRoute(path, _guarded(self._served(path)), methods=_METHODS)
+            for path in dict.fromkeys(route.path for route in ROUTES.values())
+        ]
+        self.app = Starlette(
+            routes=[
+                *routes,
+                HttpRoute(SESSION, _guarded(self._session), methods=["GET", "POST", "DELETE"]),
+                HttpRoute(EVENTS, _guarded(self._stream), methods=["GET"]),
+                HttpRoute(OPENAPI, _guarded(self._openapi), methods=["GET"]),
+                Mount("/api", _guarded_app),
+                Mount("/", Console()),
+            ],
+            exception_handlers={HTTPException: _http_problem, Exception: _defect},
+        )
+
+    # --- requests of the registry ---
+
+    def _served(self, path: str) -> _Endpoint:
+        async def serve(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
+            route = ROUTES.get((method, path))
+            if route is None:
+                allowed = next(each.method for each in ROUTES.values() if each.path == path)
+                raise ProblemError(
+                    Reason.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
+                )
+            known = self._identifier.identify(request)
+            return await self._serve(request, route, known)
+
+        return serve
+
+    async def _serve(self, request: Request, route: Route, known: Known) -> Response:
+        role, name = known.caller.identity
+        if role not in route.roles:
+            wanted = " or ".join(sorted(route.roles))
+            raise ProblemError(
+                Reason.DENIED, f"{route.path} needs the role {wanted}; {name!r} has {role}"
+            )
+        if route.method == "POST":
+            body = await _body(request)
+            query = from_body(route.request, body)
+            return _answer(await self._carry_out(query, known, _whole))
+        pairs = request.query_params.multi_items()
+        size, cursor, rest = _paging(pairs) if route.paged else (0, "", pairs)
+        key = (role, name, route.path)
+        now_ns = time.monotonic_ns()
+        if cursor:
+            page = self._cursors.page(key, cursor, now_ns)
+            if page is None:
+                raise ProblemError(
+                    Reason.CURSOR, f"the answer of this {CURSOR} is not kept any more; ask again"
+                )
+        else:
+            query = from_parameters(route.request, rest)
+            render = _pages_of(size) if size else _whole
+            pages = await self._carry_out(query, known, render)
+            page = self._cursors.first(key, pages, time.monotonic_ns())
+        return _answer([page.body], page.next_cursor)
+
+    async def _carry_out(
+        self, query: Query[Any], known: Known, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        return await self._hub.carry_out(query, known.caller, render)
+
+    # --- sessions ---
+
+    async def _session(self, request: Request) -> Response:
+        if request.method == "POST":
+            return await self._begin_session(request)
+        known = self._identifier.identify(request)
+        if request.method == "DELETE":
+            if known.access is None or not known.session:
+                raise ProblemError(Reason.INVALID, "there is no session to end: this is a token")
+            end = RevokeAccessCommand(number=known.access.number, by="", comment="logged out")
+            issuer = known.caller.issuer("")
+            await asyncio.to_thread(self._access.revoke, end, issuer, self._hub.now())
+            response = Response(status_code=204)
+            response.delete_cookie(cookie_name(request), **_cookie_rules(request))
+            return response
+        return _answer([msgspec.json.encode(known.view())])
+
+    async def _begin_session(self, request: Request) -> Response:
+        try:
+            wanted = msgspec.json.decode(await _body(request), type=SessionRequest)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise UsageError(f'the body must be {{"token": "…"}}: {error}') from error
+        begin = self._access.begin_session
+        try:
+            session = await asyncio.to_thread(
+                begin, wanted.token[:200], origin(request), self._hub.now()
+            )
+        except UsageError as error:
+            raise self._identifier.failed(request, error) from error
+        access = session.access
+        view = SessionView(
+            role=access.role, name=access.name, csrf=csrf_token(session.secret),
+            expires_ns=access.expires_ns,
+        )  # fmt: skip
+        response = _answer([msgspec.json.encode(view)])
+        response.set_cookie(
+            cookie_name(request), session.secret, max_age=SESSION_NS // S, **_cookie_rules(request)
+        )
+        return response
+
+    # --- live events ---
+
+    async def _stream(self, request: Request) -> Response:
+        known = self._identifier.identify(request)
+        if known.caller.identity.role not in {Role.VIEWER, Role.OPERATOR}:
+            raise ProblemError(Reason.DENIED, "live events need the role viewer or operator")
+        if self.events.viewers >= MAX_VIEWERS:
+            raise ProblemError(
+                Reason.BUSY, f"{MAX_VIEWERS} live views are open; close some", {"Retry-After": "10"}
+            )
+        last_id = request.headers.get("last-event-id", "")
+        return StreamingResponse(
+            self._events(known, last_id),
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+            media_type="text/event-stream",
+        )
+
+    async def _events(self, known: Known, last_id: str) -> AsyncIterator[bytes]:
+        viewer = self.events.join(last_id)
+        try:
+            yield b"retry: 2000\n\n"
+            while True:
+                try:
+                    data = await asyncio.wait_for(viewer.queue.get(), HEARTBEAT_S)
+                except TimeoutError:
+                    data = b": heartbeat\n\n"
+                if data is None or not self._identifier.good(known):
+                    return
+                yield data
+        finally:
+            self.events.leave(viewer)
+
+    async def _openapi(self, request: Request) -> Response:
+        self._identifier.identify(request)
+        return _answer([document()])
+
+
+def _whole(answer: msgspec.Struct) -> list[bytes]:
+    return _bounded([msgspec.json.encode(answer)])
+
+
+def _pages_of(size: int) -> Callable[[msgspec.Struct], list[bytes]]:
+    return lambda answer: _bounded([msgspec.json.encode(each) for each in split_rows(answer, size)])
+
+
+def _bounded(pages: list[bytes]) -> list[bytes]:
+    size = sum(map(len, pages))
+    if size > MAX_ANSWER_BYTES:
+        raise UsageError(
+            f"an answer of {size >> 20} MiB is over the limit of {MAX_ANSWER_BYTES >> 20}; "
+            "ask for a shorter window or fewer rows"
+        )
+    return pages
+
+
+def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str, list[tuple[str, str]]]:
+    """Page size (0: none), cursor, and the question's own parameters."""
+    size, cursor = 0, ""
+    for name, value in pairs:
+        if name == CURSOR:
+            cursor = value
+        elif name == PAGE_SIZE:
+            size = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
+            if not 0 < size <= MAX_PAGE_ROWS:
+                raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
+    return size, cursor, [pair for pair in pairs if pair[0] not in {CURSOR, PAGE_SIZE}]
+
+
+def _answer(pages: list[bytes], next_cursor: str = "") -> Response:
+    headers = {"Cache-Control": "no-store"}
+    if next_cursor:
+        headers[NEXT_CURSOR] = next_cursor
+    return Response(pages[0], headers=headers, media_type=_JSON)
+
+
+def _cookie_rules(request: Request) -> dict[str, Any]:
+    secure = request.url.scheme == "https"
+    return {"httponly": True, "samesite": "strict", "path": "/", "secure": secure}
+
+
+async def _body(request: Request) -> bytes:
+    """A JSON body. Raises `ProblemError`: another type, too large, or too slow."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _JSON:
+        raise ProblemError(Reason.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
+    chunks, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY_BYTES:
+                    raise ProblemError(
+                        Reason.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
+                        {"Connection": "close"},
+                    )  # fmt: skip
+                chunks.append(chunk)
+    except TimeoutError as error:
+        raise ProblemError(
+            Reason.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
+            {"Connection": "close"},
+        ) from error  # fmt: skip
+    return b"".join(chunks)
+
+
+def _guarded(endpoint: _Endpoint) -> _Endpoint:
+    """Every error of Syntony's as a problem."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ProblemError as error:
+            return error.response()
+        except SyntonyError as error:
+            return problem_of(error).response()
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    return guarded
+
+
+async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:
+    detail = f"there is no {scope['path']}; see {OPENAPI}"
+    await ProblemError(Reason.UNKNOWN, detail).response()(scope, receive, send)
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """The framework's own refusals."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
+    reasons = {404: Reason.UNKNOWN, 405: Reason.METHOD}
+    reason = reasons.get(error.status_code, Reason.INVALID)
+    detail = f"{request.method} {request.url.path}: {error.detail}; see {OPENAPI}"
+    return ProblemError(reason, detail, error.headers).response()
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    _log.error("request failed path=%s", request.url.path, exc_info=error)
+    return ProblemError(
+        Reason.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
+    ).response()

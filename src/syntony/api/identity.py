@@ -1,0 +1,165 @@
+"""Who makes an HTTP request: by bearer token, by a browser's session, or by client certificate."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+
+from starlette.requests import Request
+
+from syntony.api.limits import RateLimiter
+from syntony.api.problems import ProblemError, Reason
+from syntony.controller.access import Caller
+from syntony.controller.access_tokens import AccessControl, csrf_token
+from syntony.controller.enrolment import Enrolment
+from syntony.errors import UsageError, WireError
+from syntony.model import S
+from syntony.state.access_tokens import Access, Kind
+from syntony.wire.rest import CSRF, SessionView
+from syntony.wire.roles import Identity, Role
+from syntony.wire.x509 import read_certificate
+
+_log = logging.getLogger(__name__)
+PEER_CERTIFICATE = "peer_certificate"
+"""In a request's state: the client's certificate, DER; None where it showed none."""
+MAX_SECRET = 200
+REQUESTS_PER_S, REQUESTS_BURST = 200.0, 400
+"""Of one identity."""
+FAILURES_PER_S, FAILURES_BURST = 0.2, 10
+"""Of one address: beyond, refusals say nothing more than that."""
+UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Known(NamedTuple):
+    """An identified caller."""
+
+    caller: Caller
+    access: Access | None
+    """None: by certificate."""
+    session: str = ""
+    """The secret of the session; empty: no session."""
+
+    def view(self) -> SessionView:
+        """As the caller sees itself."""
+        role, name = self.caller.identity
+        expires_ns = self.access.expires_ns if self.access else 0
+        if self.caller.certificate is not None:
+            expires_ns = self.caller.certificate.validity.expires_ns
+        csrf = csrf_token(self.session) if self.session else ""
+        return SessionView(role=role, name=name, csrf=csrf, expires_ns=expires_ns)
+
+
+class Identifier:
+    """One per API.
+
+    Args:
+        access: tokens and sessions.
+        enrolment: which certificates are accepted.
+        now: monotonic time, ns.
+    """
+
+    def __init__(self, access: AccessControl, enrolment: Enrolment, now: Callable[[], int]) -> None:
+        self._access, self._enrolment, self._now = access, enrolment, now
+        self._requests = RateLimiter(REQUESTS_PER_S, REQUESTS_BURST)
+        self._failures = RateLimiter(FAILURES_PER_S, FAILURES_BURST)
+
+    def identify(self, request: Request) -> Known:
+        """Who asks.
+
+        Raises:
+            ProblemError: nobody known, a session without its CSRF token, or too often.
+        """
+        known = self._known(request)
+        key = "/".join(known.caller.identity)
+        self._limit(self._requests, key, "requests")
+        self._requests.count(key, self._now())
+        return known
+
+    def good(self, known: Known) -> bool:
+        """Whether it still is who it was: for streams, which last."""
+        if known.access is not None:
+            return self._access.good(known.access)
+        certificate = known.caller.certificate
+        return certificate is not None and not self._enrolment.refusal(certificate)
+
+    def failed(self, request: Request, error: UsageError) -> ProblemError:
+        """A token that is not accepted: counted against the address it came from."""
+        address = request.client.host if request.client else ""
+        self._limit(self._failures, address, "failed logins")
+        self._failures.count(address, self._now())
+        _log.warning("login refused from=%s reason=%s", origin(request), error)
+        return _unauthenticated(str(error))
+
+    def _limit(self, limiter: RateLimiter, key: str, what: str) -> None:
+        wait_ns = limiter.wait_ns(key, self._now())
+        if wait_ns:
+            wait_s = -(-wait_ns // S)
+            raise ProblemError(
+                Reason.RATE,
+                f"too many {what} of {key or 'this address'}; try again in {wait_s} s",
+                {"Retry-After": str(wait_s)},
+            )
+
+    def _known(self, request: Request) -> Known:
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            scheme, _, secret = authorization.partition(" ")
+            if scheme.lower() != "bearer":
+                raise _unauthenticated("use the header Authorization: Bearer TOKEN")
+            return self._by_secret(request, secret.strip(), Kind.TOKEN)
+        cookie = request.cookies.get(cookie_name(request))
+        if cookie:
+            known = self._by_secret(request, cookie, Kind.SESSION)
+            if request.method in UNSAFE and request.headers.get(CSRF) != csrf_token(cookie):
+                raise ProblemError(
+                    Reason.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
+                )
+            return known
+        der: bytes | None = request.scope.get("state", {}).get(PEER_CERTIFICATE)
+        if der is None:
+            raise _unauthenticated(
+                "log in, or send a token (Authorization: Bearer TOKEN); make one: "
+                "syntony enrol api token"
+            )
+        return self._by_certificate(request, der)
+
+    def _by_secret(self, request: Request, secret: str, kind: Kind) -> Known:
+        try:
+            access = self._access.find(secret[:MAX_SECRET])
+            if access.kind != kind:
+                raise UsageError(f"a {access.kind} is not good for this; use a {kind}")
+        except UsageError as error:
+            raise self.failed(request, error) from error
+        identity = Identity(Role(access.role), access.name)
+        session = secret if kind is Kind.SESSION else ""
+        return Known(Caller(identity, origin(request)), access, session)
+
+    def _by_certificate(self, request: Request, der: bytes) -> Known:
+        try:
+            certificate = read_certificate(ssl.DER_cert_to_PEM_cert(der).encode())
+        except WireError as error:
+            raise _unauthenticated(str(error)) from error
+        why = self._enrolment.refusal(certificate)
+        if why:
+            raise _unauthenticated(why)
+        return Known(Caller(certificate.identity, origin(request), certificate), None)
+
+
+def origin(request: Request) -> str:
+    """The caller's address, for the audit log."""
+    client = request.client
+    return f"http {client.host}:{client.port}" if client else "http"
+
+
+def cookie_name(request: Request) -> str:
+    """Of the session. Browsers send cookies to every port of a host: each lab has its own."""
+    if request.url.scheme == "https":
+        return "__Host-syntony"
+    server = request.scope.get("server") or ("", 0)
+    return f"syntony-{server[1]}"
+
+
+def _unauthenticated(detail: str) -> ProblemError:
+    return ProblemError(Reason.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,156 @@
+"""The OpenAPI document, made from the routes and from the types of messages."""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from syntony import __version__
+from syntony.api.routes import ROUTES, Route
+from syntony.wire.rest import (
+    CSRF,
+    CURSOR,
+    EVENTS,
+    MAX_PAGE_ROWS,
+    NEXT_CURSOR,
+    OPENAPI,
+    PAGE_SIZE,
+    SESSION,
+    Problem,
+    SessionRequest,
+    SessionView,
+    route_name,
+)
+
+_REF = "#/components/schemas/{name}"
+_JSON = "application/json"
+_INT64 = (1 << 63) - 1
+
+
+@cache
+def document() -> bytes:
+    """As JSON."""
+    kinds = [each for route in ROUTES.values() for each in (route.request, route.answer)]
+    extra = (Problem, SessionRequest, SessionView)
+    every = list(dict.fromkeys([*kinds, *extra]))
+    schemas, components = msgspec.json.schema_components(every, ref_template=_REF)
+    of = dict(zip(every, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES.values():
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, of, components)
+    paths[SESSION] = _session(of)
+    paths[EVENTS] = {"get": _events()}
+    paths[OPENAPI] = {"get": _plain("openapi", "This document.", {_JSON: {"schema": {}}})}
+    answered = msgspec.json.encode([paths, components])
+    for name in {route.request.__name__ for route in ROUTES.values()}:
+        if f'"{_REF.format(name=name)}"'.encode() not in answered:
+            del components[name]  # its fields are parameters, or those of a body
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Syntony",
+                "version": __version__,
+                "description": "Ask a fleet's controller, and give it orders.",
+            },
+            "paths": paths,
+            "components": {
+                "schemas": components,
+                "responses": {"Problem": _problem()},
+                "securitySchemes": {
+                    "bearer": {"type": "http", "scheme": "bearer"},
+                    "certificate": {"type": "mutualTLS"},
+                },
+            },
+            "security": [{"bearer": []}, {"certificate": []}],
+        }
+    )
+
+
+def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}-{route_name(route.request)}",
+        "summary": (inspect.getdoc(route.request) or "").partition("\n\n")[0].replace("\n", " "),
+        "x-syntony-roles": sorted(route.roles),
+        "responses": {
+            "200": {"description": "The answer.", "content": {_JSON: {"schema": of[route.answer]}}},
+            "default": {"$ref": "#/components/responses/Problem"},
+        },
+    }
+    properties = {
+        name: _bound(each)
+        for name, each in components[route.request.__name__]["properties"].items()
+        if name != "type"
+    }
+    required = set(components[route.request.__name__].get("required", ())) - {"type", "by"}
+    if route.method == "POST":
+        shape = {
+            "type": "object", "properties": properties, "required": sorted(required),
+            "additionalProperties": False,
+        }  # fmt: skip
+        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": shape}}}
+        return found
+    found["parameters"] = [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in properties.items()
+    ]
+    if route.paged:
+        found["parameters"] += _paging()
+        header = {"description": "Where the next page begins.", "schema": {"type": "string"}}
+        found["responses"]["200"]["headers"] = {NEXT_CURSOR: header}
+    return found
+
+
+def _bound(schema: dict[str, Any]) -> dict[str, Any]:
+    """Integers are of 64 bits."""
+    bounds = {"minimum": -_INT64 - 1, "maximum": _INT64}
+    return schema | (bounds if schema.get("type") == "integer" else {})
+
+
+def _paging() -> list[dict[str, Any]]:
+    size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_ROWS}
+    return [
+        {"name": PAGE_SIZE, "in": "query", "required": False, "schema": size,
+         "description": "Rows of each list in one answer; without it, all."},
+        {"name": CURSOR, "in": "query", "required": False, "schema": {"type": "string"},
+         "description": f"From `{NEXT_CURSOR}`: the page after that answer."},
+    ]  # fmt: skip
+
+
+def _session(of: dict[Any, Any]) -> dict[str, Any]:
+    answer = {_JSON: {"schema": of[SessionView]}}
+    token = _plain("begin-session", "Exchange a token for a browser's session.", answer)
+    token["requestBody"] = {
+        "required": True, "content": {_JSON: {"schema": of[SessionRequest]}}
+    }  # fmt: skip
+    token["security"] = []
+    return {
+        "get": _plain("session", "Who the caller is to the API.", answer),
+        "post": token,
+        "delete": _plain("end-session", f"End the session; needs the header {CSRF}.", None),
+    }
+
+
+def _events() -> dict[str, Any]:
+    found = _plain("events", "Server-sent events: what has changed.", {"text/event-stream": {}})
+    header = {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}}
+    found["parameters"] = [header]
+    return found
+
+
+def _plain(name: str, summary: str, content: dict[str, Any] | None) -> dict[str, Any]:
+    good = {"200": {"description": "The answer.", "content": content}}
+    responses = good if content is not None else {"204": {"description": "Done."}}
+    problem = {"default": {"$ref": "#/components/responses/Problem"}}
+    return {"operationId": name, "summary": summary, "responses": responses | problem}
+
+
+def _problem() -> dict[str, Any]:
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {
+        "description": "Why it was not carried out (RFC 9457).",
+        "content": {"application/problem+json": {"schema": schema}},
+    }

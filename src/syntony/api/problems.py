@@ -1,0 +1,80 @@
+"""Why a request is not carried out: each kind of reason, its HTTP status and its RFC 9457 type."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from http import HTTPStatus
+
+import msgspec
+from starlette.responses import Response
+
+from syntony.errors import BusyError, DeniedError, StateError, StoreError, SyntonyError
+from syntony.wire.rest import Problem
+
+TYPE_PREFIX = "urn:syntony:problem:"
+
+
+class Reason(enum.Enum):
+    """Name of the problem type, and its status."""
+
+    INVALID = ("invalid", HTTPStatus.BAD_REQUEST)
+    """Unknown or wrong parameters, or more than may be asked for."""
+    UNAUTHENTICATED = ("unauthenticated", HTTPStatus.UNAUTHORIZED)
+    DENIED = ("denied", HTTPStatus.FORBIDDEN)
+    CSRF = ("csrf", HTTPStatus.FORBIDDEN)
+    UNKNOWN = ("unknown", HTTPStatus.NOT_FOUND)
+    METHOD = ("method", HTTPStatus.METHOD_NOT_ALLOWED)
+    SLOW = ("slow", HTTPStatus.REQUEST_TIMEOUT)
+    CURSOR = ("cursor", HTTPStatus.GONE)
+    """The rest of a paged answer is not kept any more."""
+    TOO_LARGE = ("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    MEDIA_TYPE = ("media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    RATE = ("rate", HTTPStatus.TOO_MANY_REQUESTS)
+    INTERNAL = ("internal", HTTPStatus.INTERNAL_SERVER_ERROR)
+    STORE = ("store", HTTPStatus.BAD_GATEWAY)
+    BUSY = ("busy", HTTPStatus.SERVICE_UNAVAILABLE)
+    STATE = ("state", HTTPStatus.SERVICE_UNAVAILABLE)
+    """Control state cannot be read or written."""
+
+
+class ProblemError(Exception):
+    """Ends a request.
+
+    Args:
+        reason: which kind.
+        detail: one line for a person: what is wrong and what to do.
+        headers: of the response.
+    """
+
+    def __init__(
+        self, reason: Reason, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """As ``application/problem+json``."""
+        name, status = self.reason.value
+        problem = Problem(
+            type=TYPE_PREFIX + name, title=status.phrase, status=status, detail=self.detail
+        )
+        return Response(
+            msgspec.json.encode(problem), status, self.headers, "application/problem+json"
+        )
+
+
+def problem_of(error: SyntonyError) -> ProblemError:
+    """What a client is told of an error."""
+    reason = Reason.INVALID
+    for kind, named in (
+        (DeniedError, Reason.DENIED),
+        (BusyError, Reason.BUSY),
+        (StateError, Reason.STATE),
+        (StoreError, Reason.STORE),
+    ):
+        if isinstance(error, kind):
+            reason = named
+    return ProblemError(reason, str(error), {"Retry-After": "1"} if reason is Reason.BUSY else {})

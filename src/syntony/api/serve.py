@@ -1,0 +1,271 @@
+"""Serves the API from a thread with an event loop of its own, inside the controller's process.
+
+TLS 1.3 with the controller's certificate unless the address is loopback. A client may show a
+certificate of the fleet's CA; it does not have to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from syntony.api.app import HEADERS, Api
+from syntony.api.identity import PEER_CERTIFICATE
+from syntony.controller.api_hub import ApiHub
+from syntony.controller.config import TlsFiles
+from syntony.errors import ConfigError, MissingError
+from syntony.io.credentials import certificate_file
+from syntony.model import MS, S
+
+_log = logging.getLogger(__name__)
+HEAD_TIMEOUT_S = 10.0
+"""For a TLS handshake, and for the head of a request, to be complete."""
+IDLE_S = 60
+"""A connection without a request is closed."""
+STUCK_NS = 30 * S
+"""A peer that takes nothing of what was sent to it for so long is hung up on."""
+MAX_CONNECTIONS = 1000
+MAX_HEAD_BYTES = 32 << 10
+RELOAD_S = 5.0
+"""Between two looks whether the certificate's files have changed."""
+START_S = 30.0
+GRACE_S = 1
+_INHERITED = "fd:"
+
+
+class HttpServer:
+    """Implements `ApiServer`.
+
+    Args:
+        hub: the controller.
+
+    Raises:
+        ConfigError: an address that is none, a certificate that cannot be used.
+        MissingError: it cannot be listened on.
+    """
+
+    def __init__(self, hub: ApiHub) -> None:
+        config = hub.config
+        self._socket = open_socket(config.api.listen)
+        address, port = self._socket.getsockname()[:2]
+        self.port = int(port)
+        self._tls = None if ipaddress.ip_address(address).is_loopback else _Tls(config.tls)
+        if config.api.login_digest:
+            hub.services.access.admit_first(config.api.login_digest, config.api.login_name)
+        self._hub = hub
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._ready = threading.Event()
+        self._server: uvicorn.Server | None = None
+        self._api: Api | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin to serve. Raises `MissingError`: it did not begin."""
+        self._thread.start()
+        if not self._ready.wait(START_S) or self._server is None:
+            raise MissingError("the API did not start; see the log")
+        scheme = "http" if self._tls is None else "https"
+        _log.info("api up url=%s://%s:%d", scheme, self._socket.getsockname()[0], self.port)
+
+    def stop(self) -> None:
+        """End every connection; blocks for `GRACE_S` and a little."""
+        loop, server, api = self._loop, self._server, self._api
+        if loop is not None and server is not None and api is not None:
+            server.should_exit = True
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(api.events.close)
+            self._thread.join(GRACE_S + 5)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except Exception:  # noqa: BLE001 - the thread's boundary: the controller goes on
+            _log.exception("the API has ended")
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        api = Api(self._hub)
+        config = uvicorn.Config(
+            with_headers(api.app),
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            ssl_context_factory=self._tls.context if self._tls else None,
+        )
+        self._api, self._loop = api, asyncio.get_running_loop()
+        self._server = uvicorn.Server(config)
+        tasks = [asyncio.create_task(api.events.run())]
+        if self._tls is not None:
+            tasks.append(asyncio.create_task(self._tls.keep_current()))
+        self._ready.set()
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def open_socket(listen: str) -> socket.socket:
+    """A listening TCP socket.
+
+    Args:
+        listen: ``ADDRESS:PORT``, or ``fd:NUMBER`` of one that this process was started with.
+
+    Raises:
+        ConfigError: neither.
+        MissingError: it cannot be listened on.
+    """
+    if listen.startswith(_INHERITED):
+        number = listen.removeprefix(_INHERITED)
+        try:
+            return socket.socket(fileno=os.dup(int(number)))
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"api: {listen!r} is no socket of this process") from error
+    host, colon, port = listen.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+        number_ = int(port)
+    except ValueError as error:
+        raise ConfigError(
+            f"api: {listen!r} is no ADDRESS:PORT, for example 127.0.0.1:8080"
+        ) from error
+    if not colon or not 0 <= number_ <= 0xFFFF:
+        raise ConfigError(f"api: {listen!r}: a port is between 0 and 65535")
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    try:
+        return socket.create_server((str(address), number_), family=family, backlog=256)
+    except OSError as error:
+        raise MissingError(f"api: cannot listen on {listen}: {error.strerror}") from error
+
+
+def with_headers(app: ASGIApp) -> ASGIApp:
+    """Every response with the headers that keep browsers strict."""
+    fixed = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def strict(scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *fixed]
+            await send(message)
+
+        await app(scope, receive, sending)
+
+    return strict
+
+
+class _Protocol(H11Protocol):
+    """One connection: knows the client's certificate, and does not wait for ever."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        tls = transport.get_extra_info("ssl_object")
+        der = tls.getpeercert(binary_form=True) if tls is not None else None
+        self.app_state = {**self.app_state, PEER_CERTIFICATE: der}
+        connection = transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_NS // MS)
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._serving:
+            self._head_came()
+        elif self._deadline is None:
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    @property
+    def _serving(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _wait_for_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self._too_slow)
+
+    def _head_came(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if not self._serving:
+            self.transport.close()
+
+
+class _Tls:
+    """The controller's certificate, read again when its files change.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._context.verify_mode = ssl.CERT_OPTIONAL
+        self._signature: tuple[int, ...] = ()
+        try:
+            self._load()
+        except (OSError, MissingError) as error:
+            raise ConfigError(f"api: {files.cert}: {error}") from error
+
+    def context(self, _config: object, _default: Callable[[], object]) -> ssl.SSLContext:
+        """For uvicorn."""
+        return self._context
+
+    async def keep_current(self) -> None:
+        """Look again and again, until cancelled."""
+        failed = ""
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            try:
+                await asyncio.to_thread(self._load)
+            except (OSError, MissingError) as error:
+                if str(error) != failed:
+                    failed = str(error)
+                    _log.error("the certificate stays the one before reason=%s", error)
+
+    def _load(self) -> None:
+        signature = tuple(
+            value
+            for path in self._files
+            for stat in [Path(path).stat()]
+            for value in (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        )
+        if signature != self._signature:
+            self._context.load_cert_chain(certificate_file(self._files), self._files.key)
+            self._context.load_verify_locations(self._files.ca)
+            self._signature = signature

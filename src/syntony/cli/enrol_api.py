@@ -1,0 +1,130 @@
+"""`syntony enrol api`: tokens for the HTTP API."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import click
+import msgspec
+from rich.table import Table
+
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.output import console, messages, print_json
+from syntony.model import S, parse_duration_ns
+from syntony.wire.access_tokens import (
+    AccessTokenCommand,
+    AccessTokensQuery,
+    AccessTokenView,
+    RevokeAccessCommand,
+)
+
+
+@click.group()
+def command() -> None:
+    """Tokens for the HTTP API and the console: make, list, revoke.
+
+    \b
+    Example:
+      syntony enrol api token viewer dashboards --valid 30d
+      syntony enrol api revoke 3 --comment "dashboards moved"
+    """
+
+
+@command.command()
+@click.argument("role", type=click.Choice(["viewer", "operator"]))
+@click.argument("name")
+@click.option("--valid", default="24h", show_default=True, help="How long it is good.")
+@click.option("--once", is_flag=True, help="For one browser's session only; a day at most.")
+@click.option("--comment", default="", help="Why, for the audit log.")
+@fleet_options
+def token(
+    *,
+    target: FleetTarget,
+    role: str,
+    name: str,
+    valid: str,
+    once: bool,
+    comment: str,
+    as_json: bool,
+) -> None:
+    """Make a token with which NAME, a person or a program, uses the API as ROLE.
+
+    The token is printed once and not stored.
+
+    \b
+    Example:
+      syntony enrol api token viewer dashboards --valid 30d
+    """
+    order = AccessTokenCommand(
+        role=role, name=name, valid_ns=parse_duration_ns(valid), once=once, by=user(),
+        comment=comment,
+    )  # fmt: skip
+    made = ask(target, order, until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(made))
+        return
+    click.echo(made.token)
+    messages.print(f"access token {made.number}, good until {_instant(made.expires_ns)} UTC")
+
+
+@command.command(name="list")
+@click.option("--all", "everything", is_flag=True, help="Also expired, used and revoked ones.")
+@fleet_options
+def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
+    """Tokens and browsers' sessions.
+
+    \b
+    Example:
+      syntony enrol api list
+    """
+    found = ask(target, AccessTokensQuery(), until=lambda _: True)
+    if as_json:
+        print_json(
+            [
+                msgspec.to_builtins(each) | {"state": _state(each, found.now_ns)}
+                for each in found.tokens
+            ]
+        )
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("number", "kind", "role", "name", "state", "expires (UTC)", "made by"):
+        table.add_column(heading)
+    for each in found.tokens:
+        state = _state(each, found.now_ns)
+        if everything or state == "good":
+            table.add_row(
+                str(each.number), each.kind, each.role, each.name, state,
+                _instant(each.expires_ns), each.issuer,
+            )  # fmt: skip
+    console.print(table if table.row_count else "no tokens")
+
+
+@command.command()
+@click.argument("number", type=click.IntRange(1))
+@click.option("--comment", default="", help="Why, for the audit log.")
+@fleet_options
+def revoke(target: FleetTarget, number: int, comment: str, as_json: bool) -> None:
+    """Refuse token or session NUMBER from now on, and every session made with it.
+
+    \b
+    Example:
+      syntony enrol api revoke 3 --comment "laptop lost"
+    """
+    order = RevokeAccessCommand(number=number, by=user(), comment=comment)
+    revoked = ask(target, order, until=lambda _: True)
+    if as_json:
+        print_json({"numbers": revoked.numbers})
+        return
+    messages.print(f"revoked: {', '.join(map(str, revoked.numbers)) or 'it was not good any more'}")
+
+
+def _state(each: AccessTokenView, now_ns: int) -> str:
+    if each.revoked_ns:
+        return "revoked"
+    if each.expires_ns <= now_ns:
+        return "expired"
+    return "used" if each.kind == "login" and each.used_ns else "good"
+
+
+def _instant(civil_ns: int) -> str:
+    return dt.datetime.fromtimestamp(civil_ns / S, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,176 @@
+"""Who may use the HTTP API, by token or session. Blocks on the disk where it says so; thread-safe.
+
+Tokens have 256 random bits; only their SHA-256 is kept. What is asked at each request is in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.model.names import is_name
+from syntony.state import ControlState
+from syntony.state.access_tokens import Access, AccessTokenStore, Kind
+from syntony.wire.access_tokens import (
+    AccessRevoked,
+    AccessTokenCommand,
+    AccessTokenMade,
+    AccessTokens,
+    RevokeAccessCommand,
+)
+from syntony.wire.control import Issuer
+from syntony.wire.roles import Role
+
+TOKEN_BYTES = 32
+ROLES = (Role.VIEWER, Role.OPERATOR)
+MAX_TOKEN_NS = 366 * 86_400 * S
+MAX_LOGIN_NS = 86_400 * S
+"""A token for one session is followed soon."""
+SESSION_NS = 12 * 3600 * S
+"""A working day; a session never outlives a token that is good for several."""
+_TOKEN, _SESSION = "syntony-api-", "syntony-session-"
+
+
+class Session(NamedTuple):
+    """A browser's session that has just begun."""
+
+    secret: str
+    access: Access
+
+
+class AccessControl:
+    """One per controller.
+
+    Args:
+        state: control state.
+        civil_now: ns since 1970, UTC.
+
+    Raises:
+        StateError: tokens cannot be read.
+    """
+
+    def __init__(self, state: ControlState, civil_now: Callable[[], int]) -> None:
+        self._store = AccessTokenStore(state)
+        self._now = civil_now
+        self._known = self._store.load()
+
+    def find(self, secret: str) -> Access:
+        """The token or session of a secret. Does not block.
+
+        Raises:
+            UsageError: unknown, expired, revoked or used; with what to do.
+        """
+        access = self._known.get(_digest(secret))
+        if access is None:
+            raise UsageError("the token is not known here; make one: syntony enrol api token")
+        what = "session" if access.kind == Kind.SESSION else "token"
+        todo = "log in again" if what == "session" else "make a new one: syntony enrol api token"
+        if access.revoked_ns:
+            raise UsageError(f"the {what} has been revoked; {todo}")
+        if access.expires_ns <= self._now():
+            raise UsageError(f"the {what} has expired; {todo}")
+        if access.kind == Kind.LOGIN and access.used_ns:
+            raise UsageError("the login token has been used; each is good for one session")
+        return access
+
+    def good(self, access: Access) -> bool:
+        """Whether it is still accepted. Does not block."""
+        known = self._known.get(access.digest)
+        return known is not None and not known.revoked_ns and known.expires_ns > self._now()
+
+    def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
+        """A token. Blocks.
+
+        Raises:
+            UsageError: the command makes no sense, or there are too many.
+            StateError: it is not recorded.
+        """
+        _check(command)
+        secret = _TOKEN + secrets.token_hex(TOKEN_BYTES)
+        kind = Kind.LOGIN if command.once else Kind.TOKEN
+        token = self._new(secret, kind, command.role, command.name, command.valid_ns)
+        kept = self._store.add(
+            token._replace(issuer=issuer.who), issuer=issuer, at_ns=at_ns, comment=command.comment
+        )
+        self.refresh()
+        return AccessTokenMade(token=secret, number=kept.number, expires_ns=kept.expires_ns)
+
+    def admit_first(self, digest: str, name: str) -> None:
+        """Keep the login token with which a controller was started, unless it is known. Blocks.
+        Raises `StateError`."""
+        token = self._new("", Kind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
+        issuer = Issuer(name, "configuration")
+        self._store.add(
+            token._replace(digest=digest, issuer=name), issuer=issuer, at_ns=self._now(), comment=""
+        )
+        self.refresh()
+
+    def begin_session(self, secret: str, origin: str, at_ns: int) -> Session:
+        """Exchange a token for a session. Blocks.
+
+        Raises:
+            UsageError: the token is not acceptable.
+            StateError: it is not recorded.
+        """
+        token = self.find(secret)
+        if token.kind == Kind.SESSION:
+            raise UsageError("a session makes no sessions; give a token")
+        session_secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
+        session = self._new(session_secret, Kind.SESSION, token.role, token.name, SESSION_NS)
+        once = token.kind == Kind.LOGIN
+        if not once:
+            session = session._replace(expires_ns=min(session.expires_ns, token.expires_ns))
+        kept = self._store.begin_session(
+            session._replace(parent=token.number, issuer=origin),
+            issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
+        )  # fmt: skip
+        self.refresh()
+        return Session(session_secret, kept)
+
+    def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
+        """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,
+        `StateError`."""
+        numbers = self._store.revoke(
+            command.number, issuer=issuer, at_ns=at_ns, now_ns=self._now(), comment=command.comment
+        )
+        self.refresh()
+        return AccessRevoked(numbers=numbers)
+
+    def listing(self) -> AccessTokens:
+        """All that are kept. Blocks. Raises `StateError`."""
+        self.refresh()
+        tokens = tuple(each.view() for each in self._known.values())
+        return AccessTokens(now_ns=self._now(), tokens=tokens)
+
+    def refresh(self) -> None:
+        """Learn of what another controller with the same control state did. Blocks. Raises
+        `StateError`."""
+        self._known = self._store.load()
+
+    def _new(self, secret: str, kind: Kind, role: str, name: str, valid_ns: int) -> Access:
+        now_ns = self._now()
+        return Access(_digest(secret), 0, kind, 0, role, name, "", now_ns, now_ns + valid_ns)
+
+
+def csrf_token(session_secret: str) -> str:
+    """What a session's requests that change something carry in a header. It says nothing of the
+    secret, which scripts of the page never see."""
+    return hashlib.sha256(f"csrf {session_secret}".encode()).hexdigest()
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _check(command: AccessTokenCommand) -> None:
+    if command.role not in ROLES:
+        raise UsageError(f"{command.role!r} cannot use the API; roles: {', '.join(ROLES)}")
+    if not is_name(command.name):
+        raise UsageError(f"{command.name!r} cannot be a name")
+    most_ns = MAX_LOGIN_NS if command.once else MAX_TOKEN_NS
+    if not S <= command.valid_ns <= most_ns:
+        raise UsageError(f"a token like this is valid for 1 s to {most_ns // (3600 * S)} h")

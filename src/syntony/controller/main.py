@@ -1,0 +1,26 @@
+"""The controller's process: its limits, its event loop."""
+
+from __future__ import annotations
+
+import os
+
+from syntony.controller.api_hub import OpenApi
+from syntony.controller.config import ControllerConfig
+from syntony.controller.fleet import Planner
+from syntony.controller.listen import raise_descriptor_limit
+from syntony.controller.loops import collect_seldom
+from syntony.controller.server import Controller
+from syntony.controller.solve import Solver
+from syntony.store import Store
+
+
+def run(
+    config: ControllerConfig, store: Store, planner: Planner, solver: Solver, api: OpenApi | None
+) -> None:
+    """The daemon's main loop, see `Controller`; returns after SIGTERM or SIGINT."""
+    import uvloop
+
+    os.umask(0o077)
+    raise_descriptor_limit()
+    collect_seldom()
+    uvloop.run(Controller(config, store, planner, solver, api).serve())

@@ -1,0 +1,171 @@
+"""Tokens of the HTTP API and sessions made with them, by digest. Instants are civil time."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.state.control import ControlState, log_change
+from syntony.state.database import Connection, take_number
+from syntony.wire.access_tokens import AccessTokenView
+from syntony.wire.control import Issuer
+
+MAX_LIVE = 10_000
+"""Tokens and sessions that are good at once: a loop of logins must not fill the disk."""
+MAX_SESSIONS = 64
+"""Sessions of one token; one more ends the oldest."""
+KEEP_NS = 30 * 86_400 * S
+"""They are listed for so long after they expire."""
+_COLUMNS = (
+    "digest, number, kind, parent, role, name, issuer, made_ns, expires_ns, used_ns, revoked_ns"
+)
+
+
+class Kind(enum.StrEnum):
+    """What a secret is good for."""
+
+    TOKEN = "token"  # noqa: S105 - a kind
+    LOGIN = "login"
+    """One session, once."""
+    SESSION = "session"
+
+
+class Access(NamedTuple):
+    """A token or session; see `AccessTokenView` for what the fields mean."""
+
+    digest: str
+    number: int
+    kind: str
+    parent: int
+    """Number of the token that a session was made with; 0: a token."""
+    role: str
+    name: str
+    issuer: str
+    made_ns: int
+    expires_ns: int
+    used_ns: int = 0
+    revoked_ns: int = 0
+
+    def view(self) -> AccessTokenView:
+        """As it is listed."""
+        values = self._asdict()
+        return AccessTokenView(**{name: values[name] for name in AccessTokenView.__struct_fields__})
+
+
+class AccessTokenStore:
+    """Thread-safe.
+
+    Args:
+        state: where they are kept.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+
+    def load(self) -> dict[str, Access]:
+        """By digest, the refused ones included. Raises `StateError`."""
+        rows = self._state.read(f"SELECT {_COLUMNS} FROM access_token ORDER BY number")
+        return {row[0]: Access(*row) for row in rows}
+
+    def add(self, token: Access, *, issuer: Issuer, at_ns: int, comment: str) -> Access:
+        """Keep a token, with a number. One whose digest is known already stays as it is.
+
+        Args:
+            at_ns: fleet time, for the audit log.
+
+        Raises:
+            UsageError: there are `MAX_LIVE`.
+            StateError: it is not recorded.
+        """
+        with self._state.transaction() as database:
+            known = database.execute(
+                f"SELECT {_COLUMNS} FROM access_token WHERE digest = ?", (token.digest,)
+            ).fetchone()
+            if known is not None:
+                return Access(*known)
+            kept = _insert(database, token)
+            change = ("access token", "", f"{kept.number}: {kept.role} {kept.name}", comment)
+            log_change(database, at_ns, issuer, change)
+        return kept
+
+    def begin_session(self, session: Access, *, issuer: Issuer, at_ns: int, once: bool) -> Access:
+        """Keep a session of the token whose number is its parent.
+
+        Args:
+            once: the token is good for one session only.
+
+        Raises:
+            UsageError: it has been used or revoked meanwhile, or there are `MAX_LIVE`.
+            StateError: it is not recorded.
+        """
+        with self._state.transaction() as database:
+            used = " AND used_ns = 0" if once else ""
+            marked = database.execute(
+                "UPDATE access_token SET used_ns = ? WHERE number = ? AND revoked_ns = 0" + used,
+                (session.made_ns, session.parent),
+            )
+            if marked.rowcount != 1:
+                raise UsageError("the token has been used or revoked; ask for a new one")
+            _end_oldest(database, session)
+            kept = _insert(database, session)
+            change = ("session", "", f"{kept.number}: {kept.role} {kept.name}", "")
+            log_change(database, at_ns, issuer, change)
+        return kept
+
+    def revoke(
+        self, number: int, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str
+    ) -> tuple[int, ...]:
+        """Refuse a token and its sessions; their numbers.
+
+        Raises:
+            UsageError: there is none of that number.
+            StateError: it is not recorded.
+        """
+        with self._state.transaction() as database:
+            row = database.execute(
+                "SELECT kind, role, name FROM access_token WHERE number = ?", (number,)
+            ).fetchone()
+            if row is None:
+                raise UsageError(f"there is no access token {number}; see: syntony enrol api list")
+            revoked = database.execute(
+                "UPDATE access_token SET revoked_ns = ? WHERE (number = ? OR parent = ?) "
+                "AND revoked_ns = 0 AND expires_ns > ? RETURNING number",
+                (now_ns, number, number, now_ns),
+            ).fetchall()
+            kind, role, name = row
+            what = "session" if kind == Kind.SESSION else "access token"
+            log_change(database, at_ns, issuer, (what, f"{number}: {role} {name}", "", comment))
+        return tuple(sorted(row[0] for row in revoked))
+
+
+def _insert(database: Connection, token: Access) -> Access:
+    now_ns = token.made_ns
+    database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
+    database.execute(
+        "DELETE FROM access_token WHERE kind = ? AND (expires_ns <= ? OR revoked_ns > 0)",
+        (Kind.SESSION, now_ns),
+    )
+    (live,) = database.execute(
+        "SELECT COUNT(*) FROM access_token WHERE expires_ns > ? AND revoked_ns = 0", (now_ns,)
+    ).fetchone()
+    if live >= MAX_LIVE:
+        raise UsageError(f"{live} access tokens and sessions are good already; revoke some")
+    kept = token._replace(number=take_number(database, "access token"))
+    marks = ", ".join("?" * len(kept))
+    database.execute(f"INSERT INTO access_token ({_COLUMNS}) VALUES ({marks})", tuple(kept))
+    return kept
+
+
+def _end_oldest(database: Connection, session: Access) -> None:
+    """Make room for one more session of its token."""
+    rows = database.execute(
+        "SELECT number FROM access_token WHERE parent = ? AND revoked_ns = 0 AND expires_ns > ? "
+        "ORDER BY number DESC",
+        (session.parent, session.made_ns),
+    ).fetchall()
+    for (number,) in rows[MAX_SESSIONS - 1 :]:
+        database.execute(
+            "UPDATE access_token SET revoked_ns = ? WHERE number = ?", (session.made_ns, number)
+        )

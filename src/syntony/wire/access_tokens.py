@@ -1,0 +1,72 @@
+"""Tokens for the HTTP API: made, listed and revoked by operators; part of the requests."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.wire.query import Query
+
+
+class AccessTokenCommand(Query["AccessTokenMade"], frozen=True, kw_only=True, tag="access-token"):
+    """Make a token for the HTTP API."""
+
+    role: str
+    """``viewer`` or ``operator``."""
+    name: str
+    """Of the person or program that will use it; it stands in the audit log."""
+    valid_ns: int
+    """From now; afterwards the token is refused."""
+    once: bool = False
+    """Good for one browser's session and for nothing else."""
+    by: str
+    comment: str = ""
+
+
+class AccessTokenMade(msgspec.Struct, frozen=True, kw_only=True, tag="access-token"):
+    """The token: shown once, stored as a digest."""
+
+    token: str
+    number: int
+    """Of the token, for the list and for its revocation."""
+    expires_ns: int
+    """Civil time."""
+
+
+class AccessTokensQuery(Query["AccessTokens"], frozen=True, kw_only=True, tag="access-tokens"):
+    """Tokens of the HTTP API and the browsers' sessions made with them."""
+
+
+class AccessTokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """One token or session; instants are civil time, 0: not so."""
+
+    number: int
+    kind: str
+    """``token``, ``login`` (good for one session) or ``session``."""
+    role: str
+    name: str
+    issuer: str
+    """Who made it; of a session, from where."""
+    made_ns: int
+    expires_ns: int
+    used_ns: int
+    """Of a ``login``: when its session began."""
+    revoked_ns: int
+
+
+class AccessTokens(msgspec.Struct, frozen=True, kw_only=True, tag="access-tokens"):
+    now_ns: int
+    """Civil time of the controller."""
+    tokens: tuple[AccessTokenView, ...]
+
+
+class RevokeAccessCommand(Query["AccessRevoked"], frozen=True, kw_only=True, tag="revoke-access"):
+    """Refuse a token and every session that was made with it, or one session, from now on."""
+
+    number: int
+    by: str
+    comment: str = ""
+
+
+class AccessRevoked(msgspec.Struct, frozen=True, kw_only=True, tag="access-revoked"):
+    numbers: tuple[int, ...]
+    """The token, and its sessions that were still good."""

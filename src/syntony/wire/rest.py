@@ -1,0 +1,168 @@
+"""Requests over HTTP: their paths, their parameters, and errors as RFC 9457 problem details.
+
+Paths and parameters follow from the message: ``LinkHistoryQuery(nic=…)`` is
+``GET /api/v1/link-history?nic=…``, an order ``POST /api/v1/switch`` with a JSON body.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from syntony.errors import UsageError
+from syntony.wire.enrol import RenewQuery
+from syntony.wire.query import Query, row_fields
+
+PREFIX = "/api/v1"
+SESSION, EVENTS, OPENAPI = f"{PREFIX}/session", f"{PREFIX}/events", f"{PREFIX}/openapi.json"
+PAGE_SIZE, CURSOR = "page_size", "cursor"
+"""Parameters of every question whose answer has rows; see docs/reference/api.md."""
+NEXT_CURSOR = "X-Syntony-Next-Cursor"
+"""Header of an answer of which there is more; it is the value of `CURSOR` for the next page."""
+CSRF = "X-Syntony-CSRF"
+MAX_PAGE_ROWS = 100_000
+MAX_BODY_BYTES = 256 << 10
+"""Of an order: an audit that names ten thousand hosts takes 120 KB."""
+ISSUING: frozenset[type[Query[Any]]] = frozenset({RenewQuery})
+"""Questions whose answer is something new, a certificate: a POST over HTTP."""
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_INT64 = 1 << 63
+_Q = TypeVar("_Q", bound=Query[Any])
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """RFC 9457: why a request was not carried out."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    """One line for a person: what is wrong and what to do."""
+
+
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Exchange a token for a browser's session."""
+
+    token: str
+
+
+class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the caller is to the API."""
+
+    role: str
+    name: str
+    csrf: str
+    """For the header `CSRF` of every request that changes something; empty: none is needed."""
+    expires_ns: int
+    """Civil time; 0: not by itself."""
+
+
+@cache
+def route_name(kind: type[Query[Any]]) -> str:
+    """Of a kind of request: ``LinkHistoryQuery`` → ``link-history``."""
+    name = kind.__name__.removesuffix("Query").removesuffix("Command")
+    return _WORD.sub("-", name).lower()
+
+
+def is_question(kind: type[Query[Any]]) -> bool:
+    """Whether it changes nothing and is a GET: so its name says, but for those of `ISSUING`."""
+    return kind.__name__.endswith("Query") and kind not in ISSUING
+
+
+def has_rows(kind: type[msgspec.Struct]) -> bool:
+    """Whether an answer of this kind can be fetched page by page."""
+    return bool(row_fields(kind))
+
+
+def split_rows(answer: msgspec.Struct, size: int) -> list[msgspec.Struct]:
+    """An answer as pages of at most `size` rows of each of its lists; `join_pages` joins them."""
+    rows = {name: getattr(answer, name) for name in row_fields(type(answer))}
+    longest = max(map(len, rows.values()), default=0)
+    return [
+        msgspec.structs.replace(
+            answer, **{name: values[first : first + size] for name, values in rows.items()}
+        )
+        for first in range(0, max(longest, 1), size)
+    ]
+
+
+def parameters(query: Query[Any]) -> list[tuple[str, str]]:
+    """A question as query parameters; what is as by default is left out."""
+    found = []
+    for field in msgspec.structs.fields(query):
+        value = getattr(query, field.name)
+        if not field.required and value == field.default:
+            continue
+        plain = msgspec.to_builtins(value, str_keys=True)
+        for each in plain if isinstance(plain, (list, tuple)) else [plain]:
+            text = each if isinstance(each, str) else msgspec.json.encode(each).decode()
+            found.append((field.name, text))
+    return found
+
+
+def body(order: Query[Any]) -> bytes:
+    """An order as a JSON body."""
+    fields = {field.name: getattr(order, field.name) for field in msgspec.structs.fields(order)}
+    return msgspec.json.encode(fields)
+
+
+def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
+    """A question. Raises `UsageError`: unknown, repeated or missing parameters, wrong values."""
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    found: dict[str, Any] = {}
+    for name, text in given:
+        _check_name(name, known)
+        if get_args(known[name].type)[1:] == (Ellipsis,):
+            found.setdefault(name, []).append(text)
+        elif name in found:
+            raise UsageError(f"parameter {name!r} is given twice; give it once")
+        else:
+            found[name] = text
+    return _converted(kind, found, strict=False)
+
+
+def from_body(kind: type[_Q], data: bytes) -> _Q:
+    """An order. ``by`` may be left out: the token's name is known.
+
+    Raises:
+        UsageError: not JSON, unknown or missing fields, wrong values.
+    """
+    try:
+        found = msgspec.json.decode(data or b"{}")
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise UsageError(f"the body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError("the body must be a JSON object")
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    for name in found:
+        _check_name(name, known)
+    if "by" in known:
+        found.setdefault("by", "")
+    return _converted(kind, found, strict=True)
+
+
+def _check_name(name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, sorted(known), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+        raise UsageError(f"unknown parameter {name[:80]!r}; {hint}")
+
+
+def _converted(kind: type[_Q], found: dict[str, Any], *, strict: bool) -> _Q:
+    try:
+        query: _Q = msgspec.convert(found, kind, strict=strict)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"{route_name(kind)}: {error}") from error
+    for field in msgspec.structs.fields(query):
+        value = getattr(query, field.name)
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise UsageError(f"{route_name(kind)}: {field.name} does not fit in 64 bits")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{route_name(kind)}: {field.name} must be a finite number")
+    return query

@@ -1,0 +1,65 @@
+"""Why a job is slow, in three sentences for a person. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.model import format_ns
+
+if TYPE_CHECKING:
+    from syntony.workload.diagnose import Diagnosis
+    from syntony.workload.verdict import Verdict
+
+
+def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, str]:
+    """The answer: what, by which evidence and at what cost, what to do.
+
+    Args:
+        job: that was asked for.
+        result: of its recording.
+        length_ns: of the recording.
+    """
+    span = format_ns(length_ns)
+    if not result.verdicts:
+        blind = sorted({gap.table for gap in result.gaps if gap.limits})
+        if not blind:
+            return (
+                f"Nothing is wrong with {job}, as far as the last {span} show.",
+                "Every table that a verdict could come from was recorded.",
+                "If it is slow nevertheless, compare it with an earlier run of the same job.",
+            )
+        return (
+            f"It is undetermined whether anything slows {job} down: the last {span} show nothing.",
+            f"Not recorded: {', '.join(blind)}.",
+            "The notes say what cannot be concluded without them.",
+        )
+    first = result.verdicts[0]
+    return (
+        f"{job} is slow because of {_name(first)}{_besides(len(result.verdicts) - 1)}.",
+        f"{_capital(first.evidence[0].text)}{_cost(first)}.",
+        f"To do: {first.action}.",
+    )
+
+
+def _name(verdict: Verdict) -> str:
+    subjects = " or ".join(verdict.subjects)
+    if verdict.fault == "undetermined":
+        rivals = ", ".join(each.fault for each in verdict.alternatives[:2])
+        return f"something undetermined ({rivals}) at {subjects}"
+    return f"{verdict.fault}: {subjects}"
+
+
+def _besides(others: int) -> str:
+    return f", and of {others} more cause{'s' if others > 1 else ''}" if others else ""
+
+
+def _cost(verdict: Verdict) -> str:
+    radius = verdict.blast_radius
+    parts = [f"{radius.ranks} ranks wait for it"] if radius.ranks else []
+    if radius.slowdown is not None:
+        parts.append(f"steps take {radius.slowdown:.2f} times as long")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

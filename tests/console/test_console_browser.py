@@ -1,0 +1,342 @@
+"""The console in a browser, over a made-up fleet: views, orders, permissions, what goes wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.console.browser import browser, enter, new_page
+from tests.console.fleet import BAD, Shape
+from tests.console.fleet_work import HOSTILE
+from tests.console.server import FakeApi, Serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+pytestmark = pytest.mark.slow
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+VIEWS = {
+    "overview": "Changed in the last hour",
+    "fabric": "16 NICs, 6 switches",
+    "fabric?show=list": "Devices and cables, worst first",
+    "fabric/h5%2Frail1": "What happened to the port",
+    "delay": "Worst pairs",
+    "delay/h0%2Frail0/h4%2Frail0": "One-way delay",
+    "clock": "Drift against fleet time",
+    "audit": "Agents × NICs",
+    "jobs": "Jobs that had a process",
+    "jobs/train-7": "Delay in band beside out of band",
+    "traffic": "Failovers: cause and effect",
+    "incidents": "One line for each cause",
+    "incidents/12": "What was ruled out",
+    "incidents/rules": "In force",
+    "cost": "What failures take",
+}
+"""View to a text that it shows once its data are there."""
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+@pytest.fixture
+def url(api: FakeApi) -> Iterator[str]:
+    serving = Serving(api).started()
+    yield serving.url
+    serving.end()
+
+
+@pytest.fixture
+def page(chrome: Browser) -> Iterator[Page]:
+    found = new_page(chrome)
+    yield found
+    found.context.close()
+
+
+def goto(page: Page, view: str) -> None:
+    page.evaluate("to => { location.hash = to }", f"#/{view}")
+
+
+def complaints(page: Page) -> list[str]:
+    """Errors and warnings of the page; what is asked for and may be absent is none."""
+    found: list[str] = []
+    page.on("pageerror", lambda error: found.append(str(error)))
+
+    def told(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and "404" not in message.text:
+            found.append(message.text)
+
+    page.on("console", told)
+    return found
+
+
+def test_every_view_shows_its_data_and_nothing_is_blocked(page: Page, url: str) -> None:
+    found = complaints(page)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    enter(page, url)
+    for view, text in VIEWS.items():
+        goto(page, view)
+        page.get_by_text(text).first.wait_for()
+        assert not page.get_by_role("alert").count(), view
+    assert found == []
+    assert {request[: len(url)] for request in requests} == {url}
+
+
+def test_hostile_names_stay_text(page: Page, url: str) -> None:
+    enter(page, url)
+    for view in ("overview", "jobs", "incidents", "incidents/12"):
+        goto(page, view)
+        page.get_by_text(HOSTILE).first.wait_for()
+    page.get_by_role("link", name=HOSTILE).first.click()
+    page.wait_for_function("location.hash.startsWith('#/jobs/')")
+    assert page.evaluate("window.harmed") is None
+    assert page.locator("main img").count() == 0
+
+
+def test_the_token_leaves_the_address(page: Page, url: str) -> None:
+    enter(page, url, view="jobs")
+    assert page.evaluate("location.hash") == "#/jobs"
+    page.reload()
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+
+
+def test_a_wrong_token_and_the_way_in_and_out(page: Page, url: str) -> None:
+    page.goto(f"{url}/#token=stolen")
+    page.get_by_role("alert").get_by_text("the token is not known, or was used").wait_for()
+    page.get_by_label("Token").fill("viewer")
+    page.keyboard.press("Enter")
+    page.get_by_role("navigation", name="Views").wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Token").wait_for()
+
+
+def test_start_an_audit(page: Page, url: str, api: FakeApi) -> None:
+    enter(page, url, view="audit")
+    page.get_by_role("button", name="Start audit").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox", name="Checks").fill("be. sw.nic-fw")
+    dialog.get_by_role("button", name="Start audit").click()
+    page.get_by_text("0 of 8 hosts have reported").wait_for()
+    api.report(("h5", "h6", "h7"))
+    page.get_by_text("5 of 8 hosts have reported").wait_for()
+    api.report(())
+    tree = page.get_by_role("list", name="Tree of checks")
+    page.get_by_text("Difference to the other run").wait_for()
+    assert "1 error" in tree.inner_text()
+    tree.get_by_role("button", name=re.compile("Software")).click()
+    verdicts = page.get_by_role("table", name="Verdicts")
+    assert verdicts.get_by_text("sw.nic-fw").count() == 1
+    assert verdicts.get_by_text("be.act.state").count() == 0
+    table = page.get_by_role("table", name="Agents and NICs")
+    headings = table.get_by_role("columnheader").all_inner_texts()
+    assert [each.strip(" ↑↓") for each in headings] == [
+        "Status", "Agent", "NIC", "Initialized", "Active", "GID Index", "Connectivity",
+    ]  # fmt: skip
+    ordered: dict[str, Any] = {
+        "hosts": [], "checks": ["be.", "sw.nic-fw"], "active": False,
+        "deadline_ns": 60_000_000_000, "by": "alice",
+    }  # fmt: skip
+    assert api.orders == [("audit", ordered)]
+
+
+def test_the_stop_switch_needs_a_reason_and_shows_everywhere(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="traffic")
+    page.get_by_role("button", name="Stop all traffic control…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Stop").click()
+    assert dialog.is_visible()
+    assert api.orders == []
+    dialog.get_by_label("Why").fill("new firmware on the leaves")
+    dialog.get_by_label("I mean the whole fleet").check()
+    dialog.get_by_role("button", name="Stop").click()
+    page.get_by_text("Traffic control is stopped by alice").wait_for()
+    wanted = {"stopped": True, "by": "alice", "why": "new firmware on the leaves"}
+    assert api.orders == [("switch", wanted)]
+
+
+def test_an_order_that_is_refused_says_why_and_keeps_what_was_typed(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    api.failing["incident-action"] = (503, "another controller is in charge")
+    enter(page, url, view="incidents/12")
+    page.get_by_role("button", name="Acknowledge").click()
+    page.get_by_label("Comment").fill("cable ordered")
+    page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+    page.get_by_role("dialog").get_by_text("another controller is in charge").wait_for()
+    assert page.get_by_label("Comment").input_value() == "cable ordered"
+    api.failing.clear()
+    page.get_by_role("dialog").get_by_role("button", name="Acknowledge").click()
+    page.get_by_role("dialog").wait_for(state="detached")
+    wanted = {"number": 12, "what": "ack", "by": "alice", "comment": "cable ordered"}
+    assert api.orders == [("incident-action", wanted)]
+
+
+def test_viewers_are_offered_no_order(page: Page, url: str) -> None:
+    enter(page, url, "viewer")
+    for view, text in VIEWS.items():
+        goto(page, view)
+        page.get_by_text(text).first.wait_for()
+        for name in ("Start audit", "Acknowledge", "Silence…", "Stop all", "Resolve", "Observe"):
+            assert not page.get_by_role("button", name=name).count(), (view, name)
+
+
+def test_a_lost_connection_is_told_and_resumed_without_a_reload(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="incidents")
+    page.get_by_text("Live").wait_for()
+    page.evaluate("window.kept = true")
+    api.drop()
+    page.get_by_role("alert").get_by_text("Connection to the controller lost").wait_for()
+    assert page.get_by_text(f"{BAD} loses 31 %").first.is_visible()
+    incidents = api.answers["incidents"]
+    incidents.incidents[0]["summary"] = "now it is worse"
+    api.away = False
+    page.get_by_text("now it is worse").first.wait_for()
+    page.get_by_text("Connection to the controller lost").wait_for(state="detached")
+    assert page.evaluate("window.kept") is True
+
+
+def test_a_session_that_ends_asks_for_a_login_and_comes_back_to_the_view(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="incidents/12")
+    page.get_by_text("What to do").wait_for()
+    api.role = ""
+    api.announce("incidents")
+    page.get_by_text("The session has ended").wait_for()
+    page.get_by_label("Token").fill("operator")
+    page.keyboard.press("Enter")
+    page.get_by_text("What was ruled out").wait_for()
+
+
+def test_events_bring_news_and_nothing_polls_what_events_tell(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="incidents")
+    page.get_by_text(f"{BAD} loses 31 %").first.wait_for()
+    page.wait_for_timeout(3_000)
+    before = len(api.asked)
+    page.wait_for_timeout(3_000)
+    assert len(api.asked) == before, api.asked[before:]
+    api.answers["incidents"].incidents[0]["summary"] = "told by an event"
+    api.announce("incidents")
+    page.get_by_text("told by an event").first.wait_for()
+
+
+def test_a_question_that_fails_harms_its_part_only(page: Page, url: str, api: FakeApi) -> None:
+    api.failing["fabric-changes"] = (500, "StoreError; the controller's log has more")
+    api.failing["clock-history"] = (502, "the store does not answer")
+    enter(page, url)
+    page.get_by_text("the store does not answer").wait_for()
+    page.get_by_text(f"{BAD} loses 31 %").first.wait_for()
+
+
+def test_an_empty_fleet_says_what_to_do_next(chrome: Browser) -> None:
+    api = FakeApi(Shape(hosts=0, rails=0, leaves=0, spines=0))
+    for name, answer in api.answers.items():
+        if isinstance(answer, dict):
+            continue
+        fields = {field: type(value)() for field, value in _rows(answer)}
+        api.answers[name] = type(answer)(**(_plain(answer) | fields))
+    serving = Serving(api).started()
+    page = new_page(chrome)
+    try:
+        enter(page, serving.url)
+        for view, text in {
+            "overview": "No agent is attached.", "fabric": "No path has been learnt yet.",
+            "delay": "No probe was sent in that time.", "clock": "No clock has been solved yet.",
+            "jobs": "No job ran in that time.", "traffic": "No path was changed in that time.",
+            "incidents": "No incident.",
+        }.items():  # fmt: skip
+            goto(page, view)
+            page.get_by_text(text).first.wait_for()
+    finally:
+        page.context.close()
+        serving.end()
+
+
+def _plain(answer: Any) -> dict[str, Any]:
+    return {name: getattr(answer, name) for name in answer.__struct_fields__}
+
+
+def _rows(answer: Any) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in _plain(answer).items() if isinstance(value, tuple)]
+
+
+def test_keyboard_only(page: Page, url: str, api: FakeApi) -> None:
+    enter(page, url)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the view"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    goto(page, "delay")
+    page.get_by_role("application").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        page.keyboard.press(key)
+    page.get_by_role("status").get_by_text(" to h").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.hash.startsWith('#/delay/h')")
+    goto(page, "fabric")
+    page.get_by_role("application").focus()
+    page.wait_for_selector("canvas[data-detail]")
+    for _ in range(6):
+        page.keyboard.press("-")
+    page.wait_for_selector("canvas[data-detail=nics]")
+    page.keyboard.press("0")
+    page.wait_for_selector("canvas[data-detail=names]")
+    goto(page, "traffic")
+    page.get_by_role("button", name="Stop all traffic control…").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert api.orders == []
+
+
+def test_find_a_device_and_open_its_page(page: Page, url: str) -> None:
+    enter(page, url, view="fabric")
+    page.get_by_label("Find a device").fill(BAD)
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.hash.includes('at=h5')")
+    canvas = page.get_by_role("application")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.click(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    page.get_by_text("What happened to the port").wait_for()
+    assert page.evaluate("decodeURIComponent(location.hash)") == f"#/fabric/{BAD}"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessible(chrome: Browser, url: str, dark: bool) -> None:
+    if not AXE.is_file():
+        pytest.skip("no web/node_modules/axe-core: `make web` fetches it")
+    page = new_page(chrome, dark=dark)
+    enter(page, url)
+    page.evaluate(AXE.read_text())
+    for view, text in VIEWS.items():
+        goto(page, view)
+        page.get_by_text(text).first.wait_for()
+        page.wait_for_timeout(300)
+        found = page.evaluate(
+            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})"
+        )
+        told = [
+            (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
+            for each in found["violations"]
+        ]
+        assert told == [], (view, told)
+    page.context.close()

@@ -1,0 +1,132 @@
+/** The delay matrix as numbers and as a picture. Pure. */
+import { byName } from "../format";
+import type { Cell } from "../messages";
+
+export type Metric = "p50" | "p99" | "min" | "half" | "skew" | "loss";
+
+export interface Grid {
+  /** NICs, by rail and then by host: rows send, columns receive. */
+  names: string[];
+  /** Cell of row·n + column; undefined: not probed. */
+  cells: (Cell | undefined)[];
+}
+
+const railOf = (nic: string) => nic.slice(nic.indexOf("/") + 1);
+
+export function makeGrid(cells: readonly Cell[], rail = ""): Grid {
+  const chosen = rail ? cells.filter((each) => railOf(each.src) === rail && railOf(each.dst) === rail) : cells;
+  const names = [...new Set(chosen.flatMap((each) => [each.src, each.dst]))];
+  names.sort((a, b) => byName(railOf(a), railOf(b)) || byName(a, b));
+  const at = new Map(names.map((name, n) => [name, n]));
+  const found = new Array<Cell | undefined>(names.length ** 2);
+  for (const each of chosen) found[(at.get(each.src) ?? 0) * names.length + (at.get(each.dst) ?? 0)] = each;
+  return { names, cells: found };
+}
+
+export const railsOf = (cells: readonly Cell[]): string[] => [...new Set(cells.map((each) => railOf(each.src)))].sort(byName);
+
+/** Value of a cell, ns or a ratio; null: probed, and not known; undefined: not probed. */
+export function valueAt(grid: Grid, index: number, metric: Metric): number | null | undefined {
+  const cell = grid.cells[index];
+  if (!cell) return undefined;
+  switch (metric) {
+    case "p50": return cell.owd_p50_ns;
+    case "p99": return cell.owd_p99_ns;
+    case "min": return cell.owd_min_ns;
+    case "loss": return cell.sent ? cell.lost / cell.sent : null;
+    case "half": return half(cell, back(grid, index));
+    case "skew": {
+      const trip = half(cell, back(grid, index));
+      return trip === null || cell.owd_p50_ns === null ? null : cell.owd_p50_ns - trip;
+    }
+  }
+}
+
+/** The cell of the other direction. */
+export function back(grid: Grid, index: number): Cell | undefined {
+  const n = grid.names.length;
+  return grid.cells[(index % n) * n + Math.floor(index / n)];
+}
+
+/** Half of the round trip: what anyone without synchronized clocks takes for the one-way delay. */
+export function half(there: Cell, here: Cell | undefined): number | null {
+  return there.owd_p50_ns === null || !here || here.owd_p50_ns === null ? null : (there.owd_p50_ns + here.owd_p50_ns) / 2;
+}
+
+export interface Scale {
+  low: number;
+  high: number;
+  log: boolean;
+}
+
+/** From the 2nd to the 99.5th percentile, so that one outlier does not flatten the rest. */
+export function scaleOf(values: readonly number[], metric: Metric): Scale {
+  if (metric === "loss") return { low: 0, high: 1, log: false };
+  const sorted = [...values].sort((a, b) => a - b);
+  const pick = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 1;
+  if (metric === "skew") {
+    const most = Math.max(1, Math.abs(pick(0.005)), Math.abs(pick(0.995)));
+    return { low: -most, high: most, log: false };
+  }
+  const low = Math.max(1, pick(0.02));
+  return { low, high: Math.max(low * 1.5, pick(0.995)), log: true };
+}
+
+/** Where a value lies on a scale, 0 to 1. */
+export function place(value: number, { low, high, log }: Scale): number {
+  const share = log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low);
+  return Math.min(1, Math.max(0, share));
+}
+
+type Colour = [number, number, number];
+/** Dark blue over teal to yellow: order is seen without telling red from green (after viridis). */
+const RAMP: Colour[] = [[38, 62, 108], [32, 98, 128], [33, 137, 130], [90, 173, 101], [196, 197, 63], [253, 231, 96]];
+const LOSS: Colour[] = [[36, 112, 92], [236, 178, 88], [226, 92, 60], [160, 22, 60]];
+const SKEW: Colour[] = [[38, 84, 166], [150, 180, 214], [226, 229, 232], [232, 170, 120], [176, 66, 24]];
+
+export function colour(share: number, metric: Metric): Colour {
+  const ramp = metric === "loss" ? LOSS : metric === "skew" ? SKEW : RAMP;
+  const shown = metric === "loss" ? Math.sqrt(share) : share;
+  const at = shown * (ramp.length - 1);
+  const [from, to] = [ramp[Math.floor(at)], ramp[Math.min(ramp.length - 1, Math.floor(at) + 1)]];
+  if (!from || !to) return [128, 128, 128];
+  const part = at - Math.floor(at);
+  return [0, 1, 2].map((n) => Math.round((from[n] ?? 0) + ((to[n] ?? 0) - (from[n] ?? 0)) * part)) as Colour;
+}
+
+const STEPS = 256;
+
+/** RGBA of each cell, row by row: `none` where nothing was probed, `unknown` where nothing came back. */
+export function raster(grid: Grid, metric: Metric, none: Colour, unknown: Colour): { pixels: Uint8ClampedArray<ArrayBuffer>; scale: Scale } {
+  const values = Array.from({ length: grid.cells.length }, (_, index) => valueAt(grid, index, metric));
+  const scale = scaleOf(values.filter((each): each is number => typeof each === "number"), metric);
+  const table = Array.from({ length: STEPS }, (_, n) => colour(n / (STEPS - 1), metric));
+  const pixels = new Uint8ClampedArray(grid.cells.length * 4);
+  values.forEach((value, index) => {
+    const rgb = value === undefined ? none : value === null ? unknown : table[Math.round(place(value, scale) * (STEPS - 1))] ?? none;
+    pixels.set([rgb[0], rgb[1], rgb[2], 255], index * 4);
+  });
+  return { pixels, scale };
+}
+
+/** Pairs with the largest values that are known. */
+export function worst(grid: Grid, metric: Metric, most: number): number[] {
+  const found: [number, number][] = [];
+  grid.cells.forEach((_, index) => {
+    const value = valueAt(grid, index, metric);
+    if (typeof value === "number") found.push([index, metric === "skew" ? Math.abs(value) : value]);
+  });
+  return found.sort((a, b) => b[1] - a[1]).slice(0, most).map(([index]) => index);
+}
+
+/** Directions without any answer, and the NICs that most of them have in common, with how many. */
+export function silent(grid: Grid): { pairs: number; nics: [string, number][] } {
+  const counts = new Map<string, number>();
+  let pairs = 0;
+  for (const cell of grid.cells) {
+    if (!cell || cell.owd_p50_ns !== null) continue;
+    pairs += 1;
+    for (const nic of [cell.src, cell.dst]) counts.set(nic, (counts.get(nic) ?? 0) + 1);
+  }
+  return { pairs, nics: [...counts].sort((a, b) => b[1] - a[1]) };
+}

@@ -1,0 +1,106 @@
+/** Time series by uPlot, in the colours of the theme. */
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { clock, instant } from "./format";
+import { token, useTheme } from "./theme";
+
+export interface Line {
+  label: string;
+  values: readonly (number | null)[];
+  colour?: string;
+  dash?: boolean;
+  fill?: boolean;
+}
+export interface Mark {
+  at_ns: number;
+  label: string;
+  tone: string;
+}
+
+export const SERIES = ["accent", "info", "warn", "unknown", "bad", "ok"];
+
+/** `times` are instants in ns; `show` makes a value a text with its unit. */
+export function Plot(props: {
+  label: string; times: readonly number[]; lines: Line[]; show: (value: number) => string; height?: number; marks?: Mark[]; log?: boolean; legend?: boolean;
+}) {
+  const place = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const theme = useTheme();
+  const shape = `${theme}|${props.log}|${props.height}|${props.lines.map((line) => line.label).join("\u0000")}|${JSON.stringify(props.marks ?? [])}`;
+  const data = [props.times.map((ns) => ns / 1e9), ...props.lines.map((line) => line.values.map((v) => (props.log && v !== null && v <= 0 ? null : v)))] as uPlot.AlignedData;
+
+  useEffect(() => {
+    if (!place.current) return;
+    const made = new uPlot(options(props, place.current.clientWidth), data, place.current);
+    plot.current = made;
+    const sizes = new ResizeObserver(([entry]) => entry && made.setSize({ width: entry.contentRect.width, height: props.height ?? 180 }));
+    sizes.observe(place.current);
+    return () => {
+      sizes.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [shape]);
+  useEffect(() => plot.current?.setData(data), [props.times, props.lines]);
+  return <div class="plot" ref={place} role="img" aria-label={props.label} />;
+}
+
+function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Options {
+  const axis = { stroke: token("muted"), grid: { stroke: token("line"), width: 1 }, ticks: { stroke: token("line"), width: 1, size: 4 }, font: "11px system-ui" };
+  return {
+    width,
+    height: props.height ?? 180,
+    cursor: { y: false },
+    legend: { show: props.legend ?? props.lines.length > 1, live: true },
+    scales: { x: { time: true }, y: props.log ? { distr: 3 } : {} },
+    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high) } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
+    series: [
+      { value: (_: uPlot, at: number | null) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
+      ...props.lines.map((line, n) => {
+        const stroke = token(line.colour ?? SERIES[n % SERIES.length] ?? "accent");
+        return {
+          label: line.label, stroke, width: 1.5, points: { show: line.values.length < 3, size: 4 },
+          ...(line.dash ? { dash: [5, 4] } : {}), ...(line.fill ? { fill: `${stroke}22` } : {}),
+          value: (_: uPlot, value: number | null) => (value === null ? "–" : props.show(value)),
+        };
+      }),
+    ],
+    hooks: { draw: [(made: uPlot) => drawMarks(made, props.marks ?? [])] },
+  };
+}
+
+/** An instant on an axis whose ticks are so many seconds apart. */
+function timeOf(at: number, apart: number): string {
+  const text = clock(at * 1e9);
+  return apart >= 86_400 ? instant(at * 1e9).slice(5, 10) : apart >= 60 ? text.slice(0, 5) : text;
+}
+
+/** Ticks of a logarithmic axis: decades, and within few of them also 2 and 5. */
+function decades(low: number, high: number): number[] {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const steps = to - from <= 1 ? [1, 2, 5] : [1];
+  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
+    .flatMap((power) => steps.map((step) => step * 10 ** power))
+    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
+}
+
+function drawMarks(made: uPlot, marks: Mark[]): void {
+  const { ctx, bbox } = made;
+  ctx.save();
+  ctx.textAlign = "left";
+  ctx.font = `${11 * devicePixelRatio}px system-ui`;
+  for (const mark of marks) {
+    const x = made.valToPos(mark.at_ns / 1e9, "x", true);
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.strokeStyle = ctx.fillStyle = token(mark.tone || "muted");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.fillText(mark.label, x + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+  }
+  ctx.restore();
+}

@@ -1,0 +1,104 @@
+/** Clock: state, offset, drift and bound of every clock, and one clock over time. */
+import { bound } from "../clocks";
+import { digits, duration, many } from "../format";
+import type { ClockHistory, Clocks } from "../messages";
+import { Plot, SERIES } from "../plot";
+import { useQuery } from "../query";
+import { href, type Route, setQuery } from "../route";
+import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Stat, Table } from "../ui";
+
+const WINDOWS = [["10m", "10 min"], ["1h", "1 h"], ["6h", "6 h"], ["1d", "24 h"]] as const;
+const LENGTH: Record<string, number> = { "10m": 600e9, "1h": 3600e9, "6h": 21_600e9, "1d": 86_400e9 };
+const POINTS = 300;
+const MOST = 8;
+
+export function ClockView({ route }: { route: Route }) {
+  const answer = useQuery<Clocks>("clock", {}, { every: 5_000 });
+  const node = route.path[1] ?? "";
+  const window = (route.query["window"] ?? "10m") as (typeof WINDOWS)[number][0];
+  return (
+    <>
+      <Head title={node ? <><span class="crumb"><a href="#/clock">Clock</a> / </span>{node}</> : "Clock"}>
+        <Choice label="How far back" value={window} options={WINDOWS} pick={(value) => setQuery({ window: value })} />
+      </Head>
+      <div class="stack">
+        <Loaded answer={answer}>
+          {(data) => data.timelines.length
+            ? <div class="grid"><Summary clocks={data} /></div>
+            : <Empty what="No clock has been solved yet." next="Fleet time begins when two agents have exchanged probes for a few seconds." />}
+        </Loaded>
+        <History node={node} length={LENGTH[window] ?? 600e9} />
+        <Panel title="Clocks" flush>
+          <Loaded answer={answer}>
+            {(data) => (
+              <Table label="Clocks" rows={data.timelines} key_={(each) => each.node} rowClass={(each) => (each.node === node ? "chosen" : "")} columns={[
+                { title: "Clock", cell: (each) => <Name to={href(["clock", each.node], route.query)}>{each.node}</Name>, sort: (each) => each.node },
+                { title: "State", cell: (each) => <><Badge word={each.state} />{each.reason && <span class="note"> {each.reason}</span>}</>, sort: (each) => each.state },
+                { title: "Bound of error", num: true, cell: (each) => (bound(each) === null ? <Badge word="unknown">unbounded</Badge> : `± ${duration(bound(each))}`), sort: bound },
+                { title: "Offset to fleet time", num: true, cell: (each) => duration(each.offset_ns), sort: (each) => each.offset_ns },
+                { title: "Drift", num: true, cell: (each) => `${digits(each.drift_ppb)} ppb`, sort: (each) => each.drift_ppb },
+                { title: "Random error, 1σ", num: true, cell: (each) => duration(each.sigma_ns), sort: (each) => each.sigma_ns },
+                { title: "Asymmetry at most", num: true, cell: (each) => duration(each.asymmetry_ns), sort: (each) => each.asymmetry_ns },
+                { title: "Part", cell: (each) => <Name>{each.component}</Name>, sort: (each) => each.component },
+              ]} />
+            )}
+          </Loaded>
+        </Panel>
+      </div>
+    </>
+  );
+}
+
+function Summary({ clocks }: { clocks: Clocks }) {
+  const states = new Map<string, number>();
+  for (const line of clocks.timelines) states.set(line.state, (states.get(line.state) ?? 0) + 1);
+  const bounds = clocks.timelines.map(bound);
+  const known = bounds.filter((each) => each !== null).sort((a, b) => a - b);
+  const parts = new Set(clocks.timelines.map((each) => each.component)).size;
+  const drifts = clocks.timelines.map((each) => each.drift_ppb);
+  return (
+    <>
+      <Stat label="States" value={<span class="row">{[...states].map(([state, n]) => <Badge key={state} word={state}>{n} {state.toLowerCase()}</Badge>)}</span>} note={many(clocks.timelines.length, "clock")} />
+      <Stat label="Largest bound" value={known.length < bounds.length ? "unbounded" : duration(known.at(-1))} tone={known.length < bounds.length ? "unknown" : ""} note={`median ${duration(known[known.length >> 1])}`} />
+      <Stat label="Drift" value={`${digits(Math.min(...drifts))} … ${digits(Math.max(...drifts))} ppb`} note="of free-running clocks against fleet time" />
+      <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Clocks of different parts cannot be compared." : clocks.utc ? "Fleet time is held against UTC." : "No host's UTC is believed: fleet time is its own."} />
+    </>
+  );
+}
+
+function History({ node, length }: { node: string; length: number }) {
+  const step = Math.max(1e9, Math.round(length / POINTS));
+  const answer = useQuery<ClockHistory>("clock-history", { node, window_ns: length, step_ns: step }, { every: Math.max(5_000, step / 1e6) });
+  return (
+    <Loaded answer={answer}>
+      {(data) => {
+        if (!data.samples.length) return <Empty what="Nothing is stored of that time." next="Choose a longer time above." />;
+        const series = byNode(data, node ? 1 : MOST);
+        const times = [...new Set(data.samples.map((each) => Math.round(each.ts_ns / data.step_ns) * data.step_ns))].sort((a, b) => a - b);
+        const line = (pick: (each: ClockHistory["samples"][number]) => number | null) => series.map(([name, samples], n) => {
+          const at = new Map(samples.map((each) => [Math.round(each.ts_ns / data.step_ns) * data.step_ns, pick(each)]));
+          return { label: name, values: times.map((time) => at.get(time) ?? null), colour: SERIES[n % SERIES.length] ?? "accent", dash: n >= SERIES.length };
+        });
+        const note = series.length < new Set(data.samples.map((each) => each.node)).size ? ` (the ${series.length} with the largest)` : "";
+        return (
+          <div class="grid">
+            <Panel title={`Bound of error${note}`} width="w6"><Plot label="Bound of the error over time" times={times} lines={line((each) => each.bound_ns)} show={duration} log /></Panel>
+            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={(value) => `${digits(value)} ppb`} /></Panel>
+          </div>
+        );
+      }}
+    </Loaded>
+  );
+}
+
+/** Samples by clock, those with the largest bound first. */
+function byNode(data: ClockHistory, most: number): [string, ClockHistory["samples"]][] {
+  const found = new Map<string, ClockHistory["samples"]>();
+  for (const each of data.samples) {
+    const samples = found.get(each.node);
+    if (samples) samples.push(each);
+    else found.set(each.node, [each]);
+  }
+  const largest = (samples: ClockHistory["samples"]) => samples.at(-1)?.bound_ns ?? Infinity;
+  return [...found].sort((a, b) => largest(b[1]) - largest(a[1])).slice(0, most).sort((a, b) => (a[0] < b[0] ? -1 : 1));
+}

@@ -1,0 +1,177 @@
+/** Traffic: the stop switch, modes, failovers and moves with cause and effect, connections, flows. */
+import { useState } from "preact/hooks";
+import { order } from "../api";
+import { count, duration, instant, many, percent, rate } from "../format";
+import type { FailoverStatus, HostPaths, Move, PathEvent, Traffic } from "../messages";
+import { useQuery } from "../query";
+import { href, type Route, setQuery } from "../route";
+import { useBy, useOperator } from "../session";
+import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
+
+const LISTED = [["1h", "1 h"], ["1d", "24 h"], ["7d", "7 d"]] as const;
+const LENGTH: Record<string, number> = { "1h": 3600e9, "1d": 86_400e9, "7d": 604_800e9 };
+
+export function TrafficView({ route }: { route: Route }) {
+  const window = (route.query["window"] ?? "1h") as (typeof LISTED)[number][0];
+  const status = useQuery<FailoverStatus>("failover-status", {}, { on: ["switch"], every: 10_000 });
+  const traffic = useQuery<Traffic>("traffic", {}, { on: ["jobs", "switch"], every: 5_000 });
+  return (
+    <>
+      <Head title="Traffic"><Choice label="How far back" value={window} options={LISTED} pick={(value) => setQuery({ window: value })} /></Head>
+      <div class="grid">
+        <Switch answer={status} />
+        <Policy name="placement" title="Placement: flows moved off crowded paths" mode={traffic.data?.mode} why={traffic.data && !traffic.data.deciding ? traffic.data.why : ""} done={traffic.reload} />
+        <Policy name="pacing" title="Pacing: senders held to their share" mode={traffic.data?.pacing} why="" done={traffic.reload} />
+        <Log window={LENGTH[window] ?? 3600e9} />
+        <Moves />
+        <Connections />
+        <Loads answer={traffic} />
+      </div>
+    </>
+  );
+}
+
+function Switch({ answer }: { answer: ReturnType<typeof useQuery<FailoverStatus>> }) {
+  const operator = useOperator();
+  const by = useBy();
+  const [open, setOpen] = useState(false);
+  const stopped = answer.data?.switch?.stopped ?? false;
+  const modes = new Map<string, string[]>();
+  for (const each of answer.data?.hosts ?? []) {
+    const mode = each.report.stopped ? "stopped" : each.report.mode;
+    modes.set(mode, [...(modes.get(mode) ?? []), each.host]);
+  }
+  return (
+    <Panel title="Stop switch" width="w4" tools={answer.data && <Badge word={stopped ? "stopped" : "armed"} tone={stopped ? "bad" : "ok"} />}>
+      <Loaded answer={answer}>
+        {(data) => (
+          <div class="stack">
+            <dl class="facts">
+              <dt>Last thrown</dt><dd>{data.switch ? `${instant(data.switch.at_ns)} by ${data.switch.by}` : "never"}</dd>
+              {[...modes].map(([mode, hosts]) => <><dt>{mode}</dt><dd title={hosts.join(", ")}>{many(hosts.length, "host")}{hosts.length <= 4 && `: ${hosts.join(", ")}`}</dd></>)}
+              {!data.hosts.length && <><dt>Agents</dt><dd>None reports paths: traffic control is off, or none is connected.</dd></>}
+            </dl>
+            {operator
+              ? <button type="button" class={stopped ? "primary" : "danger"} onClick={() => setOpen(true)}>{stopped ? "Allow traffic control again…" : "Stop all traffic control…"}</button>
+              : <span class="note">Operators can throw the switch.</span>}
+          </div>
+        )}
+      </Loaded>
+      {open && (
+        <Dialog title={stopped ? "Allow traffic control again" : "Stop all traffic control"} action={stopped ? "Allow" : "Stop"} danger={!stopped} close={() => setOpen(false)}
+          ask={async (fields) => {
+            await order("switch", { stopped: !stopped, by, why: fields.get("why") });
+            answer.reload();
+          }}>
+          <p>{stopped ? "Agents manage paths again as they are configured." : "No agent of the fleet moves, adds or removes a path any more, until it is allowed again. Jobs go on as they are; a failed path is no longer replaced."}</p>
+          <label class="field">Why<input name="why" required maxLength={200} autofocus /></label>
+          <label><input type="checkbox" required /> I mean the whole fleet</label>
+        </Dialog>
+      )}
+    </Panel>
+  );
+}
+
+const MODES = [["off", "Off"], ["observe", "Observe"], ["act", "Act"]] as const;
+
+function Policy({ name, title, mode, why, done }: { name: string; title: string; mode: string | undefined; why: string; done: () => void }) {
+  const operator = useOperator();
+  const by = useBy();
+  const [wanted, setWanted] = useState("");
+  return (
+    <Panel title={title} width="w4" tools={mode && <Badge word={mode} />}>
+      <p class="note">{mode === "observe" ? "It says what it would do, and changes nothing." : mode === "act" ? "It acts, one trial at a time, and takes back what does not help." : mode === "off" ? "It neither looks nor acts." : "unknown"} {why && `Not deciding: ${why}.`}</p>
+      {operator && mode && <Choice label={title} value={mode as "off"} options={MODES} pick={(value) => value !== mode && setWanted(value)} />}
+      {wanted && (
+        <Dialog title={`${name}: ${mode} → ${wanted}`} action={`Set to ${wanted}`} danger={wanted === "act"} close={() => setWanted("")}
+          ask={async (fields) => {
+            await order("placement", { what: name, mode: wanted, by, why: fields.get("why") });
+            done();
+          }}>
+          <p>It holds over restarts of the controller and is written to the audit log.</p>
+          <label class="field">Why<input name="why" required maxLength={200} autofocus /></label>
+        </Dialog>
+      )}
+    </Panel>
+  );
+}
+
+function Log({ window }: { window: number }) {
+  const answer = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: window }, { on: ["incidents", "switch", "jobs"], every: 10_000 });
+  return (
+    <Panel title="Failovers: cause and effect" flush>
+      <Loaded answer={answer}>
+        {(data) => <div class="scroll"><Table label="Failovers" rows={[...data.events].reverse()}
+          empty={<Empty what="No path was changed in that time." next={<>Connections of jobs under <code>syntony run</code> are kept alive when a path fails; each change appears here with its cause.</>} />}
+          columns={[
+            { title: "When", cell: (each) => <span class="nowrap">{instant(each.ts_ns)}</span>, sort: (each) => each.ts_ns },
+            { title: "Host", cell: (each) => <Name to={href(["fabric", each.host])}>{each.host}</Name>, sort: (each) => each.host },
+            { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
+            { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
+            { title: "Done", cell: (each) => <>{each.action} <Badge word={each.result} /></> },
+            { title: "Path", cell: (each) => <span class="note mono">{each.old_path}{each.new_path && <> → {each.new_path}</>}</span> },
+            { title: "Noticed in", num: true, cell: (each) => each.detect_ns ? duration(each.detect_ns) : "–", sort: (each) => each.detect_ns },
+            { title: "Acted in", num: true, cell: (each) => each.act_ns ? duration(each.act_ns) : "–", sort: (each) => each.act_ns },
+          ]} /></div>}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Moves() {
+  const answer = useQuery<{ moves: Move[] }>("moves", { limit: 200 }, { on: ["jobs", "switch"], every: 10_000 });
+  return (
+    <Panel title="Moves of flows: cause and effect" flush>
+      <Loaded answer={answer}>
+        {(data) => <div class="scroll"><Table label="Moves" rows={[...data.moves].reverse()} key_={(each) => each.move_id}
+          empty={<Empty what="No flow was moved, or would have been." next="Placement looks for links that several jobs' flows fill while others are idle." />} columns={[
+            { title: "When", cell: (each) => <span class="nowrap">{instant(each.ts_ns)}</span>, sort: (each) => each.ts_ns },
+            { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
+            { title: "Flow", cell: (each) => <span class="mono">{each.flow}</span> },
+            { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
+            { title: "Result", cell: (each) => <Badge word={each.result} /> },
+            { title: "From → to", cell: (each) => <span class="note mono">{each.old} → {each.new}</span> },
+            { title: "Took", num: true, cell: (each) => each.took_ns ? duration(each.took_ns) : "–", sort: (each) => each.took_ns },
+          ]} /></div>}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Connections() {
+  const answer = useQuery<{ hosts: HostPaths[] }>("connections", {}, { on: ["jobs"], every: 5_000 });
+  return (
+    <Panel title="Managed connections now" width="w7" flush>
+      <Loaded answer={answer}>
+        {(data) => {
+          const rows = data.hosts.flatMap((host) => host.report.connections.map((each) => ({ ...each, host: host.host, age: host.age_ns })));
+          rows.sort((a, b) => Number(!!b.degraded) - Number(!!a.degraded));
+          return <div class="scroll"><Table label="Connections" rows={rows} key_={(each, n) => `${each.host} ${each.connection} ${n}`} empty={<Empty what="No connection is managed." next={<>Run jobs under <code>syntony run</code>.</>} />} columns={[
+            { title: "Host", cell: (each) => <><Name to={href(["fabric", each.host])}>{each.host}</Name>{each.age > 10e9 && <div class="stale">{duration(each.age)} old</div>}</>, sort: (each) => each.host },
+            { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
+            { title: "Paths", cell: (each) => <>{each.degraded && <Badge word="degraded">{each.degraded}</Badge>}{each.subflows.map((path) => <div key={path.path} class="row"><Badge word={path.state} /><span class="mono note">{path.path}</span></div>)}</> },
+            { title: "Rate", num: true, cell: (each) => rate(each.subflows.reduce((sum, path) => sum + path.rate_bps, 0)), sort: (each) => each.subflows.reduce((sum, path) => sum + path.rate_bps, 0) },
+          ]} /></div>;
+        }}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Loads({ answer }: { answer: ReturnType<typeof useQuery<Traffic>> }) {
+  return (
+    <Panel title="Links that jobs fill" width="w5" flush>
+      <Loaded answer={answer}>
+        {(data) => <div class="scroll"><Table label="Links" rows={[...data.links].sort((a, b) => share(b) - share(a))} key_={(each) => each.link} empty={<Empty what="No flow's path is known to cross a link." next="Paths of flows are learnt while jobs send." />} columns={[
+          { title: "Link", cell: (each) => <Name to={href(["fabric", each.link])}>{each.link}</Name>, sort: (each) => each.link },
+          { title: "Rate", num: true, cell: (each) => rate(each.bps), sort: (each) => each.bps },
+          { title: "Load", num: true, cell: (each) => (each.capacity_bps ? percent(share(each)) : "unknown"), sort: share },
+          { title: "Flows", num: true, cell: (each) => count(each.flows), sort: (each) => each.flows },
+          { title: "Waits", num: true, cell: (each) => duration(each.queue_ns), sort: (each) => each.queue_ns },
+        ]} /></div>}
+      </Loaded>
+    </Panel>
+  );
+}
+
+const share = (each: Traffic["links"][number]) => (each.capacity_bps ? each.bps / each.capacity_bps : 0);

@@ -1,0 +1,177 @@
+import { describe, expect, it } from "vitest";
+import { nicRows, reachOf, treeOf } from "../src/audit";
+import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, worst } from "../src/delay/matrix";
+import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
+import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
+import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
+import type { Cell, FabricMap, Fleet, Incident, Port } from "../src/messages";
+import { href, parseRoute } from "../src/route";
+import { placeOf } from "../src/views/place";
+
+describe("numbers have units and are never invented", () => {
+  it.each([
+    [0, "0 ns"], [94_000, "94 µs"], [1_500, "1.5 µs"], [999, "999 ns"], [2.5e6, "2.5 ms"], [1e9, "1 s"], [59e9, "59 s"], [119e9, "119 s"],
+    [300e9, "5 min"], [7200e9, "2 h"], [259_200e9, "3 d"], [-94_000, "-94 µs"], [null, "unknown"], [undefined, "unknown"], [NaN, "unknown"], [Infinity, "unknown"],
+  ])("duration %s", (ns, text) => expect(duration(ns)).toBe(text));
+  it.each([[0, "0 b/s"], [999, "999 b/s"], [180e6, "180 Mb/s"], [4e11, "400 Gb/s"], [null, "unknown"]])("rate %s", (bps, text) => expect(rate(bps)).toBe(text));
+  it.each([[0, "0 %"], [1, "100 %"], [0.31, "31 %"], [0.00001, "<0.01 %"], [null, "unknown"]])("percent %s", (ratio, text) => expect(percent(ratio)).toBe(text));
+  it.each([[1234567, "1,234,567"], [0, "0"], [null, "unknown"]])("count %s", (value, text) => expect(count(value)).toBe(text));
+  it.each([[100, "100"], [10, "10"], [1, "1"], [0.5, "0.5"], [12.34, "12.3"], [120.4, "120"], [1200.4, "1,200"]])("digits %s", (value, text) => expect(digits(value)).toBe(text));
+  it("measures in the rule's unit", () => expect([measured(5e3, "ns"), measured(0.5, "ratio"), measured(90, "s"), measured(9, "")]).toEqual(["5 µs", "50 %", "90 s", "9"]));
+  it("says never and ago", () => expect([instant(0), ago(0, 1), ago(1e18, 1e18 + 1e9), ago(1e18, 1e18 + 60e9), many(1, "host"), many(2, "host")]).toEqual(["never", "never", "just now", "60 s ago", "1 host", "2 hosts"]));
+});
+
+describe("addresses can be shared", () => {
+  it.each(["h3/rail0", '<img src=x onerror="alert(1)">', "a b?c#d&e=%f", "leaf0->spine1", "ü/é"])("keeps %s", (name) => {
+    expect(parseRoute(href(["fabric", name], { window: "1h", q: name }))).toEqual({ path: ["fabric", name], query: { window: "1h", q: name } });
+  });
+  it("survives a broken escape", () => expect(parseRoute("#/fabric/%E0%A4%A").path).toEqual(["fabric", "%E0%A4%A"]));
+  it("leaves out what is empty", () => expect(href(["delay"], { end: undefined, rail: "" })).toBe("#/delay"));
+  it.each([["h5/rail1", "#/fabric/h5%2Frail1"], ["job train-7", "#/jobs/train-7"], ["h0/rail0<->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["h0/rail0->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["fleet", undefined], ["hosts at leaf0", undefined]])("place of %s", (subject, to) => expect(placeOf(subject)).toBe(to));
+});
+
+const cell = (src: string, dst: string, p50: number | null, lost = 0): Cell => ({ src, dst, paths: 1, sent: 100, lost, owd_min_ns: p50, owd_p50_ns: p50, owd_p99_ns: p50, clk_err_ns: 1, dropped: 0 });
+
+describe("the delay matrix", () => {
+  const grid = makeGrid([cell("h0/r0", "h1/r0", 100), cell("h1/r0", "h0/r0", 300), cell("h10/r0", "h0/r0", null, 100), cell("h0/r1", "h1/r1", 50)]);
+  const at = (src: string, dst: string) => grid.names.indexOf(src) * grid.names.length + grid.names.indexOf(dst);
+  it("orders by rail, then by host", () => expect(grid.names).toEqual(["h0/r0", "h1/r0", "h10/r0", "h0/r1", "h1/r1"]));
+  it("filters by rail", () => expect(makeGrid([...grid.cells.filter((each) => each !== undefined)], "r1").names).toEqual(["h0/r1", "h1/r1"]));
+  it("knows half of the round trip where both directions answered", () => {
+    expect(valueAt(grid, at("h0/r0", "h1/r0"), "half")).toBe(200);
+    expect(valueAt(grid, at("h0/r0", "h1/r0"), "skew")).toBe(-100);
+    expect(valueAt(grid, at("h1/r0", "h0/r0"), "skew")).toBe(100);
+    expect(half(cell("a", "b", 1), undefined)).toBeNull();
+    expect(half(cell("a", "b", 1), cell("b", "a", null))).toBeNull();
+  });
+  it("tells what was not probed from what did not answer", () => {
+    expect(valueAt(grid, at("h0/r0", "h0/r0"), "p50")).toBeUndefined();
+    expect(valueAt(grid, at("h10/r0", "h0/r0"), "p50")).toBeNull();
+    expect(valueAt(grid, at("h10/r0", "h0/r0"), "loss")).toBe(1);
+    expect(silent(grid)).toEqual({ pairs: 1, nics: [["h10/r0", 1], ["h0/r0", 1]] });
+  });
+  it("names the worst that are known", () => expect(worst(grid, "p50", 2)).toEqual([at("h1/r0", "h0/r0"), at("h0/r0", "h1/r0")]));
+  it("draws each cell in its place", () => {
+    const { pixels } = raster(grid, "p50", [1, 2, 3], [4, 5, 6]);
+    const pixel = (index: number) => [...pixels.slice(index * 4, index * 4 + 4)];
+    expect(pixel(at("h0/r0", "h0/r0"))).toEqual([1, 2, 3, 255]);
+    expect(pixel(at("h10/r0", "h0/r0"))).toEqual([4, 5, 6, 255]);
+    expect(pixel(at("h1/r0", "h0/r0"))).toEqual([...colour(1, "p50"), 255]);
+    expect(pixel(at("h0/r1", "h1/r1"))).toEqual([...colour(0, "p50"), 255]);
+  });
+  it("keeps values on the scale", () => {
+    const scale = scaleOf([10, 100, 1000], "p50");
+    expect([place(1, scale), place(10, scale), place(1e9, scale)]).toEqual([0, 0, 1]);
+    expect(scaleOf([], "p50").high).toBeGreaterThan(0);
+    expect(scaleOf([-5, 20], "skew")).toMatchObject({ low: -20, high: 20 });
+  });
+});
+
+function fabric(hosts: number, rails: number, leaves: number, spines: number): FabricMap {
+  const devices = Array.from({ length: spines }, (_, n) => ({ name: `spine${n}`, kind: "spine" }));
+  const cables: [string, string][] = [];
+  for (let rail = 0; rail < rails; rail++) {
+    for (let leaf = 0; leaf < leaves; leaf++) {
+      devices.push({ name: `leaf${rail}-${leaf}`, kind: "leaf" });
+      for (let spine = 0; spine < spines; spine++) cables.push([`leaf${rail}-${leaf}`, `spine${spine}`]);
+    }
+    for (let host = 0; host < hosts; host++) {
+      devices.push({ name: `h${host}/rail${rail}`, kind: "nic" });
+      cables.push([`h${host}/rail${rail}`, `leaf${rail}-${Math.floor((host * leaves) / hosts)}`]);
+    }
+  }
+  return { configured: true, devices, cables };
+}
+
+describe("the map of the fabric", () => {
+  it.each([[8, 2, 2, 2], [64, 8, 4, 8], [1250, 8, 40, 32], [1, 1, 1, 1]])("places %i hosts, %i rails, %i leaves, %i spines without overlap", (hosts, rails, leaves, spines) => {
+    const layout = layoutOf(fabric(hosts, rails, leaves, spines));
+    expect(layout.boxes.length).toBe(hosts * rails + leaves * rails + spines);
+    expect(layout.cables.length).toBe(leaves * rails * spines);
+    const taken = new Set(layout.boxes.map((box) => `${box.x} ${box.y}`));
+    expect(taken.size).toBe(layout.boxes.length);
+    const outside = layout.boxes.filter((box) => box.x < 0 || box.x + box.w > layout.w + 0.001 || box.y < 0 || box.y + box.h > layout.h + 0.001);
+    expect(outside).toEqual([]);
+    const below = layout.boxes.filter((box) => box.tier === "nic").every((nic) => nic.y > (layout.boxes[nic.leaf]?.y ?? Infinity));
+    expect(below).toBe(true);
+  });
+  it("keeps the shape of a screen at 10,000 NICs", () => {
+    const { w, h } = layoutOf(fabric(1250, 8, 40, 32));
+    expect(w / h).toBeGreaterThan(0.8);
+    expect(w / h).toBeLessThan(4);
+  });
+  it("shows NICs whose place is not known", () => {
+    const layout = layoutOf({ configured: false, devices: [], cables: [] }, ["h0/rail0", "h1/rail0"]);
+    expect(layout.boxes.map((box) => box.name)).toEqual(["h0/rail0", "h1/rail0"]);
+    expect(layout.groups.at(-1)?.label).toBe("place not learnt yet");
+  });
+  it("finds what is under the pointer at each level of detail", () => {
+    const layout = layoutOf(fabric(8, 2, 2, 2));
+    const nic = layout.boxes[layout.at.get("h5/rail1") ?? -1]!;
+    const [x, y] = [nic.x + 1, nic.y + 1];
+    expect(layout.boxes[boxAt(layout, x, y, "names")]?.name).toBe("h5/rail1");
+    expect(boxAt(layout, x, y, "leaves")).toBe(-1);
+    expect(boxAt(layout, -50, -50, "names")).toBe(-1);
+    const [leaf, spine] = [layout.boxes[layout.at.get("leaf0-0") ?? -1]!, layout.boxes[layout.at.get("spine1") ?? -1]!];
+    const middle = [(leaf.x + leaf.w / 2 + spine.x + spine.w / 2) / 2, (spine.y + spine.h + leaf.y) / 2] as const;
+    const found = layout.cables[cableAt(layout, ...middle, 3)];
+    expect(found?.map((n) => layout.boxes[n]?.name).sort()).toEqual(["leaf0-0", "spine1"]);
+    expect(cableAt(layout, -500, -500, 3)).toBe(-1);
+  });
+  it("draws less the further away", () => expect([0.01, 0.3, 1].map(detailAt)).toEqual(["leaves", "nics", "names"]));
+  it("zooms about the pointer, and shows all", () => {
+    const layout = layoutOf(fabric(8, 2, 2, 2));
+    const whole = fit(layout, 1000, 600);
+    expect((layout.w - whole.x) * whole.scale).toBeLessThanOrEqual(1000);
+    const nearer = zoom(whole, 2, 300, 200);
+    expect(nearer.x + 300 / nearer.scale).toBeCloseTo(whole.x + 300 / whole.scale);
+    expect(nearer.y + 200 / nearer.scale).toBeCloseTo(whole.y + 200 / whole.scale);
+    expect(NIC.w * zoom(whole, 1e9, 0, 0).scale).toBeLessThan(1000);
+  });
+});
+
+const port = (nic: string, fields: Partial<Port> = {}): Port => ({ nic, netdev: "", rdma: "", link_layer: "", driver: "", role: "backend", state: "up", gbps: 400, flaps: 0, last_flap_ns: null, seen_ns: 100e9, watched_ns: 0, temperature_c: null, rx_dbm: null, bias_ma: null, ...fields });
+const nothing = { nowNs: 100e9, ports: [], fleet: undefined, findings: [], queues: [], incidents: [], loads: [], matrix: undefined };
+
+describe("what is known of a device", () => {
+  it("is unknown, not up, when it was not looked at lately", () => {
+    const known = knownOf({ ...nothing, nowNs: 200e9, ports: [port("h0/rail0"), port("h1/rail0", { seen_ns: 199e9, state: "down" })] });
+    expect([known.get("h0/rail0")?.tone, known.get("h1/rail0")?.tone]).toEqual(["unknown", "bad"]);
+  });
+  it("is the worst of what is said, for every suspect", () => {
+    const incident = { subject: "leaf0->spine1 or h0/rail0", severity: "critical", state: "open", cause: 0, summary: "loses" } as Incident;
+    const known = knownOf({ ...nothing, ports: [port("h0/rail0")], incidents: [incident, { ...incident, subject: "h2/rail0", state: "resolved" }] });
+    expect([known.get("h0/rail0")?.tone, known.get("leaf0--spine1")?.tone, known.get("h2/rail0")]).toEqual(["bad", "bad", undefined]);
+  });
+  it("takes the fuller direction as load", () => {
+    const load = (link: string, bps: number) => ({ link, bps, capacity_bps: 100, flows: 1, queue_ns: null, paced_bps: 0 });
+    expect(knownOf({ ...nothing, loads: [load("a->b", 40), load("b->a", 90)] }).get("a--b")?.load).toBe(0.9);
+  });
+  it.each([["h5/rail1", "h5", true], ["h5/rail1", "h5/rail1", true], ["h50/rail1", "h5", false], ["a->b", "a--b", true], ["h4/r<->h5/r", "h5/r", true]])("%s concerns %s: %s", (subject, name, yes) => expect(concerns(subject, name)).toBe(yes));
+  it("knows a cable by either direction", () => expect([undirected("b->a"), cableName("b", "a"), undirected("a<->b")]).toEqual(["a--b", "a--b", "a<->b"]));
+});
+
+describe("the audit", () => {
+  const fleet = { agents: [{ host: "h0", connected: true, nics: [{ name: "rail0", rdma: "" }, { name: "rail1", rdma: "roce" }] }, { host: "h1", connected: false, nics: [{ name: "rail0", rdma: "" }] }] } as unknown as Fleet;
+  it("sums sections by branch", () => expect(treeOf([{ branch: "A", section: "x", counts: { fail: 1, pass: 2 }, why: "" }, { branch: "A", section: "y", counts: { fail: 2 }, why: "" }, { branch: "B", section: "", counts: { skip: 1 }, why: "" }]).map((each) => [each.name, each.counts])).toEqual([["A", { fail: 3, pass: 2 }], ["B", { skip: 1 }]]));
+  it("says pass only with evidence", () => {
+    const rows = nicRows([], fleet, [], 0, undefined);
+    expect(rows.find((row) => row.host === "h0")?.initialized.status).toBe("");
+    expect(rows.find((row) => row.host === "h1")?.initialized.status).toBe("unknown");
+    expect(rows.some((row) => row.status === "pass")).toBe(false);
+  });
+  it("takes the audit's word before the agent's", () => {
+    const audit = { host: "h0", nic: "mlx5_1:1", initialized: "pass", active: "fail", gid: "pass", connectivity: "", gid_index: "3" };
+    const rows = nicRows([audit], fleet, [port("h0/rail1", { rdma: "mlx5_1" })], 100e9, { cells: [cell("h0/rail1", "h1/rail1", 5)] });
+    const row = rows.find((each) => each.nic === "mlx5_1:1");
+    expect([row?.status, row?.active.status, row?.gid.text, row?.connectivity.status]).toEqual(["fail", "fail", "3", "pass"]);
+    expect(rows.filter((each) => each.host === "h0").length).toBe(2);
+  });
+  it("holds a dead NIC against itself alone", () => {
+    const names = ["a", "b", "c", "d"];
+    const cells = names.flatMap((src) => names.filter((dst) => dst !== src).map((dst) => cell(src, dst, src === "d" || dst === "d" ? null : 5)));
+    const reach = reachOf({ cells });
+    expect(names.map((name) => reach.get(name)?.status)).toEqual(["pass", "pass", "pass", "fail"]);
+    expect(reach.get("d")?.text).toBe("0 of 3 peers");
+  });
+});
