@@ -42,7 +42,7 @@ SLICE_S = 3600
 def fill(place: str, pairs: int) -> None:
     """A day of one row a second of each direction, an hour at a time, as hosts would send it."""
     store = open_store(place)
-    engine = store._engine  # type: ignore[attr-defined]
+    engine = store._engine
     for first in range(0, DAY_S, SLICE_S):
         engine.execute(
             "INSERT INTO probe_1s (host, stream, seq, ts_ns, src, dst, prober, sport, "  # noqa: S608
