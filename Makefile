@@ -20,7 +20,8 @@ PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help web setup dev system demo test test-live test-slow native-test lint bench clean mutate
+.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate \
+  dist deb release site web
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 14
@@ -83,6 +84,21 @@ bench: dev ## Every number in the docs, printed again on this machine
 web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
 	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
 	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
+
+dist: dev ## Sdist and wheel in dist/; the wheel for CPython 3.11 and later, with a manylinux tag
+	$(PIP) -q -e '.[release]'
+	@sh deploy/packages/wheel.sh dist
+
+deb: dist ## Debian packages of it in dist/, for the Debian that this runs on
+	@sh deploy/packages/build-deb.sh dist/*.whl dist
+
+release: dev ## All that a release has in dist/: packages of each suite, SBOM, notes, checksums (root)
+	$(PIP) -q -e '.[release]'
+	@sh deploy/packages/release.sh
+
+site: dev ## The documentation as a site in build/site, with search and the API
+	$(PIP) -q -e '.[site]'
+	$(BIN)/mkdocs build --strict
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -29,7 +29,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syntony.lab.testing import LiveLab, eventually, live
+from tests.live import LiveLab, eventually, live
 
 HOSTS, PEERS = 4, 3
 SETTLE_S = 40.0

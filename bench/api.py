@@ -42,7 +42,7 @@ SLICE_S = 3600
 def fill(place: str, pairs: int) -> None:
     """A day of one row a second of each direction, an hour at a time, as hosts would send it."""
     store = open_store(place)
-    engine = store._engine  # type: ignore[attr-defined]
+    engine = store._engine
     for first in range(0, DAY_S, SLICE_S):
         engine.execute(
             "INSERT INTO probe_1s (host, stream, seq, ts_ns, src, dst, prober, sport, "  # noqa: S608
@@ -133,8 +133,8 @@ def main() -> None:
         began_s = time.monotonic()
         fill(api.store, pairs)
         print(f"{pairs * DAY_S:,} rows in {time.monotonic() - began_s:.0f} s; load {load}")
-        api.start()
         try:
+            api.start()
             for step_s in (60, 1):
                 found = history(api, pairs, wish.requests, step_s * S)
                 print(

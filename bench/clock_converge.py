@@ -17,12 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 
+from tests.live import LiveLab, live, syntony
+
 from syntony.errors import MissingError
 from syntony.io.clock_page import Reading
 from syntony.io.clocks import SyntheticClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.lab.state import clock_directory
-from syntony.lab.testing import LiveLab, live, syntony
 from syntony.model import ClockState
 
 HOSTS = tuple(f"h{i}" for i in range(8))

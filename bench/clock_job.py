@@ -20,11 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.live import LiveLab, live
 
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Step
 from syntony.lab.jobs.runner import Job
-from syntony.lab.testing import LiveLab, live
 
 READ_S = 0.5
 TELL_S = 60.0

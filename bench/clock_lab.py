@@ -20,8 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-
-from syntony.lab.testing import LiveLab, eventually, live
+from tests.live import LiveLab, eventually, live
 
 LINK_MBPS = 200
 SETTLE_S = 15

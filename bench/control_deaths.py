@@ -30,10 +30,10 @@ from bench.acknowledged import Account, BatchKey, account, acknowledged, stored,
 from bench.hogs import hogs
 from bench.pages import Doubled, Pages, doubled, receiver
 from tests.fleet.failing import Fleet, status
+from tests.live import LiveLab, eventually, live
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.wire.failover import SwitchCommand
 from syntony.wire.messages import FleetQuery
 from syntony.wire.probes import KeysQuery, RotateKeys

@@ -33,6 +33,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 from bench.hogs import hogs
 from bench.instant import Instants, switch_of, watching
+from tests.live import LiveLab, eventually, live
 
 from syntony.io.carrier import CarrierWatch
 from syntony.io.clocks import KernelClock
@@ -40,7 +41,6 @@ from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.lab.plan import FabricSpec, make_plan
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.lab.world import allow_realtime
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample

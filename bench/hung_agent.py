@@ -15,8 +15,7 @@ import statistics
 import time
 
 from bench.slow_path import NAME, RATE, acting, await_joins, job
-
-from syntony.lab.testing import LiveLab, eventually, live
+from tests.live import LiveLab, eventually, live
 
 HUNG = {
     "nobody": (),

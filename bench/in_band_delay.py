@@ -28,12 +28,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from tests.live import SYNTONY, LiveLab, live, syntony
 
 from syntony.io.segment_tap import SegmentTap
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
-from syntony.lab.testing import SYNTONY, LiveLab, live, syntony
 from syntony.model import S, parse_duration_ns
 
 LAB, JOB = "b-in-band", "measured"

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 from bench.control_deaths import patient, progress
 from bench.hogs import hogs
 from tests.fleet.failing import Fleet
+from tests.live import LiveLab, eventually, live
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.provision import TLS
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.model import S
 from syntony.wire.enrol import IdentitiesQuery
 from syntony.wire.probes import KeysQuery, MatrixQuery, RotateKeys, SeriesQuery

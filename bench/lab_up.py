@@ -12,8 +12,9 @@ import sys
 import time
 from typing import NamedTuple
 
+from tests.live import syntony
+
 from syntony.lab.client import open_lab
-from syntony.lab.testing import syntony
 
 NAME = "bench-up"
 

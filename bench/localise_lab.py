@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.live import LiveLab, live
 
 from syntony.alerts.rules import default_rules
 from syntony.controller.client import ask
@@ -34,7 +35,6 @@ from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import cable_name, link_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
-from syntony.lab.testing import LiveLab, live
 from syntony.model import S
 from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from bench.localise_lab import Bench
+from tests.live import LiveLab, live
 
 from syntony.controller.client import ask
 from syntony.controller.places import FLEET, Names
@@ -33,7 +34,6 @@ from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import GROUP, OR, cable_name
 from syntony.lab.plan import Link, LinkKind, Plan, make_plan
-from syntony.lab.testing import LiveLab, live
 from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
 

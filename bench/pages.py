@@ -17,9 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, NamedTuple
 
 from bench.instant import listener
+from tests.live import LiveLab
 
 from syntony.lab.provision import to_toml
-from syntony.lab.testing import LiveLab
 
 PORT, LISTEN = 9095, "--listen"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from bench.placement_chart import render
 
 from syntony.io.fluid import NativeColouring, max_min
 from syntony.sim.fluid.clos import LeafSpine
@@ -24,7 +25,6 @@ from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import SIZES, parse_preset, preset_traffic
 from syntony.sim.fluid.run import Settings, Settled, make_policy, settle
-from syntony.view.placement_chart import render
 
 SHAPES = ("rings", "rings-random", "alltoall", "alltoall-random")
 MOVING = [name for name, policy in POLICIES.items() if policy.moves]

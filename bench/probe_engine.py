@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.live import live
 
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec, make_plan
-from syntony.lab.testing import live
 from syntony.mesh.plan import FIRST_SOURCE_PORT
 from syntony.model.probes import LOST, MISSING, STALLED
 from syntony.wire.probes import ProbeFlow

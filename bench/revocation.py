@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple, cast
 
 from bench.control_deaths import patient, progress
+from tests.live import LiveLab, eventually, live
 
 from syntony.agent.config import TlsFiles
 from syntony.controller.client import ask
@@ -36,16 +37,15 @@ from syntony.io.credentials import load_credentials
 from syntony.io.transport import grpc
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.provision import CONTROLLER_PORT, TLS
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.model import S
 from syntony.wire.coding import encode
-from syntony.wire.enrol import RenewRequest
+from syntony.wire.enrol import RenewQuery
 from syntony.wire.messages import QUERY, FleetQuery
 
 NAME, HOSTS = "bench-revocation", 4
 PROMISED_S, PATIENCE_S, OUT_S = 60.0, 120.0, 5.0
 EVERY_S, TIMEOUT_S = 0.05, 2.0
-NO_REQUEST = encode(RenewRequest(csr=b"none"))
+NO_REQUEST = encode(RenewQuery(csr=b"none"))
 """What an agent may ask, and is never given."""
 
 

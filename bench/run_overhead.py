@@ -24,8 +24,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.live import LiveLab, live
+
 from syntony.io.interposer import tcp_library
-from syntony.lab.testing import LiveLab, live
 
 IPPROTO_MPTCP = 262
 CHUNK = bytes(1 << 18)

@@ -4,7 +4,7 @@
 
 Prints a page's size and series, the median time to make it, and resident memory of a process that
 has loaded what an agent has: before anybody scraped, after a scrape on loopback, after one over
-mutual TLS, and with prometheus_client instead.
+mutual TLS.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from syntony.model import S
 NICS = 8
 _AGENT = """
 import json, sys
-for module in ("ssl", "_hashlib"):
-    sys.modules.setdefault(module, None)
 import syntony.agent.daemon
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls
@@ -45,11 +43,6 @@ server = ScrapeServer("127.0.0.1:0", lambda _: ("text/plain", "x 1\\n"), tls)
 print(json.dumps([server.port, before]), flush=True)
 for _ in sys.stdin:
     print(own_usage().rss_bytes, flush=True)
-"""
-_LIBRARY = """
-import syntony.agent.daemon, prometheus_client, prometheus_client.openmetrics.exposition
-from syntony.io.process import own_usage
-print(own_usage().rss_bytes)
 """
 
 
@@ -136,10 +129,9 @@ def main() -> None:
         )
         before, plain = memory(None)
         _, secured = memory((str(paths.ca), str(paths.cert), str(paths.key)))
-    library = int(subprocess.check_output([sys.executable, "-c", _LIBRARY], text=True))
     for what, size in (
         ("an agent's imports", before), ("… after a scrape on loopback", plain),
-        ("… after a scrape over TLS", secured), ("with prometheus_client", library),
+        ("… after a scrape over TLS", secured),
     ):  # fmt: skip
         print(f"{what:32} {size / 1e6:6.1f} MB  {(size - before) / 1e6:+.1f}")
 

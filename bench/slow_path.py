@@ -21,8 +21,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.live import LiveLab, eventually, live
+
 from syntony.controller.client import ask
-from syntony.lab.testing import LiveLab, eventually, live
 from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverStatusQuery,

@@ -60,6 +60,12 @@ find_missing() { # find_missing OPTION
         # Debian keeps the server's programs off PATH.
         command -v initdb >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 ||
             missing="$missing postgresql"
+        need slurmctld slurmctld
+        need slurmd slurmd
+        need srun slurm-client
+        need munged munge
+        need debootstrap debootstrap
+        need man man-db
         need sshd openssh-server # Debian starts it, too: not for everybody who runs `make test`
     fi
     if [ "$1" = "--bench" ]; then

@@ -9,6 +9,7 @@
 # Needs root, debootstrap, and an hour at most. Downloaded base systems are kept below $ROOTS
 # (default /var/tmp/syntony-roots); every call works in a new copy, removed at the end unless KEEP=1.
 # KEEP=1 prints the copy's path; REUSE=PATH runs in such a copy again, without a fresh clone.
+# GIVE=DIRECTORY copies what is in it to ~/given first; TAKE=DIRECTORY gets what is in ~/taken.
 set -euo pipefail
 
 suite=${1:?usage: try-bare-root.sh bookworm|trixie root|user COMMAND...}
@@ -49,6 +50,10 @@ fi
 environment=(PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "HOME=$home"
     LANG=C.UTF-8 $(env | grep -E '^(PIP_[A-Z_]+|SSL_CERT_FILE|[a-z]+_proxy)=' | grep -v ' ' || true))
 
+if [ -n "${GIVE:-}" ]; then
+    mkdir -p "$root$home/given" && cp -a "$GIVE/." "$root$home/given"
+    chown -R --reference="$root$home" "$root$home/given"
+fi
 export root work who
 status=0
 # Mounts and processes end with the namespaces; nothing is left mounted in the copy. Not a chroot:
@@ -66,6 +71,9 @@ unshare --mount --pid --fork --kill-child bash -euc '
     exec setpriv --reuid "$who" --regid "$who" --init-groups env -i "$@"' \
     bare "${environment[@]}" bash -c 'cd "$1" && shift && exec "$@"' command "$work" "$@" || status=$?
 
+if [ -n "${TAKE:-}" ] && [ -d "$root$home/taken" ]; then
+    mkdir -p "$TAKE" && cp -a "$root$home/taken/." "$TAKE"
+fi
 if [ -n "${KEEP:-}${REUSE:-}" ]; then
     echo "kept: REUSE=$root" >&2
 else

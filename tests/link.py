@@ -41,6 +41,7 @@ class ControllerProcess:
         state: str = "",
         *,
         name: str = "controller",
+        standby: bool = False,
     ) -> None:
         self.directory = directory
         self.authority: Authority = create_authority(directory / "ca")
@@ -55,6 +56,7 @@ class ControllerProcess:
             f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
             f'store = "{self.store}"\ntls_ca = "{tls.ca}"\ntls_cert = "{tls.cert}"\n'
             f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\nstate = "{state}"\n'
+            f"standby = {str(standby).lower()}\n"
             f'enrolment = {{ listen = "127.0.0.1:{self.join_port}", '
             f'authority = "{directory / "ca"}", lifetime_ns = {HOUR_NS} }}\n'
         )
@@ -82,6 +84,13 @@ class ControllerProcess:
         Args:
             run: Python that runs the command.
         """
+        self.begin(run)
+        wait_until(lambda: self.ended() is not None or self.up())
+        if not self.up():
+            raise AssertionError(self.log())
+
+    def begin(self, run: str = _RUN) -> None:
+        """Start it without waiting: a standby answers nobody."""
         log = (self.directory / f"{self.name}.log").open("ab")
         with log:
             self._process = subprocess.Popen(
@@ -89,9 +98,6 @@ class ControllerProcess:
                 stdout=log,
                 stderr=log,
             )
-        wait_until(lambda: self._process is None or self._process.poll() is not None or self.up())
-        if not self.up():
-            raise AssertionError(self.log())
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -49,16 +50,25 @@ class Server:
         )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
-    """A running server; skips where there is none, or no driver."""
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A running server of its own; skips a test where there is none, or no driver."""
     pytest.importorskip("psycopg", reason="pip install 'syntony[postgresql]'")
     on_path = shutil.which("initdb")
     found = [Path(on_path)] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
         pytest.skip("no PostgreSQL server; deploy/system-packages.sh --slow")
     directory = Path(tempfile.mkdtemp(prefix="sytpg", dir="/tmp"))
-    server = Server(found[-1].resolve().parent, directory)
-    yield server
-    server.stop()
-    shutil.rmtree(directory, ignore_errors=True)
+    running = Server(found[-1].resolve().parent, directory)
+    try:
+        yield running
+    finally:
+        running.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """One for all tests of a session."""
+    with server() as running:
+        yield running

@@ -13,7 +13,7 @@ from syntony.cli.controller import NEEDS
 ROOT = Path(__file__).parents[1]
 OPTIONAL = {"matplotlib", "psycopg", "torch"}
 """Imported only where that says what to install (extras `report`, `postgresql`, `torch`)."""
-MODULES = {"grpcio": "grpc"}
+MODULES = {"grpcio": "grpc", "nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client"}
 """Packages whose module has another name."""
 
 

@@ -134,7 +134,7 @@ static void convert(const struct view *view, int64_t local_ns, double slewed_ns,
     out->status = piece->status;
     out->steps = piece->steps;
     double drift_ns = piece->drift_sigma_ppb * s, walk_ns = view->walk * s * sqrt(s / 3);
-    double sigma_ns = hypot(hypot(piece->sigma_ns, drift_ns), walk_ns);
+    double sigma_ns = sqrt(piece->sigma_ns * piece->sigma_ns + drift_ns * drift_ns + walk_ns * walk_ns);
     double bound_ns = piece->asymmetry_ns + left_ns + slewed_ns + view->sigmas * sigma_ns +
                       fmin(view->ramp * s * s / 2, view->swing * s);
     if (!(bound_ns <= MAX_BOUND_NS) && piece->status != SYN_CLOCK_UNKNOWN)

@@ -37,6 +37,9 @@ static struct rise rise_of_lowest(double *side, size_t count, size_t depth, size
     return (struct rise){low - least, fit_lowest(side, count, judges) - low};
 }
 
+/* Not hypot: its newest version would ask every host for glibc 2.35, and nothing here overflows. */
+static double quadrature(double a, double b) { return sqrt(a * a + b * b); }
+
 /* 1-sigma of theta by an envelope: how far the fastest probes scatter above the line. */
 static double envelope_sigma(const struct fitting *f, struct fit_line line, size_t depth)
 {
@@ -48,10 +51,10 @@ static double envelope_sigma(const struct fitting *f, struct fit_line line, size
     struct rise there = rise_of_lowest(heights, forward, depth, judges);
     struct rise back =
         rise_of_lowest(heights + forward, f->cloud.count - forward, depth, judges);
-    double scatter = hypot(there.spread, back.spread) / 2;
+    double scatter = quadrature(there.spread, back.spread) / 2;
     if (depth > 1)
-        scatter = hypot(scatter / (o->soft_sigmas * sqrt((double)depth)),
-                        (there.above - back.above) / 2);
+        scatter = quadrature(scatter / (o->soft_sigmas * sqrt((double)depth)),
+                             (there.above - back.above) / 2);
     return fmax(scatter, o->min_sigma_ns);
 }
 

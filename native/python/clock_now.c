@@ -1,6 +1,8 @@
 /* `clock.now()` in one call: the page is read, and a `Reading` made, without a Python function between.
  * An extension of its own, because everything else that Python calls is called a few times a second.
- * It has no state: the reader is libsyntony's (native/clock), given by address. */
+ * It has no state: the reader is libsyntony's (native/clock), given by address.
+ * Only Python's stable ABI is used (Py_LIMITED_API, from CMake): one build serves CPython 3.11 and
+ * later. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,6 +15,7 @@ typedef struct {
     read_function read;
     const struct syn_clock_reader *reader;
     PyTypeObject *type; /* of what is returned: a tuple of five */
+    allocfunc alloc;    /* of that type */
     PyObject *states;   /* a tuple: what stands for each status */
     PyObject *owner;    /* of the reader */
 } NowReader;
@@ -28,9 +31,9 @@ static PyObject *now(NowReader *self, PyObject *Py_UNUSED(nothing))
     int failed = self->read(self->reader, &out);
     if (failed)
         return PyLong_FromLong(failed);
-    if (out.status < 0 || out.status >= PyTuple_GET_SIZE(self->states))
+    if (out.status < 0 || out.status >= PyTuple_Size(self->states))
         out.status = SYN_CLOCK_UNKNOWN;
-    PyObject *found = self->type->tp_alloc(self->type, 5);
+    PyObject *found = self->alloc(self->type, 5);
     if (found == NULL)
         return NULL;
     int bounded = out.status == SYN_CLOCK_SYNCHRONIZED || out.status == SYN_CLOCK_HOLDOVER;
@@ -38,18 +41,29 @@ static PyObject *now(NowReader *self, PyObject *Py_UNUSED(nothing))
         instant(out.earliest_ns, bounded),
         instant(out.latest_ns, bounded),
         PyLong_FromLongLong(out.fleet_ns),
-        Py_NewRef(PyTuple_GET_ITEM(self->states, out.status)),
+        Py_NewRef(PyTuple_GetItem(self->states, out.status)),
         PyLong_FromUnsignedLong(out.steps),
     };
     int short_of_memory = 0;
     for (Py_ssize_t i = 0; i < 5; i++) {
         short_of_memory |= items[i] == NULL;
-        PyTuple_SET_ITEM(found, i, items[i]);
+        PyTuple_SetItem(found, i, items[i]);
     }
     if (!short_of_memory)
         return found;
     Py_DECREF(found);
     return NULL;
+}
+
+/* Neither more fields than a tuple's nor an error: the stable ABI hides `tp_basicsize`. */
+static int is_plain_tuple(PyTypeObject *type)
+{
+    PyObject *size = PyObject_GetAttrString((PyObject *)type, "__basicsize__");
+    PyObject *plain = PyObject_GetAttrString((PyObject *)&PyTuple_Type, "__basicsize__");
+    int same = size != NULL && plain != NULL && PyObject_RichCompareBool(size, plain, Py_EQ) == 1;
+    Py_XDECREF(size);
+    Py_XDECREF(plain);
+    return same && PyType_IsSubtype(type, &PyTuple_Type);
 }
 
 static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUSED(keywords))
@@ -60,30 +74,32 @@ static PyObject *make(PyTypeObject *type, PyObject *arguments, PyObject *Py_UNUS
     if (!PyArg_ParseTuple(arguments, "KKO!O!O", &read, &reader, &PyType_Type, &reading,
                           &PyTuple_Type, &states, &owner))
         return NULL;
-    if (!PyType_IsSubtype(reading, &PyTuple_Type) ||
-        reading->tp_basicsize != PyTuple_Type.tp_basicsize) {
+    if (!is_plain_tuple(reading)) {
         PyErr_SetString(PyExc_TypeError, "readings are tuples");
         return NULL;
     }
-    NowReader *self = (NowReader *)type->tp_alloc(type, 0);
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    NowReader *self = (NowReader *)alloc(type, 0);
     if (self == NULL)
         return NULL;
     self->read = (read_function)(uintptr_t)read;
     self->reader = (const struct syn_clock_reader *)(uintptr_t)reader;
     self->type = (PyTypeObject *)Py_NewRef((PyObject *)reading);
+    self->alloc = (allocfunc)PyType_GetSlot(reading, Py_tp_alloc);
     self->states = Py_NewRef(states);
     self->owner = Py_NewRef(owner);
     return (PyObject *)self;
 }
 
-static void unmake(NowReader *self)
+static void unmake(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(self);
-    Py_XDECREF(self->type);
+    NowReader *self = (NowReader *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF((PyObject *)self->type);
     Py_XDECREF(self->states);
     Py_XDECREF(self->owner);
-    type->tp_free(self);
-    Py_DECREF(type);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF((PyObject *)type);
 }
 
 static PyMethodDef methods[] = {

@@ -119,6 +119,28 @@ static bool is_due(struct sampling *sampling, uint64_t number, int64_t at_ns)
     return true;
 }
 
+static bool may_be_due(const struct sampling *sampling, uint64_t number, int64_t at_ns)
+{
+    return !(number & GET(sampling->mask)) || at_ns - GET(sampling->stamped_ns) > LONG_NS;
+}
+
+bool figures_stamps_sent(const struct figures *figures, int64_t at_ns)
+{
+    return may_be_due(&figures->sent, GET(figures->slot->sent), at_ns) ||
+           (GET(figures->timed_ns) == 0 && at_ns - GET(figures->timed_before_ns) >= SHORT_NS);
+}
+
+bool figures_stamps_received(const struct figures *figures, int64_t at_ns)
+{
+    return may_be_due(&figures->received, GET(figures->slot->received), at_ns);
+}
+
+bool figures_stamps_completed(const struct figures *figures)
+{
+    return GET(figures->timed_ns) != 0 &&
+           GET(figures->slot->completed) >= GET(figures->timed_number);
+}
+
 void figures_sent(struct figures *figures, const struct message *message, int64_t at_ns)
 {
     struct syn_qp_slot *slot = figures->slot;

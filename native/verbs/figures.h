@@ -50,6 +50,11 @@ void figures_flag(struct figures *figures, uint64_t flag);
 void figures_fail(struct figures *figures);
 void figures_end(struct figures *figures);
 
+/* Whether the next one may be stamped, so that the time has to be exact: of a clock that is right to
+ * some milliseconds, and never ahead, this is known. */
+bool figures_stamps_sent(const struct figures *figures, int64_t at_ns);
+bool figures_stamps_received(const struct figures *figures, int64_t at_ns);
+bool figures_stamps_completed(const struct figures *figures);
 /* Of messages posted by one call, at `at_ns`, just before it. */
 void figures_sent(struct figures *figures, const struct message *message, int64_t at_ns);
 void figures_posted_receives(struct figures *figures, uint64_t count);

@@ -62,7 +62,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     struct ibv_context *context = next.open_device(device);
     if (context != NULL && next.get_device_name && next.watch.query_gid && next.close_device &&
         next.modify_qp && next.destroy_qp && next.destroy_cq)
-        watch_opened(context, next.get_device_name(device), &next.watch);
+        watch_opened(context, next.get_device_name(device), &next.watch, true);
     return context;
 }
 

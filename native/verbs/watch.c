@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "door.h"
 #include "table.h"
@@ -20,8 +21,8 @@ static bool takes_receive(enum ibv_wr_opcode opcode)
            opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-static void count_posted(struct pair *pair, const struct ibv_send_wr *wr,
-                         const struct ibv_send_wr *end, int64_t at_ns)
+void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const struct ibv_send_wr *end,
+                  int64_t at_ns)
 {
     for (; wr != NULL && wr != end; wr = wr->next) {
         struct message message = {.takes_receive = takes_receive(wr->opcode),
@@ -42,7 +43,7 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
     bool alone = enter(&pair->inside);
     int64_t at_ns = table_now_ns();
     int error = device->before.post_send(qp, wr, bad);
-    count_posted(pair, wr, error ? *bad : NULL, at_ns);
+    watch_posted(pair, wr, error ? *bad : NULL, at_ns);
     if (alone)
         leave(&pair->inside);
     else
@@ -109,7 +110,22 @@ static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)
     return got;
 }
 
-void watch_opened(struct ibv_context *context, const char *name, const struct watch_verbs *verbs)
+static void patch_device(struct device *device, struct ibv_context *context)
+{
+    struct verbs_context *extended = verbs_get_ctx(context);
+    if (extended != NULL && extended->sz >= sizeof *extended -
+                                offsetof(struct verbs_context, create_cq_ex)) {
+        device->create_cq_ex = extended->create_cq_ex;
+        if (extended->create_cq_ex)
+            extended->create_cq_ex = extended_create_cq;
+    }
+    context->ops.post_send = post_send;
+    context->ops.post_recv = post_recv;
+    context->ops.poll_cq = poll_cq;
+}
+
+void watch_opened(struct ibv_context *context, const char *name, const struct watch_verbs *verbs,
+                  bool patch)
 {
     if (door_is_child())
         return;
@@ -121,17 +137,9 @@ void watch_opened(struct ibv_context *context, const char *name, const struct wa
     if (device != NULL) {
         device->verbs = *verbs;
         strncpy(device->name, name, sizeof device->name - 1);
-        struct verbs_context *extended = verbs_get_ctx(context);
-        if (extended != NULL && extended->sz >= sizeof *extended -
-                                    offsetof(struct verbs_context, create_cq_ex)) {
-            device->create_cq_ex = extended->create_cq_ex;
-            if (extended->create_cq_ex)
-                extended->create_cq_ex = extended_create_cq;
-        }
         __atomic_store_n(&device->context, context, __ATOMIC_RELEASE);
-        context->ops.post_send = post_send;
-        context->ops.post_recv = post_recv;
-        context->ops.poll_cq = poll_cq;
+        if (patch)
+            patch_device(device, context);
         door_look(table_now_ns());
     }
     pthread_mutex_unlock(&lock);
@@ -163,6 +171,50 @@ void watch_extended_cq(struct ibv_cq_ex *cq, bool no_lengths)
         extended_patch_cq(queue, cq);
     }
     pthread_mutex_unlock(&lock);
+}
+
+struct pair *watch_pair(struct ibv_qp *qp)
+{
+    struct device *device = door_is_mine() ? table_device(qp->context) : NULL;
+    return device ? table_pair(device, qp->qp_num) : NULL;
+}
+
+/* Right to some milliseconds, and a quarter of the price. */
+static int64_t about_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+int64_t watch_time(const struct pair *pair)
+{
+    int64_t about_ns = about_now_ns();
+    return figures_stamps_sent(&pair->figures, about_ns) ? table_now_ns() : about_ns;
+}
+
+void watch_posted_receives(struct pair *pair, uint64_t count)
+{
+    figures_posted_receives(&pair->figures, count);
+}
+
+void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t *at_ns)
+{
+    struct figures *figures = &pair->figures;
+    if (*at_ns == 0)
+        *at_ns = about_now_ns();
+    if (wc->status != IBV_WC_SUCCESS)
+        figures_error(figures, wc->status);
+    else if (wc->opcode & IBV_WC_RECV)
+        figures_received(figures, wc->byte_len, figures_stamps_received(figures, *at_ns)
+                                                    ? table_now_ns() : *at_ns);
+    else
+        figures_completed(figures, figures_stamps_completed(figures) ? table_now_ns() : *at_ns);
+}
+
+void watch_agent(int64_t now_ns)
+{
+    door_look(now_ns);
 }
 
 static bool signals_all(const struct device *device, struct ibv_qp *qp)

@@ -8,6 +8,7 @@
 #define VERBS_WATCH_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 struct watch_verbs { /* what is asked of rdma-core; NULL but for the first where it is missing */
     int (*query_gid)(struct ibv_context *, uint8_t, int, union ibv_gid *);
@@ -15,8 +16,10 @@ struct watch_verbs { /* what is asked of rdma-core; NULL but for the first where
     int (*query_qp)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 };
 
-/* A device was opened. Nothing happens without an agent to tell (door.h). */
-void watch_opened(struct ibv_context *context, const char *name, const struct watch_verbs *verbs);
+/* A device was opened. Nothing happens without an agent to tell (door.h). `patch`: its inline verbs are
+ * to be watched; otherwise who posts and polls says so (below). */
+void watch_opened(struct ibv_context *context, const char *name, const struct watch_verbs *verbs,
+                  bool patch);
 /* A device is about to be closed. */
 void watch_closing(struct ibv_context *context);
 /* A queue pair was changed by ibv_modify_qp, without error. */
@@ -25,5 +28,20 @@ void watch_modified(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
  * is given its number meanwhile. */
 int watch_destroy_qp(struct ibv_qp *qp, int (*destroy)(struct ibv_qp *));
 int watch_destroy_cq(struct ibv_cq *cq, int (*destroy)(struct ibv_cq *));
+
+/* From a program that watches itself, with one thread at a time for a queue pair and its completion
+ * queue, and not in a child of fork. Of a queue pair once it is initialised, until it is destroyed;
+ * NULL: it is not watched. */
+struct pair *watch_pair(struct ibv_qp *qp);
+/* Just before a post: the time to give to `watch_posted`. */
+int64_t watch_time(const struct pair *pair);
+/* From `wr` to before `end` (NULL: all) was posted. */
+void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const struct ibv_send_wr *end,
+                  int64_t at_ns);
+void watch_posted_receives(struct pair *pair, uint64_t count);
+/* Just after a poll. `at_ns`: 0 first, and kept from one completion of that poll to the next. */
+void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t *at_ns);
+/* Now and then, several times a second. */
+void watch_agent(int64_t now_ns);
 
 #endif

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.live import eventually
+
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.agent.daemon import Agent
 from syntony.agent.reactor.process import Reactor
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
-from syntony.lab.testing import eventually
 from syntony.metrics.settings import MetricsConfig
 from syntony.traffic.policy import Mode, Policy
 from syntony.wire.parts import PartState

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from tests.agent.halves import config, down, reacting, reporting
 from tests.io.namespace import ip, run_alone
+from tests.live import eventually
 
 from syntony.agent.daemon import Agent
 from syntony.agent.reactor import kept
 from syntony.agent.reactor.process import Reactor
-from syntony.lab.testing import eventually
 from syntony.traffic.policy import Policy
 from syntony.wire.parts import PartState
 from syntony.wire.probes import PairKeys, Plan, ProbeFlow, ProbeKeys

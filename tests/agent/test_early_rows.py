@@ -100,9 +100,7 @@ class Bench:
         self.reported: list[tuple[str, list[int]]] = []
         self.uplink = cast(
             Uplink,
-            SimpleNamespace(
-                submit=self._submit, send_paths=lambda _: None, send_flows=lambda _: None
-            ),
+            SimpleNamespace(submit=self._submit, send=lambda _: None),
         )
 
     def _submit(self, table: str, rows: int, data: bytes) -> None:

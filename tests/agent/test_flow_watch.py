@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 from tests.io.namespace import run_alone
+from tests.live import eventually
 
 from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, FlowWatch
-from syntony.lab.testing import eventually
 from syntony.model import MS
 from syntony.model.paths import FlowSample
 from syntony.traffic.pairs import Progress

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from tests.live import eventually
 
 from syntony.agent import paths
 from syntony.agent.paths import PathTracer
 from syntony.fabric import learn
 from syntony.fabric.learn import Ask
 from syntony.io.traceroute import Answer
-from syntony.lab.testing import eventually
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.wire.probes import ProbeFlow

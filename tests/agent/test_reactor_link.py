@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent.halves import config, reacting
+from tests.live import eventually
 
 from syntony.agent.reactor import kept, link, messages
 from syntony.agent.reactor.link import ReactorLink
@@ -25,7 +26,6 @@ from syntony.agent.steering.rows import PathRow
 from syntony.errors import MissingError, SyntonyError, WireError
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
-from syntony.lab.testing import eventually
 from syntony.model import S
 from syntony.traffic.policy import Mode
 from syntony.wire.failover import Switch

@@ -14,7 +14,7 @@ from syntony.controller.pki import TlsPaths, create_authority, read_request
 from syntony.errors import RemoteError
 from syntony.io.credentials import fits
 from syntony.model import S
-from syntony.wire.enrol import Issued, RenewRequest
+from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.query import Failure
 from syntony.wire.roles import Role
 from syntony.wire.x509 import read_certificate
@@ -32,7 +32,7 @@ class Issuer:
         self.moods = list(moods)
         self.requested = 0
 
-    def __call__(self, query: RenewRequest) -> Issued | Failure:
+    def __call__(self, query: RenewQuery) -> Issued | Failure:
         self.requested += 1
         mood = self.moods.pop(0) if self.moods else "well"
         if mood == "away":

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.agent.halves import config
+from tests.live import eventually
 from tests.nccl import provider as fake
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles, VerbsConfig, VerbsMode
@@ -22,7 +23,6 @@ from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic
-from syntony.lab.testing import eventually
 from syntony.model.probes import ClockReading, ProbeFlag
 from syntony.wire.parts import PartState
 

@@ -15,7 +15,7 @@ from syntony.controller.client import ask
 from syntony.controller.pki import Authority, TlsPaths, load_authority
 from syntony.errors import RemoteError
 from syntony.io.credentials import new_request, store_credentials
-from syntony.wire.enrol import Issued, RenewRequest
+from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.messages import FleetQuery
 from syntony.wire.roles import Role
 
@@ -39,7 +39,7 @@ def trusts(controller: ControllerProcess, tls: TlsPaths) -> bool:
 
 def renew(controller: ControllerProcess, tls: TlsPaths) -> None:
     request = new_request(tls.cert.stem)
-    issued = ask(f"127.0.0.1:{controller.port}", RenewRequest(csr=request.csr), tls=tls)
+    issued = ask(f"127.0.0.1:{controller.port}", RenewQuery(csr=request.csr), tls=tls)
     assert isinstance(issued, Issued)
     store_credentials(tls, issued.certificate, request.key)
 

@@ -24,7 +24,7 @@ from syntony.io.credentials import new_request, store_credentials
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import encode
-from syntony.wire.enrol import JOIN, MAX_JOIN_BYTES, IdentitiesQuery, Issued, RenewRequest
+from syntony.wire.enrol import JOIN, MAX_JOIN_BYTES, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
@@ -259,7 +259,7 @@ def test_rotation_under_load_loses_no_rows(controller: ControllerProcess) -> Non
             agent.send()
             before = read_certificate(tls.cert.read_bytes()).serial
             request = new_request(name)
-            issued = agent.uplink.ask(RenewRequest(csr=request.csr))
+            issued = agent.uplink.ask(RenewQuery(csr=request.csr))
             assert isinstance(issued, Issued)
             store_credentials(tls, issued.certificate, request.key)
             for _ in range(20):

@@ -224,12 +224,16 @@ def test_the_value_follows_while_it_recovers_and_the_worst_stays() -> None:
 def test_evidence_that_differs_in_numbers_alone_is_one_line_with_a_count() -> None:
     book = Book([rule()])
     for k in range(5):
-        lines = (f"loss on {k} paths over 1s", "leaf0-0..* 100%", f"h{k}/rail0 worst", f"-{k}.5 dB")
+        lines = (
+            f"loss on {k} paths over 1s", "leaf0-0..* 100%", f"h{k}/rail0 worst", f"-{k}.5 dB",
+            f"lost at 2026-11-25T19:0{k}:57.98{k}Z", f"10.0.0.{k} answers",
+        )  # fmt: skip
         feed(book, T0 + k * S, "hot", 11, evidence=lines)
     assert book.find(1).evidence == (
-        "h0/rail0 worst", "h1/rail0 worst", "h2/rail0 worst", "h3/rail0 worst",
+        "h0/rail0 worst", "10.0.0.0 answers", "h1/rail0 worst", "10.0.0.1 answers",
+        "h2/rail0 worst", "10.0.0.2 answers", "h3/rail0 worst", "10.0.0.3 answers",
         "loss on 4 paths over 1s (5 times)", "leaf0-0..* 100%", "h4/rail0 worst",
-        "-4.5 dB (5 times)",
+        "-4.5 dB (5 times)", "lost at 2026-11-25T19:04:57.984Z (5 times)", "10.0.0.4 answers",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.live import eventually, live, syntony
 
 from syntony.agent.audit import MAX_LIFE_NS, AuditService
 from syntony.agent.config import AuditMode
@@ -24,7 +25,6 @@ from syntony.controller.audits import (
 )
 from syntony.controller.client import ask
 from syntony.errors import RemoteError, UsageError
-from syntony.lab.testing import eventually, live, syntony
 from syntony.model import S
 from syntony.state import ControlState
 from syntony.wire.audit import (

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.live import live
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Blame, Pair
@@ -20,7 +21,6 @@ from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.cli import run
 from syntony.io.audit.pair_tests import WORKER, PairTests, Requested
 from syntony.io.audit.ranks import LocalRanks
-from syntony.lab.testing import live
 
 HOSTS = tuple(f"gpu{number:02}" for number in range(8))
 WRITE_BW = """\

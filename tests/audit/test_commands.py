@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.live import eventually
 
 from syntony.audit.check import HostCheck, Section
 from syntony.audit.facts import AbsentError, Facts, UnreadableError
@@ -13,7 +14,6 @@ from syntony.audit.result import Status
 from syntony.io.audit.commands import LiveCommands, RecordedCommands, file_name
 from syntony.io.audit.examine import examine_host
 from syntony.io.audit.host import recorded_host, this_host
-from syntony.lab.testing import eventually
 from syntony.model import MS, S
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from tests.live import LiveLab, live
 
 from syntony.audit.latency import off_the_line
 from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_nics, culprits
@@ -19,7 +20,6 @@ from syntony.cli import run
 from syntony.fabric.graph import Topology
 from syntony.io.audit.survey import boot_argv, survey
 from syntony.lab.plan import FabricSpec, make_plan
-from syntony.lab.testing import LiveLab, live
 from syntony.lab.topology import topology as lab_topology
 
 LEAF_HOPS, SPINE_HOPS = 1, 3

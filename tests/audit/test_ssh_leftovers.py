@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-from syntony.lab.testing import eventually
+from tests.live import eventually
 
 _SSH = """#!/bin/sh
 # Stands in for ssh: the last two words are the host and what it runs.

@@ -1,9 +1,9 @@
 import json
 
 import pytest
+from tests.live import syntony
 
 from syntony.cli import run
-from syntony.lab.testing import syntony
 
 
 def test_check_names_everything_it_looked_at(capsys: pytest.CaptureFixture[str]) -> None:

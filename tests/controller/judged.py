@@ -166,7 +166,7 @@ def queues_of(
         Queue(
             component=each.component, delay_ns=each.delay_ns, since_ns=0,
             confidence=each.confidence, alternatives=each.alternatives, suspects=suspected(each),
-            pairs=(),
+            bursts=bool(each.overflow), pairs=(),
             flows=tuple(
                 QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
                 for a, b in pairs

@@ -176,7 +176,7 @@ class Probed(World):
             late = int(self.noise.binomial(number, self._skew[pair[1]]))
             self._late_heard[pair] = late
             reported[pair] = before + number - late
-        second = SecondCounts(counts, delays, np.full(len(flows), 100.0))
+        second = SecondCounts(counts, delays, delays, np.full(len(flows), 100.0))
         self._waiting.append((self.second, second, reported))
         for nic in self.control.homes:
             host = nic.partition("/")[0]

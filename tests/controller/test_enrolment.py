@@ -32,7 +32,7 @@ from syntony.wire.enrol import (
     MAX_REQUEST_BYTES,
     Issued,
     JoinRequest,
-    RenewRequest,
+    RenewQuery,
     RevokeCommand,
     TokenCommand,
 )
@@ -342,7 +342,7 @@ def test_revocations_of_another_controller_are_learnt(fleet: Fleet) -> None:
 def test_renewal_keeps_who_one_is(fleet: Fleet) -> None:
     token = fleet.token("agent", "h1", addresses=("10.0.0.1",), lifetime_ns=600 * S)
     who = fleet.join("h1", token)
-    renewed = shows(fleet.enrolment.renew(RenewRequest(csr=csr("h1")), who))
+    renewed = shows(fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who))
     assert who.certificate is not None
     assert renewed.certificate is not None
     assert renewed.certificate._replace(serial="", validity=who.certificate.validity) == (
@@ -355,12 +355,12 @@ def test_renewal_keeps_who_one_is(fleet: Fleet) -> None:
 def test_renewal_is_for_oneself_with_a_good_certificate(fleet: Fleet) -> None:
     who = fleet.join("h1")
     with pytest.raises(UsageError, match="'h1' cannot ask for a certificate of 'h2'"):
-        fleet.enrolment.renew(RenewRequest(csr=csr("h2")), who)
+        fleet.enrolment.renew(RenewQuery(csr=csr("h2")), who)
     local = Caller(Identity(Role.OPERATOR, ""), LOCAL)
     with pytest.raises(UsageError, match="not on the local socket"):
-        fleet.enrolment.renew(RenewRequest(csr=csr("h1")), local)
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), local)
     with pytest.raises(UsageError, match="not signed with its own key"):
-        fleet.enrolment.renew(RenewRequest(csr=forged("h1")), who)
+        fleet.enrolment.renew(RenewQuery(csr=forged("h1")), who)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -372,7 +372,7 @@ def test_a_renewal_that_races_a_revocation_loses(fleet: Fleet, *, known: bool) -
     fleet.enrolment.admit(who)
     fleet.another().revoke(RevokeCommand(what="h1", by="ann"), ANN, 3)
     with pytest.raises(UsageError, match="has been revoked"):
-        fleet.enrolment.renew(RenewRequest(csr=csr("h1")), who)
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
     fleet.enrolment.refresh()  # writes down that it was seen: not a way back in
     assert not fleet.accepted(who)
 
@@ -380,9 +380,9 @@ def test_a_renewal_that_races_a_revocation_loses(fleet: Fleet, *, known: bool) -
 def test_renewal_in_a_loop_ends(fleet: Fleet) -> None:
     who = fleet.join("h1")
     for _ in range(MAX_LIVE - 1):
-        fleet.enrolment.renew(RenewRequest(csr=csr("h1")), who)
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
     with pytest.raises(UsageError, match="has 16 certificates that are valid"):
-        fleet.enrolment.renew(RenewRequest(csr=csr("h1")), who)
+        fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)
     fleet.join("h2")
     fleet.now_ns += 2 * HOUR_NS
     fleet.join("h1")
@@ -416,7 +416,7 @@ def test_a_controller_without_the_ca_issues_nothing_but_refuses_the_revoked(flee
     who = fleet.join("h1")
     bare = Enrolment(EnrolmentConfig(), fleet.identities, lambda: fleet.now_ns)
     with pytest.raises(UsageError, match=r"set \[enrolment\] authority"):
-        bare.renew(RenewRequest(csr=csr("h1")), who)
+        bare.renew(RenewQuery(csr=csr("h1")), who)
     bare.revoke(RevokeCommand(what="h1", by="ann"), ANN, 3)
     assert not fleet.accepted(who, bare)
 

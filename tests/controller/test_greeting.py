@@ -11,7 +11,8 @@ from tests.link import hello
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import SETTLE_NS, Fleet
-from syntony.controller.greeting import RefusedError, greet
+from syntony.controller.greeting import RefusedError, greet, prefixes
+from syntony.errors import ConfigError
 from syntony.mesh.plan import make_plan
 from syntony.wire.messages import Hello, NicInfo
 from syntony.wire.roles import Identity, Role
@@ -57,6 +58,16 @@ def test_a_nic_that_makes_no_sense_costs_itself(changes: dict[str, object], reas
     (fault,) = faults
     assert fault.startswith("nic=rail1 reason=")
     assert reason in fault
+
+
+def test_addresses_are_of_the_fleets_networks() -> None:
+    within = prefixes(["10.0.0.0/16", "fd00::/8"])
+    taken, faults = greet(with_nic(addresses=("fd00::1", "10.1.0.1")), H0, within)
+    assert [nic.name for nic in taken.nics] == ["rail0"]
+    assert faults == ("nic=rail1 reason=10.1.0.1 is in none of nic_prefixes",)
+    assert greet(with_nic(addresses=("fd00::1",)), H0, within)[1] == ()
+    with pytest.raises(ConfigError, match=r"nic_prefixes: .* has host bits set"):
+        prefixes(["10.0.0.1/8"])
 
 
 def test_a_good_hello_is_taken_whole() -> None:

@@ -27,6 +27,21 @@ def test_nine_flaps_within_the_hour(control: Control) -> None:
     assert reply.incidents[0]["summary"].endswith("has flapped 9 times within the past hour")
 
 
+def test_a_flap_says_when_the_carrier_was_lost_last(control: Control) -> None:
+    for flaps in (3, 4):
+        last_ns = (1_764_000_000 + flaps) * S + 5_000_000
+        control.store.links.seen = (
+            port("h0/rail0", flaps=flaps, last_flap_ns=last_ns), port("h1/rail0", flaps=3),
+        )  # fmt: skip
+        control.tick()
+    evidence = {each["subject"]: each["evidence"] for each in control.live_incidents()}
+    assert evidence["h0/rail0"] == [
+        "mlx5_core",
+        "carrier lost at 2025-11-24T16:00:04.005Z (2 times)",
+    ]
+    assert evidence["h1/rail0"] == ["mlx5_core"]
+
+
 def test_a_management_nic_is_never_an_incident(control: Control) -> None:
     control.store.links.seen = (
         port("h0/bmc0", role="management", state="no-peer", flaps=99),

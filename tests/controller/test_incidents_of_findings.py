@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.controller.judged import T0, Control, finding
 
-from syntony.controller.observe import APART
+from syntony.controller.observe import APART, BURSTS
 from syntony.model.findings import Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.wire.incidents import IncidentsQuery
@@ -133,6 +133,29 @@ def test_a_queue_at_one_of_two_links_names_both(control: Control) -> None:
     assert control.live() == {}
 
 
+@pytest.mark.parametrize("bursts", [True, False])
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_queue_that_is_full_in_bursts_is_congestion_only_where_a_job_sends(
+    control: Control, sends: bool, bursts: bool
+) -> None:
+    flow = QueueFlow(job="far", pair="h0/rail0->h2/rail0", rate_bps=10**9)
+    queue = Queue(
+        component="leaf0->spine0", delay_ns=640_000.0, since_ns=T0, confidence=1.0,
+        alternatives=(), bursts=bursts, pairs=(flow.pair,), flows=(flow,) if sends else (),
+    )  # fmt: skip
+    control.slas = control.slas._replace(queues=(queue,))
+    control.findings = (finding("leaf0->spine0", "link", overflow="all"),)
+    control.tick(5)
+    found = {each["rule"]: each for each in control.live_incidents()}
+    waits = "congestion" if sends else "component-delay"
+    assert set(found) == ({"link-loss"} if bursts and not sends else {"link-loss", waits})
+    if sends:
+        assert (BURSTS in found["congestion"]["evidence"]) is bursts
+        assert found["congestion"]["summary"] == (
+            "leaf0->spine0: packets wait 640 µs there, again and again"
+        )
+
+
 @pytest.mark.parametrize("rate_bps", [None, 1_000])
 def test_a_delay_without_traffic_is_no_congestion(control: Control, rate_bps: int | None) -> None:
     """… and has one name, whether the change of delay or the queue tells of it."""
@@ -166,7 +189,7 @@ def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Co
     assert incident["subject"] == "leaf0->spine0 or spine0->leaf1"
     assert incident["evidence"][1:] == [
         "leaf0->spine0 50%, spine0->leaf1 49%, leaf0 1%", "no path tells these apart",
-        "crossed by 1 of 3 pairs of NICs, of 2 hosts",
+        "crossed by 1 of 3 pairs of NICs (33%), of 2 hosts",
     ]  # fmt: skip
     rule = next(rule for rule in control.service.rules if rule.name == "ambiguous-loss")
     assert rule.remedy.startswith("look at")

@@ -38,6 +38,9 @@ def test_a_dead_leaf_is_one_page_however_many_hosts_are_at_it(control: Control, 
     control.findings = (finding(dead, "leaf"), *(finding(nic, "nic") for nic in below[:3]))
     control.tick(10)
     assert control.pages() == [f"switch-down {dead}"], f"seed {seed}"
+    (down,) = [each for each in control.live_incidents() if each["rule"] == "switch-down"]
+    share = f"cuts off {len(below)} of {len(homes)} NICs, {len(below) / len(homes):.0%}"
+    assert any(line.startswith(share) for line in down["evidence"])
     control.findings = ()
     control.store.links.seen = tuple(port(nic) for nic in homes)
     control.tick(20)
@@ -76,6 +79,7 @@ def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
     control.tick(20)
     assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
     down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
+    assert "1 of 1 compute ports of its host, 100% of what it can send" in down["evidence"]
     assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
 
 

@@ -6,6 +6,7 @@ Delays and overflow are drawn here, packet by packet of a queue, not by Syntony'
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.controller.judged import Control, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incidents import Slas
+from syntony.controller.observe import BURSTS
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.watch import Watch, reply
 
@@ -29,6 +31,26 @@ def waits(load: float, service_ns: float, rng: np.random.Generator) -> NDArray[n
     behind = np.cumsum(service_ns - rng.exponential(service_ns / load, 4_000))
     found = behind - np.minimum.accumulate(np.minimum(behind, 0.0))
     return np.asarray(rng.choice(found[1_000:], PROBES))
+
+
+class Burst(NamedTuple):
+    """How a queue is full now and then."""
+
+    seconds: float
+    """Share of the seconds with such moments."""
+    share: float
+    """Mean share of these that it is full for."""
+    depth_ns: float
+    loss: float
+    """While it is full."""
+
+
+class Went(NamedTuple):
+    """How a flow's probes of one second went one way."""
+
+    usual_ns: float
+    slowest_ns: float
+    loss: float
 
 
 class Busy:
@@ -64,33 +86,41 @@ class Busy:
         """Share that a switch loses on a link while packets wait for it."""
         self.broken: dict[str, float] = {}
         """Link to the share that it loses, whether packets wait there or not."""
+        self.bursts: dict[str, Burst] = {}
+        """Links whose queue is full for moments of some seconds."""
+        self.full: dict[str, float] = {}
+        """Link to the share of this second that its queue is full."""
         self.second = 0
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.second += 1
             at = {link: waits(*load, self.rng) for link, load in self.loads.items()}
+            self.full = {
+                link: each.share * self.rng.exponential() * (self.rng.random() < each.seconds)
+                for link, each in self.bursts.items()
+            }
             rows, heard = [], dict[tuple[str, str], int]()
             for flow in self.flows:
                 there, back = (self._one(way, at) for way in (flow, reply(flow)))
-                lost = int(self.rng.binomial(PROBES, there[1]))
-                lost_back = int(self.rng.binomial(PROBES - lost, back[1]))
+                lost = int(self.rng.binomial(PROBES, there.loss))
+                lost_back = int(self.rng.binomial(PROBES - lost, back.loss))
                 pair = (flow.src, flow.dst)
                 heard[pair] = heard.get(pair, 0) + PROBES - lost
                 rows.append(
                     FlowCounts(
                         way=flow, sent=PROBES, lost=lost, sent_back=PROBES - lost,
-                        lost_back=lost_back, unresolved=0, delay_ns=there[0],
-                        delay_back_ns=back[0], clk_err_ns=200.0,
+                        lost_back=lost_back, unresolved=0, delay_ns=there.usual_ns,
+                        delay_back_ns=back.usual_ns, clk_err_ns=200.0,
+                        slowest_ns=there.slowest_ns, slowest_back_ns=back.slowest_ns,
                     )
                 )  # fmt: skip
             add(self.watch, rows, heard)
             if self.second % 2:
                 self._judge()
 
-    def _one(self, way: Way, at: dict[str, NDArray[np.float64]]) -> tuple[float, float]:
-        """Median delay, and the share that overflows: at switches, since a host that sends waits
-        for its own queue."""
+    def _one(self, way: Way, at: dict[str, NDArray[np.float64]]) -> Went:
+        """Queues overflow at switches, since a host that sends waits for its own queue."""
         crossed = [link for link in self.book.components(way) if link in at]
         waited = sum((self.rng.permutation(at[link]) for link in crossed), np.zeros(PROBES))
         base = 15_000 + self.rng.normal(0, 300, PROBES)
@@ -98,7 +128,12 @@ class Busy:
         kept = (1 - self.overflow) ** full
         for link in self.broken.keys() & self.book.components(way):
             kept *= 1 - self.broken[link]
-        return float(np.median(base + waited)), 1 - kept
+        for link in self.full.keys() & self.book.components(way):
+            burst, share = self.bursts[link], min(1.0, self.full[link])
+            waited = waited + burst.depth_ns * (self.rng.random(PROBES) < share)
+            kept *= 1 - burst.loss * share
+        delay_ns = base + waited
+        return Went(float(np.median(delay_ns)), float(delay_ns.max()), 1 - kept)
 
     def _judge(self) -> None:
         jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
@@ -192,6 +227,36 @@ def test_a_cable_that_loses_under_a_job_that_waits_there_is_named(
         busy.run(int(rests))
     losses = [page for page in control.pages() if "loss" in page]
     assert losses == [f"link-loss {last}"]
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
+def test_a_queue_that_is_full_for_moments_is_congestion(control: Control, case: int) -> None:
+    """The link is half empty in most of each second; bursts of the job overflow it."""
+    busy = drawn(control, case)
+    busy.run(40)
+    victim = "h1/rail0"
+    last = f"{busy.homes[victim]}->{victim}"
+    busy.loads = {last: (0.5, 1_000.0)}
+    busy.pairs = [(nic, victim) for nic in busy.homes if nic != victim]
+    busy.bursts = {last: Burst(0.6, (0.02, 0.05, 0.1)[case], 640_000.0, 0.1)}
+    busy.run(100)
+    assert control.pages() == [f"congestion {last}"]
+    (reported,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
+    assert BURSTS in reported["evidence"]
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
+def test_a_cable_under_bursts_that_all_fit_is_named(control: Control, case: int) -> None:
+    busy = drawn(control, case)
+    busy.run(40)
+    victim = "h1/rail0"
+    last = f"{busy.homes[victim]}->{victim}"
+    busy.loads = {last: (0.5, 1_000.0)}
+    busy.pairs = [(nic, victim) for nic in busy.homes if nic != victim]
+    busy.bursts = {last: Burst(0.4, (0.02, 0.05, 0.1)[case], 640_000.0, 0.0)}
+    busy.broken = {last: 0.01}
+    busy.run(90)
+    assert control.pages() == [f"link-loss {last}"]
 
 
 @pytest.mark.parametrize("case", mostly_slow(range(2), {0}))

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.live import eventually
 
 from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, State
 from syntony.alerts.render import Fleet
@@ -27,7 +28,6 @@ from syntony.controller.notify import (
     post_json,
 )
 from syntony.errors import ConfigError
-from syntony.lab.testing import eventually
 from syntony.model import S
 from syntony.state import ControlState
 from syntony.state.outbox import Outbox

@@ -78,7 +78,7 @@ def test_the_same_loss_in_a_larger_fabric_hurts_less(control: Control) -> None:
 def test_it_says_what_it_hurts(control: Control) -> None:
     severity(control, 0.5, ELSEWHERE)
     (found,) = control.live_incidents()
-    assert "crossed by 28 of 224 pairs of NICs, of 16 hosts" in found["evidence"]
+    assert "crossed by 28 of 224 pairs of NICs (12%), of 16 hosts" in found["evidence"]
     assert "no job that tells of its connections uses it" in found["evidence"]
 
 

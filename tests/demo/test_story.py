@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,8 +17,10 @@ from syntony.cli.output import OutputConsole
 from syntony.demo.claims import ActReport, Claim
 from syntony.demo.screen import Screen, summary
 from syntony.demo.stage import Stage
-from syntony.demo.story import play
+from syntony.demo.story import hold_lab, play
 from syntony.errors import MissingError, RemoteError, StoreError, SyntonyError
+from syntony.lab.messages import Event
+from syntony.lab.world import World
 
 HELD = Claim(text="it holds", measured="yes", held=True)
 BROKEN = Claim(text="it does not", measured="no", held=False)
@@ -156,3 +159,18 @@ def test_nothing_is_fetched_unasked(
     assert len(calls) == fetched
     assert reported == [["nobody-noticed"]], "played all the same"
     assert ("plain sockets take its place" in capsys.readouterr().err) == bool(fetched)
+
+
+def test_a_held_lab_says_where_its_console_is_until_ctrl_c(tmp_path: Path) -> None:
+    def events() -> Iterator[Event]:
+        yield Event(kind="note", text="h0 is down")
+        raise KeyboardInterrupt
+
+    out = io.StringIO()
+    world = SimpleNamespace(
+        directory=tmp_path, console_url="http://127.0.0.1:1/#token=first", events=events
+    )
+    hold_lab(cast("World", world), Screen(Console(file=out, width=200)))
+    said = out.getvalue()
+    assert "http://127.0.0.1:1/#token=first" in said, "the controller is away: the first link"
+    assert "h0 is down" in said

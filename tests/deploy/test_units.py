@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tests.deploy.daemons import DEPLOY
 from tests.link import running
+from tests.live import syntony
 
 from syntony.controller.config import EnrolmentConfig
-from syntony.lab.testing import syntony
 from syntony.model import parse_duration_ns
 from syntony.wire.roles import Role
 

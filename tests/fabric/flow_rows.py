@@ -27,6 +27,8 @@ class FlowCounts(NamedTuple):
     """Median; NaN if none was measured."""
     delay_back_ns: float
     clk_err_ns: float
+    slowest_ns: float = float("nan")
+    slowest_back_ns: float = float("nan")
 
 
 def add(
@@ -39,11 +41,13 @@ def add(
     watch.begin(len(rows))
     numbers = [watch.number(row.way) for row in rows]
     counts = np.zeros((history.FIELDS, watch.flows), dtype=np.int64)
-    delay_ns, clk_err_ns = np.full((2, watch.flows), np.nan), np.zeros(watch.flows)
+    delay_ns, slowest_ns = np.full((2, 2, watch.flows), np.nan)
+    clk_err_ns = np.zeros(watch.flows)
     by_pair = np.zeros(watch.pairs, dtype=np.int64)
     for (place, pair), row in zip(numbers, rows, strict=True):
         counts[:5, place] = row[1:6]
         delay_ns[:, place] = row[6:8]
+        slowest_ns[:, place] = row[9:11]
         clk_err_ns[place] = row.clk_err_ns
         by_pair[pair] = heard.get((row.way.src, row.way.dst), 0)
-    watch.take(SecondCounts(counts, delay_ns, clk_err_ns), by_pair, end_ns)
+    watch.take(SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns), by_pair, end_ns)

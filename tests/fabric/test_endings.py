@@ -16,6 +16,7 @@ from syntony.fabric.locate import WindowCounts, search
 from syntony.fabric.watch import OBSERVATIONS
 
 FLOWS = 3
+UNKNOWN = np.full((2, FLOWS), np.nan)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_forgetting_is_as_if_nothing_had_been_counted(
         if second < total - keep_s:
             known[:, flows] = 0
         for each, reported in ((forgetful, counts), (ignorant, known)):
-            each.add(SecondCounts(reported, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
+            each.add(SecondCounts(reported, UNKNOWN, UNKNOWN, np.zeros(FLOWS)))
     if not more:
         forgetful.forget(flows, keep_s)
     for one, other in zip(forgetful.windows(FLOWS), ignorant.windows(FLOWS), strict=True):
@@ -120,7 +121,7 @@ def test_what_is_kept_when_something_is_forgotten_leaves_the_longest_window_in_i
         if second < total - 15:
             known[:, flows] = 0
         for each, reported in ((forgetful, counts), (ignorant, known)):
-            each.add(SecondCounts(reported, np.full((2, FLOWS), np.nan), np.zeros(FLOWS)))
+            each.add(SecondCounts(reported, UNKNOWN, UNKNOWN, np.zeros(FLOWS)))
         if second > total + 260:
             one, other = (each.windows(FLOWS)[-1].counts for each in (forgetful, ignorant))
             assert np.array_equal(one, other), second

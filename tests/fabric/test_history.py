@@ -33,7 +33,7 @@ def draw(rng: random.Random, flows: int, at_s: int) -> Second:
 
 def add(history: FlowHistory, second: Second) -> None:
     counts, delays, errors = second
-    history.add(SecondCounts(np.array(counts), np.array(delays), np.array(errors)))
+    history.add(SecondCounts(np.array(counts), *[np.array(delays)] * 2, np.array(errors)))
 
 
 def summed(seconds: list[Second], flows: int) -> list[list[int]]:

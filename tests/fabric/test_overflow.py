@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tests.fabric.bursts import Cause, judge
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.overflow import STANDS_NS, Overflow, Seconds, judged
+from syntony.fabric.history import FIELDS, FlowHistory, SecondCounts
+from syntony.fabric.locate import OVER_NATS
+from syntony.fabric.overflow import (
+    IN_EMPTY,
+    LEVELS_NS,
+    STANDS_NS,
+    Overflow,
+    Seconds,
+    Waits,
+    judged,
+    waits,
+)
+from syntony.fabric.starved import FlowEnds
+from syntony.fabric.sums import FINE_S
 from syntony.fabric.watch import MIN_QUEUE_NS, Watch, reply
 
 NAN = float("nan")
@@ -18,10 +35,27 @@ Runs = list[tuple[int, int, float]]
 
 
 def seconds(runs: Runs, sigma_ns: float = 0.0) -> Seconds:
+    lost, wait = each_second(runs)
+    late = np.where(wait >= LEVELS_NS[:, None], 30.0, 0.0).astype(np.float64)
+    return Seconds(np.full(len(lost), 100), lost, Waits(wait, late, 1.0, sigma_ns))
+
+
+def each_second(runs: Runs) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     each = [(lost, wait) for count, lost, wait in runs for _ in range(count)]
     lost, wait = zip(*each, strict=True)
-    sent = np.full(len(each), 100)
-    return Seconds(sent, np.array(lost), np.array(wait, dtype=float), sigma_ns)
+    return np.array(lost), np.array(wait, dtype=float)
+
+
+DEEP = 3
+"""Probes are late by so many of the levels."""
+
+
+def bursts(runs: Runs, share: float = 1.0, sigma_ns: float = 0.0) -> Seconds:
+    """Most packets wait for nothing; of each run, how many ways had a late probe."""
+    lost, ways = each_second(runs)
+    late = np.zeros((len(LEVELS_NS), len(lost)))
+    late[:DEEP] = ways
+    return Seconds(np.full(len(lost), 100), lost, Waits(np.zeros(len(lost)), late, share, sigma_ns))
 
 
 FULL = 400_000.0
@@ -77,6 +111,147 @@ def test_clocks_that_err_see_no_small_queue() -> None:
 )
 def test_a_queue_stands_in_nearly_all_of_the_newest_seconds(runs: Runs, standing: float) -> None:
     assert judged(seconds(runs)).standing_ns == standing
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([(20, 1, 0)], Overflow.NONE),
+        # As many seconds with a burst as without; losses in one kind, or in both.
+        ([(20, 1, 5), (20, 0, 0)], Overflow.ALL),
+        ([(20, 0, 5), (20, 1, 0)], Overflow.NONE),
+        ([(30, 1, 5), (30, 1, 0)], Overflow.NONE),
+        ([(5, 1, 5), (5, 0, 0)], Overflow.OPEN),
+        # Some is lost in a moment that no probe saw.
+        ([(20, 2, 5), (18, 0, 0), (2, 1, 0)], Overflow.ALL),
+        # In all seconds alike.
+        ([(30, 1, 5)], Overflow.OPEN),
+        # In all, but in some more: it loses more in these, or it does not.
+        ([(20, 4, 12), (20, 0, 2)], Overflow.ALL),
+        ([(8, 1, 12), (8, 1, 2)], Overflow.OPEN),
+        ([(30, 3, 12), (30, 3, 2)], Overflow.NONE),
+        # A full queue loses three of four at the most.
+        ([(20, 12, 4), (20, 0, 0)], Overflow.ALL),
+        ([(20, 13, 4), (20, 0, 0)], Overflow.NONE),
+        # Few probes meet it: a burst may lose the only one that does.
+        ([(12, 0, 1), (4, 1, 1), (8, 1, 0), (16, 0, 0)], Overflow.OPEN),
+        ([(12, 0, 4), (4, 1, 4), (8, 1, 0), (16, 0, 0)], Overflow.NONE),
+        ([(12, 0, 1.5), (4, 1, 1.5), (8, 1, 0), (16, 0, 0)], Overflow.NONE),
+    ],
+)
+def test_what_the_seconds_say_of_a_queue_that_is_full_in_bursts(
+    runs: Runs, expected: Overflow
+) -> None:
+    first, *_ = runs
+    # The first second with a loss begins what is looked at.
+    assert judged(bursts([(1, 1, first[2]), *runs])).overflow is expected
+
+
+def test_what_is_late_of_some_ways_is_held_against_what_these_lose() -> None:
+    runs: Runs = [(20, 13, 4), (20, 0, 0)]
+    assert judged(bursts(runs, share=0.9)).overflow is Overflow.ALL
+    assert judged(bursts(runs, share=0.95)).overflow is Overflow.NONE
+
+
+def test_a_burst_is_as_long_as_what_tells_it() -> None:
+    found = judged(bursts([(20, 1, 5), (20, 0, 0)]))
+    assert found.standing_ns == 0.0
+    assert found.burst_ns in LEVELS_NS[:DEEP]
+    assert judged(bursts([(30, 1, 5)])) == (Overflow.OPEN, 0.0, 0.0)
+    assert judged(bursts([(1, 1, 0), (20, 0, 5), (20, 1, 0)])) == (Overflow.NONE, 0.0, 0.0)
+
+
+def test_clocks_that_err_see_no_short_burst() -> None:
+    runs: Runs = [(20, 1, 5), (20, 0, 0)]
+    most_ns = float(LEVELS_NS[DEEP - 1])
+    assert judged(bursts(runs, sigma_ns=most_ns / 3)).overflow is Overflow.ALL
+    assert judged(bursts(runs, sigma_ns=most_ns / 2.9)).overflow is Overflow.NONE
+
+
+def test_the_best_of_many_readings_must_be_better() -> None:
+    """So many losses in seconds with a burst are beyond chance by one reading, not by all."""
+    nats = 13 * np.log(2 / (1 + IN_EMPTY))
+    assert OVER_NATS < nats < OVER_NATS + np.log(1 + len(LEVELS_NS))
+    assert judged(bursts([(13, 1, 5), (13, 0, 0)])).overflow is Overflow.OPEN
+
+
+@pytest.mark.parametrize("case", range(8))
+def test_ways_are_late_beyond_what_their_nics_other_ways_are(case: int) -> None:
+    """As counted way by way, on any shape, with seconds and floors that are not known."""
+    seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}")
+    rng = np.random.default_rng(seed)
+    flows, seconds = int(rng.integers(1, 40)), int(rng.integers(1, 70))
+    src, dst = rng.integers(0, 5, flows), 100 + rng.integers(0, 4, flows)
+    usual_ns = 20_000.0 + rng.exponential(30_000.0, (seconds, 2, flows))
+    usual_ns[rng.random(usual_ns.shape) < 0.1] = NAN
+    usual_ns[:, :, rng.random(flows) < 0.1] = NAN
+    slowest_ns = usual_ns + rng.exponential(500_000.0, usual_ns.shape)
+    seen = FlowHistory()
+    for usual, slowest in zip(usual_ns, slowest_ns, strict=True):
+        counts = np.zeros((FIELDS, flows), dtype=np.int64)
+        seen.add(SecondCounts(counts, usual, slowest, np.full(flows, 100.0)))
+    crosses = rng.random((2, flows)) < (0.5 if case else 1.0)
+    crosses[0, 0] = True
+    found = waits(seen, FlowEnds((), src, dst), *map(np.flatnonzero, crosses))
+
+    ends = [(src, dst), (dst, src)]
+    ways = [(way, flow) for way in range(2) for flow in range(flows)]
+    across = [each for each in ways if crosses[each]]
+    beside = [each for each in ways if not crosses[each]]
+    newest = slowest_ns[-FINE_S:] - np.array(
+        [[min(usual_ns[:, way, flow].tolist(), key=lambda v: (np.isnan(v), v))
+          for flow in range(flows)] for way in range(2)]
+    )  # fmt: skip
+    assert found.share == 1.0
+    for level, late in zip(LEVELS_NS, found.late, strict=True):
+        for second, number in enumerate(late):
+            expected = 0.0
+            for way, flow in across:
+                shares = [0.0]
+                for end in range(2):
+                    nic = ends[way][end][flow]
+                    same = [each for each in beside if ends[each[0]][end][each[1]] == nic]
+                    hits = [newest[second, w, f] >= level for w, f in same]
+                    shares += [sum(hits) / len(hits)] if hits else []
+                expected += (newest[second, way, flow] >= level) - max(shares)
+            assert number == pytest.approx(max(0.0, expected), abs=1e-4)
+
+
+def drawn(cause: Cause, seeds: Iterable[int]) -> Counter[Overflow]:
+    """Verdicts on what loses enough to be named."""
+    cases = [judge(cause, seed) for seed in seeds]
+    return Counter(case.verdict.overflow for case in cases if case.lost >= 10)
+
+
+CABLES = [each for each in Cause if each is not Cause.QUEUE]
+
+
+def test_drawn_queues_that_are_full_in_bursts_are_no_cables() -> None:
+    found = drawn(Cause.QUEUE, range(8))
+    assert found.total() >= 3
+    assert not found[Overflow.NONE]
+    assert found[Overflow.ALL] >= found[Overflow.OPEN]
+
+
+@pytest.mark.parametrize("cause", CABLES)
+def test_a_drawn_cable_is_no_queue_whoever_is_late(cause: Cause) -> None:
+    found = drawn(cause, range(5))
+    assert found.total() >= 3
+    assert not found[Overflow.ALL]
+    assert found[Overflow.NONE] > found[Overflow.OPEN]
+
+
+@pytest.mark.slow
+def test_fresh_draws_of_queues_and_cables() -> None:
+    first = random.SystemRandom().randrange(10**6)
+    print(f"seeds from {first}")
+    queues = drawn(Cause.QUEUE, range(first, first + 120))
+    assert queues[Overflow.NONE] <= 0.2 * queues.total()
+    for cause in CABLES:
+        cables = drawn(cause, range(first, first + 60))
+        assert cables[Overflow.ALL] <= 1
+        assert cables[Overflow.OPEN] <= 0.4 * cables.total()
 
 
 class Fabric:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -77,6 +78,22 @@ def moved(fabric: Fabric, flows: list[Way], lossy: bool) -> None:
     add(fabric.watch, rows, heard)
 
 
+def one_of_each(fabric: Fabric, flows: list[Way]) -> int:
+    """A second in which each of these flows loses one probe; how many do."""
+    rows = [
+        FlowCounts(
+            way=flow, sent=PER_SECOND, lost=0, sent_back=PER_SECOND, lost_back=int(flow in flows),
+            unresolved=0, delay_ns=20_000.0, delay_back_ns=20_000.0, clk_err_ns=50.0,
+        )
+        for flow in fabric.flows
+    ]  # fmt: skip
+    heard = Counter({(flow.src, flow.dst): 0 for flow in fabric.flows})
+    for flow in fabric.flows:
+        heard[flow.src, flow.dst] += PER_SECOND
+    add(fabric.watch, rows, heard)
+    return len(flows)
+
+
 def most_over_a_spine(fabric: Fabric) -> list[Way]:
     """Four fifths of the flows over one: more than what localisation takes for odd ones."""
     across = [flow for flow in fabric.flows if "spine0" in fabric.book.components(flow)]
@@ -96,6 +113,22 @@ def test_flows_that_went_elsewhere_do_not_blame_where_they_were() -> None:
         fabric.book.learn(flow, [near, "spine1", far], 1)
     for _ in range(20):
         moved(fabric, gone, lossy=False)
+        assert fabric.named() == []
+
+
+def test_what_flows_lost_long_before_does_not_hide_that_some_are_singled_out() -> None:
+    """Every flow loses a probe by chance; seconds later most of a spine's go elsewhere."""
+    fabric = Fabric()
+    gone = most_over_a_spine(fabric)
+    by_chance, lost = 20, 0
+    for second in range(by_chance):
+        lost += one_of_each(fabric, fabric.flows[second::by_chance])
+        assert fabric.named() == []
+    assert lost == len(fabric.flows)
+    for _ in range(staleness.HOLD_S):
+        moved(fabric, gone, lossy=False)
+    for _ in range(staleness.HOLD_S - 1):
+        moved(fabric, gone, lossy=True)
         assert fabric.named() == []
 
 

@@ -66,7 +66,7 @@ def live(seed: int) -> tuple[int, int]:
         ]  # fmt: skip
         errors = np.array([rng.uniform(10, 90) for _ in range(flows)])
         counts = np.zeros((FIELDS, flows), dtype=np.int64)
-        history.add(SecondCounts(counts, np.array(delays), errors))
+        history.add(SecondCounts(counts, np.array(delays), np.array(delays), errors))
         every = history.change(flows)
         left_out += reported(history.change(flows, CHANGE_NS), every, CHANGE_NS, seed)
         left_out += reported(history.excess(flows, QUEUE_NS), history.excess(flows), QUEUE_NS, seed)
@@ -82,7 +82,7 @@ def test_a_quiet_fabric_is_hardly_measured() -> None:
         for _ in range(45):
             delays = 50_000 + rng.normal(0, noise_ns, (2, 50))
             counts = np.zeros((FIELDS, 50), dtype=np.int64)
-            history.add(SecondCounts(counts, delays, np.full(50, 20.0)))
+            history.add(SecondCounts(counts, delays, delays, np.full(50, 20.0)))
         change = history.change(50, CHANGE_NS)
         assert change is not None
         assert np.isfinite(change.delay_ns).sum() == most

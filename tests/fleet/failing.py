@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from tests.fleet import waiting
+from tests.live import LiveLab, live
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError
-from syntony.lab.testing import LiveLab, live
 from syntony.lab.world import unshare_argv
 from syntony.wire.failover import (
     ConnectionsQuery,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 
 from syntony.errors import MissingError
-from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 from syntony.lab.world import unshare_argv
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.live import LiveLab, live, syntony
 
 from syntony.errors import MissingError
 from syntony.io.clock_page import Reading
 from syntony.io.clocks import SyntheticClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.lab.state import clock_directory
-from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.model import MS, ClockState, S
 

@@ -16,9 +16,9 @@ from tests.fleet.failing import (
     on_its_own_nics,
     status,
 )
+from tests.live import syntony
 
 from syntony.controller.client import ask
-from syntony.lab.testing import syntony
 from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverLogQuery,

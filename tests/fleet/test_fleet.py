@@ -9,10 +9,10 @@ from functools import partial
 
 import pytest
 from tests.fleet import waiting
+from tests.live import LiveLab, live, syntony
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError
-from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.model import ClockState, S
 from syntony.wire.clocks import ClockQuery

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.fleet import waiting
 from tests.fleet.failing import Job
+from tests.live import LiveLab, live, syntony
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError, RemoteError
-from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.model import S

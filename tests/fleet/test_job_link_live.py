@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.fleet.failing import Fleet, await_true, four_hosts
+from tests.live import SYNTONY
 
 import syntony.io
 from syntony.controller.client import ask
-from syntony.lab.testing import SYNTONY
 from syntony.wire.failover import ConnectionsQuery, ProcessView, SwitchCommand
 
 pytestmark = pytest.mark.lab

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 from tests.fleet import waiting
+from tests.live import LiveLab, live, syntony
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError
 from syntony.fabric.names import GROUP
 from syntony.lab.plan import LinkKind, make_plan
-from syntony.lab.testing import LiveLab, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.wire.fabric import FindingsQuery, LearntPath, PathsQuery
 

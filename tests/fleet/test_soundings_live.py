@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 from tests.fleet import waiting
+from tests.live import LiveLab, live
 
 from syntony.controller.client import ask
 from syntony.errors import MissingError
 from syntony.fabric.names import OR, link_name
 from syntony.lab.plan import LinkKind, make_plan
-from syntony.lab.testing import LiveLab, live
 from syntony.lab.world import unshare_argv
 from syntony.mesh.plan import mesh
 from syntony.model import NicRef

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.live import LiveLab, eventually, live, syntony
 
 from syntony.errors import MissingError
 from syntony.io.clock_page import Reading
 from syntony.io.clocks import SyntheticClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.lab.state import clock_directory
-from syntony.lab.testing import LiveLab, eventually, live, syntony
 from syntony.lab.world import unshare_argv
 from syntony.model import MS, US, ClockState, S
 

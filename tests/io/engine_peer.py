@@ -12,8 +12,8 @@ import threading
 import time
 
 from syntony.io.clocks import KernelClock
-from syntony.io.packet import Key
 from syntony.io.probe import ProbeEngine
+from syntony.io.probe_key import Key
 from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.model import MS
 from syntony.wire.probes import ProbeFlow

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.io.namespace import ip, run_alone
+from tests.live import eventually
 
 from syntony.io.tcp_flows import TcpFlows
-from syntony.lab.testing import eventually
 from syntony.model import MS
 from syntony.traffic.connection import State, Subflow
 from syntony.traffic.policy import Policy

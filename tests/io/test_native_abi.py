@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.io import probe_packet as packet
 
 from syntony.errors import MissingError
-from syntony.io import _library, job_page, job_socket, packet, probe_records
+from syntony.io import _library, job_page, job_socket, probe_records
 from syntony.model.probes import ProbeFlag
 from syntony.traffic.process_flows import RECORD, Mechanism
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.io import probe_packet as wire
 
 from syntony.errors import UsageError, WireError
-from syntony.io import packet as wire
 
 KEY = (7, bytes(range(16)))
 U32 = st.integers(0, 2**32 - 1)

@@ -6,9 +6,9 @@ import socket
 import struct
 
 import pytest
+from tests.io import probe_packet as wire
 from tests.io.engine_peer import everyone
 
-from syntony.io import packet as wire
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic

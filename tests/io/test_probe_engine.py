@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from tests.io import probe_packet as wire
 from tests.io.engine_peer import everyone
 
 from syntony.errors import MissingError, UsageError
-from syntony.io import packet as wire
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import PeerKeys, ProbeNic

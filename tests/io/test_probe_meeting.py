@@ -7,13 +7,13 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from tests.io.probe_packet import PACKET_BYTES, Packet, decode, encode
+from tests.live import eventually
 
 from syntony.errors import WireError
 from syntony.io.clocks import KernelClock
-from syntony.io.packet import PACKET_BYTES, Packet, decode, encode
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic
-from syntony.lab.testing import eventually
 from syntony.model import S
 from syntony.wire.probes import ProbeFlow
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
+from tests.io import probe_packet as wire
 from tests.io.test_probe_engine import KEY, PATIENCE_S, REMOTE, Pair, free_port, wait_for
 
-from syntony.io import packet as wire
 from syntony.model import S
 
 

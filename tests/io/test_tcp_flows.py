@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.live import eventually
 
 from syntony.errors import UsageError
 from syntony.io.tcp_flows import SENDING_STATES, TcpFlows, local_filter
-from syntony.lab.testing import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

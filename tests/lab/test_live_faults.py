@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.live import LiveLab, eventually, live, syntony
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.relay import TUN_DEVICE
-from syntony.lab.testing import LiveLab, eventually, live, syntony
 from syntony.model import MS, S
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 
 import syntony as syntony_package
 from syntony.errors import UsageError
 from syntony.lab import state
 from syntony.lab.messages import Refused
-from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

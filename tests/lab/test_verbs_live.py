@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.live import SYNTONY, eventually, syntony
 
 from syntony.lab.client import Lab, open_lab
-from syntony.lab.testing import SYNTONY, eventually, syntony
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools
 

@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.spin import NEEDS_SPIN, check
 
-ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "native" / "nccl" / "model" / "fence.pml"
-pytestmark = pytest.mark.skipif(
-    shutil.which("spin") is None or shutil.which("gcc") is None,
-    reason="needs spin and gcc (Debian packages of these names): the fence protocol is NOT checked",
-)
-
-
-def _check(directory: Path, *defines: str) -> tuple[str, int]:
-    """What spin found wrong first (empty: nothing), and how many states it looked at."""
-    flags = [f"-D{define}" for define in defines]
-    for command in (
-        ["spin", "-a", *flags, str(MODEL)],
-        ["gcc", "-O1", "-w", "-DSAFETY", "-DMEMLIM=2048", "-o", "pan", "pan.c"],
-    ):
-        subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=60)
-    found = subprocess.run(
-        ["./pan", "-m100000", "-n"],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    ).stdout
-    states = re.search(r"(\d+) states, stored", found)
-    errors = re.search(r"errors: (\d+)", found)
-    assert states is not None, found
-    assert errors is not None, found
-    assert "Search not completed" not in found or int(errors[1]), (
-        "more states than spin may look at"
-    )
-    wrong = re.search(r"pan:1: (.*) \(at depth", found)
-    assert (wrong is None) == (int(errors[1]) == 0)
-    return (wrong[1] if wrong else ""), int(states[1])
+MODEL = Path(__file__).parents[2] / "native" / "nccl" / "model" / "fence.pml"
+pytestmark = NEEDS_SPIN
 
 
 @pytest.mark.parametrize(
@@ -57,7 +23,7 @@ def _check(directory: Path, *defines: str) -> tuple[str, int]:
 def test_no_message_completes_twice_incomplete_or_never(
     tmp_path: Path, defines: tuple[str, ...], states: int
 ) -> None:
-    wrong, seen = _check(tmp_path, *defines)
+    wrong, seen = check(MODEL, tmp_path, *defines)
     assert not wrong
     assert seen > states  # the check did look at faults at any moment
 
@@ -80,5 +46,5 @@ NEVER = "invalid end state"
 )
 def test_each_rule_is_needed(tmp_path: Path, variant: str, wrong: str) -> None:
     size = ("MESSAGES=2", "CHUNKS=2") if variant == "DECREMENT" else ()
-    found, _ = _check(tmp_path, variant, *size)
+    found, _ = check(MODEL, tmp_path, variant, *size)
     assert found.startswith(wrong)

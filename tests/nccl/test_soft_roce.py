@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.live import SYNTONY, syntony
 
 from syntony.lab.client import Lab, open_lab
 from syntony.lab.drill import modes, verbs
@@ -15,7 +16,6 @@ from syntony.lab.drill.place import job_spec
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.records import Step
 from syntony.lab.jobs.runner import Job
-from syntony.lab.testing import SYNTONY, syntony
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 

@@ -13,7 +13,6 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S
 from syntony.store import Recorded, Store, open_store
 from syntony.store.clickhouse import parse_url
-from syntony.store.columnar import ColumnarStore
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
@@ -308,17 +307,17 @@ def test_no_bound_is_none(store: Store) -> None:
 
 
 def test_a_table_of_an_earlier_version_gains_what_is_new(store: Store) -> None:
-    assert isinstance(store, ColumnarStore)
+    assert isinstance(store, Store)
     engine = store._engine
     engine.execute(f"DROP TABLE {CLOCK.name}")
     earlier = CLOCK._replace(columns=CLOCK.columns[:7])
     engine.execute(create_table(earlier, capabilities("18.16.1")))
     store.insert(earlier, rows_of(earlier, [{"node": "h0", "state": "SYNCHRONIZED"}]))
-    again = ColumnarStore(engine)
+    again = Store(engine)
     later = {"ts_ns": T0 + S, "node": "h0", "state": "SYNCHRONIZED", "bound_ns": 7.0}
     again.insert(CLOCK, rows_of(CLOCK, [later]))
     assert [sample.bound_ns for sample in again.clock_history(T0, END)] == [None, 7.0]
-    ColumnarStore(engine)  # nothing more to do
+    Store(engine)  # nothing more to do
 
 
 def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:

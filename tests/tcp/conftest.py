@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import pytest
+from tests.live import LiveLab, live
 
 from syntony.errors import MissingError
 from syntony.io.interposer import tcp_library
-from syntony.lab.testing import LiveLab, live
 from syntony.lab.world import unshare_argv
 
 SOURCES = Path(__file__).parents[2] / "native" / "tests"

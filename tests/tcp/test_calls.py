@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.live import SYNTONY
 from tests.tcp.conftest import Compile, Hosts, running
 
 from syntony.io.interposer import tcp_library
-from syntony.lab.testing import SYNTONY
 
 pytestmark = pytest.mark.lab
 COUNT = "3"

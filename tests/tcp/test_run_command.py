@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live import SYNTONY, eventually, live
 from tests.tcp.conftest import Compile, Hosts
 
 from syntony import cli, io
@@ -18,7 +19,6 @@ from syntony.errors import MissingError, UsageError
 from syntony.io.interposer import checked_exclusions, facts, preloading, tcp_library
 from syntony.io.job_hook import hook_directory
 from syntony.io.run_directory import agent_socket
-from syntony.lab.testing import SYNTONY, eventually, live
 
 LIBRARY = str(tcp_library())
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.live import SYNTONY, eventually, syntony
 
 from syntony.lab.client import Lab, open_lab
-from syntony.lab.testing import SYNTONY, eventually, syntony
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 from syntony.model import MS

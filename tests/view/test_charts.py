@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from tests.view.fleets import reported, sample, truth
 
+from bench import placement_chart
 from syntony.errors import MissingError
 from syntony.model import ClockState, S
-from syntony.view import clock_plots, contention_chart, placement_chart, throughput_chart
+from syntony.view import clock_plots, contention_chart, throughput_chart
 from syntony.view.clock_summary import ClockReport, DelayReport, tell
 from syntony.view.contention_chart import Curve
 from syntony.view.throughput_chart import Line

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from syntony.view.placement_chart import render
+from bench.placement_chart import render
 
 LINES = {"ecmp": [0.5], "syntony": [0.6, 0.6, 1.0], "load-aware": [0.5, 0.9, 1.0]}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from syntony.wire.tables import COLLECTIVE, JOB_DELAY, JOB_FLOW, JOB_PROCESS, STEP, Table
+from syntony.wire.tables import COLLECTIVE, GPU, JOB_DELAY, JOB_FLOW, JOB_PROCESS, STEP, Table
 
 PAGE = Path(__file__).parents[2] / "docs/reference/jobs.md"
-TABLES = (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
+TABLES = (JOB_PROCESS, GPU, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY)
 
 
 def section(table: Table) -> str:

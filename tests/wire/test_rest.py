@@ -14,7 +14,8 @@ from syntony.controller.questions import Runs
 from syntony.errors import UsageError
 from syntony.wire.audit import AuditCommand
 from syntony.wire.control import Change, Changes
-from syntony.wire.enrol import RenewRequest
+from syntony.wire.cost import CostQuery
+from syntony.wire.enrol import RenewQuery
 from syntony.wire.failover import SwitchCommand
 from syntony.wire.incidents import IncidentAction, IncidentsQuery
 from syntony.wire.links import LinkHistory, LinkHistoryQuery
@@ -42,7 +43,7 @@ SEEDS = range(30)
         (LinkHistoryQuery, "link-history"),
         (SwitchCommand, "switch"),
         (IncidentAction, "incident-action"),
-        (RenewRequest, "renew-request"),
+        (RenewQuery, "renew"),
     ],
 )
 def test_paths_follow_from_names(kind: type[Query[Any]], name: str) -> None:
@@ -51,7 +52,7 @@ def test_paths_follow_from_names(kind: type[Query[Any]], name: str) -> None:
 
 def test_names_say_what_changes_something_and_no_two_are_the_same() -> None:
     orders = {kind for kind, known in QUESTIONS.items() if known.runs is Runs.ORDERED}
-    assert {kind for kind in QUESTIONS if not is_question(kind)} == orders | {RenewRequest}
+    assert {kind for kind in QUESTIONS if not is_question(kind)} == orders | {RenewQuery}
     assert len({(is_question(kind), route_name(kind)) for kind in QUESTIONS}) == len(QUESTIONS)
 
 
@@ -75,6 +76,7 @@ def drawn(draw: random.Random, kind: Any) -> Any:
     """A value of a field's type."""
     plain: dict[Any, list[Any]] = {
         bool: [True, False],
+        float: [0.0, -1.5, 1e300, draw.random()],
         int: [0, 1, -1, 2**63 - 1, -(2**63), draw.getrandbits(40)],
         bytes: [b"", draw.randbytes(draw.randrange(9))],
         str: ["", "h0/rail0", "a&b=c d", "é'\"<script>", "true", "7", "null"],
@@ -107,6 +109,12 @@ def test_wrong_parameters_are_one_line(given: list[tuple[str, str]], line: str) 
         from_parameters(MatrixQuery, given)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
+def test_numbers_are_finite(text: str) -> None:
+    with pytest.raises(UsageError, match="cost: "):
+        from_parameters(CostQuery, [("restarts_low", text)])
 
 
 def test_the_largest_integer_of_64_bits_fits() -> None:

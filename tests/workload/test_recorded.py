@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from syntony.wire.tables import (
 )
 from syntony.workload import Bundle, FaultClass, diagnose
 from syntony.workload.flow_lines import NOT_SAMPLED, flow_lines
+from syntony.workload.gpu_rows import SLOT
 from syntony.workload.recorded import (
     IDLE_SHARE,
     SETTLE_NS,
@@ -267,7 +269,8 @@ def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
 
 def test_ports_steps_and_probes() -> None:
     rows: Rows = {
-        LINK_PORT.name: [{"ts_ns": T0, "nic": "h0/rail0", "state": "active", "gbps": 100.0}],
+        LINK_PORT.name: [{"ts_ns": T0, "nic": "h0/rail0", "state": "active", "gbps": 100.0,
+                          **dict.fromkeys(SLOT, math.nan)}],
         LINK_EVENT.name: [
             {"ts_ns": T0 + S, "nic": "h0/rail0", "kind": "carrier", "losses": 2},
             {"ts_ns": T0 + S, "nic": "h0/rail0", "kind": "module"},
@@ -284,6 +287,47 @@ def test_ports_steps_and_probes() -> None:
     assert (tables["links"]["up"], tables["links"]["speed_bps"]) == ([True, None], [1e11, None])
     assert (tables["steps"]["step"], tables["steps"]["data_ns"]) == ([3], [2])
     assert tables["probes"]["owd_p50_ns"] == [900, None]  # nothing was measured
+
+
+def test_a_slot_is_as_it_was_at_the_last_look() -> None:
+    slow = {"pcie_gts": 16.0, "pcie_max_gts": 32.0, "pcie_width": 16.0, "pcie_max_width": math.nan}
+    looks = [
+        (0, "h0/rail0", {}),
+        (25, "h0/rail0", slow),
+        (0, "h0/lo", dict.fromkeys(SLOT, math.nan)),
+    ]
+    usual = dict.fromkeys(SLOT, 8.0)
+    rows = [{"ts_ns": T0 + at * S, "nic": nic, "state": "active", **(fields or usual)}
+            for at, nic, fields in looks]  # fmt: skip
+    links = record({LINK_PORT.name: rows}, seconds=60).tables["links"]
+    found = [(link, (at_ns - T0) // S, gts, width) for link, at_ns, gts, width in zip(
+        links["link"], links["at_ns"], links["pcie_gts"], links["pcie_width"], strict=True)
+        if gts is not None]  # fmt: skip
+    assert found == [
+        *(("h0/rail0", at, 8.0, 8.0) for at in (0, 10, 20)),
+        *(("h0/rail0", at, 16.0, 16.0) for at in (25, 35, 45, 55)),
+    ]
+    assert links["pcie_max_width"].count(None) == len(looks) + 4
+
+
+def test_a_narrow_slot_of_a_running_job_is_named() -> None:
+    """Both ways slow, a slot at half of what it could."""
+    print(f"seed {SEED}")
+    draw = random.Random(SEED)
+    nics = [f"h{each}/rail0" for each in range(6)]
+    full = {"pcie_gts": 32.0, "pcie_max_gts": 32.0, "pcie_width": 16.0, "pcie_max_width": 16.0}
+    ports = [{"ts_ns": T0 + at * S, "nic": nic, "state": "active", "gbps": 400.0, **full,
+              "pcie_width": 8.0 if nic == nics[2] else 16.0}
+             for at in (0, 60) for nic in nics]  # fmt: skip
+
+    def rate_bps(*ends: str) -> float:
+        return (1e8 if nics[2] in ends else 2e8) * draw.uniform(0.98, 1.02)
+
+    flows = [flow(src, dst, at, tx_bps=rate_bps(src, dst))
+             for at in range(100) for src in nics for dst in nics if src != dst]  # fmt: skip
+    found = record({LINK_PORT.name: ports, JOB_FLOW.name: flows}, seconds=100)
+    verdicts = diagnose(bundle(found)).verdicts
+    assert [(each.fault, each.subjects) for each in verdicts] == [(FaultClass.PCIE, (nics[2],))]
 
 
 def test_flows_are_told_worst_first_beside_probes() -> None:

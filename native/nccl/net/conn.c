@@ -95,8 +95,8 @@ static void take(struct conn *conn, int r, const struct completion *found)
         return;
     if (queues_receive_again(&conn->queues[r], found->queue, conn->rail[r].generation, found->slot))
         conn_fail_rail(conn, r, "a receive cannot be posted");
-    else
-        conn->queues[r].queue[found->queue].consumed += is_header;
+    else if (is_header && ++conn->queues[r].queue[found->queue].consumed >= CREDIT_STEP)
+        conn->owes_credit[r] = true;
 }
 
 /* Its work does not end: the queue pairs are taken away, after which it cannot write either. The
@@ -207,6 +207,7 @@ static void look_around(struct conn *conn, bool calm)
     if (!calm || now_ns - conn->looked_ns > LOOK_AT_LINK_NS) {
         conn->looked_ns = now_ns;
         conn_take_controls(conn, now_ns);
+        watch_agent(now_ns);
     }
     conn_obey_agent(conn, now_ns);
     for (int r = 0; r < conn->rails; r++)
@@ -217,6 +218,11 @@ static void look_around(struct conn *conn, bool calm)
     for (int r = 0; r < conn->rails; r++)
         watch_rail(conn, r, now_ns);
     watch_whole(conn, now_ns);
+}
+
+bool conn_works(const struct conn *conn)
+{
+    return conn->problem == NULL;
 }
 
 bool conn_progress(struct conn *conn)

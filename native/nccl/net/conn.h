@@ -30,6 +30,7 @@ struct conn {
     struct agent_flow *flow[MAX_RAILS];
     bool finished[MAX_RAILS]; /* something, since `looked_ns` */
     int probes[MAX_RAILS]; /* arrived in this generation */
+    bool owes_credit[MAX_RAILS]; /* receiver: as much as is worth a record */
     bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
     size_t reports[MAX_RAILS];
     uint64_t report_posted[MAX_RAILS];
@@ -42,6 +43,7 @@ struct conn {
     };
     uint32_t agent_seen;
     uint32_t moves[MAX_RAILS]; /* orders to move, of the agent, that are known */
+    bool is_ordered; /* how to send: one of the next two says something */
     struct pacer *pacer[MAX_RAILS]; /* or NULL */
     int64_t avoided_until_ns[MAX_RAILS]; /* an order to send by other rails until then */
     bool looked_at_agent;
@@ -54,6 +56,7 @@ struct conn {
 
 /* Rails and link are set up. */
 void conn_begin(struct conn *conn);
+bool conn_works(const struct conn *conn);
 /* Do what there is to do; false: the connection has ended, and `problem` says why. */
 bool conn_progress(struct conn *conn);
 /* Of the sender: false if the size is more than the receive offers. NULL in `send`: later. */

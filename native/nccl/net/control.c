@@ -262,6 +262,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
     bool first = !conn->looked_at_agent;
     conn->agent_seen = version;
     conn->looked_at_agent = true;
+    conn->is_ordered = false;
     for (int r = 0; r < conn->rails; r++) {
         struct agent_word word = agent_word(conn->way[r].local, conn->way[r].remote,
                                             queues_class(conn->traffic_class));
@@ -269,6 +270,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         struct rail *rail = &conn->rail[r];
         conn->pacer[r] = word.pacer;
         conn->avoided_until_ns[r] = word.avoided_until_ns;
+        conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns != 0;
         rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)

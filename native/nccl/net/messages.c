@@ -37,6 +37,13 @@ bool sender_cleared(struct sender *sender, const struct cts *cts)
     return true;
 }
 
+static void todo_from(struct sender *sender, uint64_t sequence)
+{
+    if (!sender->waiting || sequence < sender->todo_from)
+        sender->todo_from = sequence;
+    sender->waiting = true;
+}
+
 struct send *sender_match(struct sender *sender, int tag, const void *data, uint64_t size,
                           void *memory, uint64_t chunk_size)
 {
@@ -58,7 +65,7 @@ struct send *sender_match(struct sender *sender, int tag, const void *data, uint
                               .memory = memory, .offer = cts->offer[i]};
         send->chunks = size ? (uint8_t)((size + chunk_size - 1) / chunk_size) : 1;
         send->todo = every_chunk(send->chunks);
-        sender->waiting = true;
+        todo_from(sender, sequence);
         sender->live[sequence % SLOTS] |= (uint8_t)(1 << i);
         *matched |= (uint8_t)(1 << i);
         if (*matched == (1 << cts->count) - 1)
@@ -101,7 +108,8 @@ bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chun
         return false;
     while (sender->oldest <= sender->next && slot_is_done(sender, sender->oldest))
         sender->oldest++;
-    for (uint64_t s = sender->oldest; s <= sender->next + 1; s++)
+    for (; sender->todo_from <= sender->next + 1; sender->todo_from++) {
+        uint64_t s = sender->todo_from;
         for (unsigned left = sender->live[s % SLOTS]; left; left &= left - 1) {
             *send = &sender->send[s % SLOTS][__builtin_ctz(left)];
             if ((*send)->used && (*send)->sequence == s && (*send)->todo) {
@@ -109,6 +117,7 @@ bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chun
                 return true;
             }
         }
+    }
     sender->waiting = false;
     return false;
 }
@@ -174,7 +183,7 @@ unsigned sender_replay(struct sender *sender, int rail, const struct receipt *re
 {
     unsigned replayed = 0;
     each_send(sender, replay, rail, &(struct report){receipts, count, posted, &replayed});
-    sender->waiting = true;
+    todo_from(sender, sender->oldest);
     return replayed;
 }
 
@@ -199,8 +208,12 @@ struct receive *receiver_post(struct receiver *receiver, int count)
     struct receive *receive = &receiver->receive[sequence % SLOTS];
     if (receive->used)
         return NULL;
-    *receive = (struct receive){.used = true, .count = (uint8_t)count, .cts_rail = CTS_TODO,
-                                .sequence = sequence};
+    receive->used = true;
+    receive->complete = false;
+    receive->count = (uint8_t)count;
+    receive->cts_rail = CTS_TODO;
+    receive->rails = 0;
+    receive->sequence = sequence;
     receiver->next = sequence;
     if (!receiver->waiting)
         receiver->cts_from = sequence;
@@ -222,12 +235,14 @@ struct receive *receiver_next_cts(struct receiver *receiver)
 
 void receiver_fill_cts(const struct receive *receive, struct cts *cts)
 {
-    *cts = (struct cts){.kind = RECORD_CTS, .count = receive->count, .sequence = receive->sequence};
-    for (int i = 0; i < receive->count; i++) {
-        cts->offer[i].address = (uint64_t)(uintptr_t)receive->place[i].data;
-        cts->offer[i].size = receive->place[i].offered;
-        cts->offer[i].tag = receive->place[i].tag;
-    }
+    cts->kind = RECORD_CTS;
+    cts->count = receive->count;
+    memset(cts->reserved, 0, sizeof cts->reserved);
+    cts->sequence = receive->sequence;
+    for (int i = 0; i < receive->count; i++)
+        cts->offer[i] = (struct offer){.address = (uint64_t)(uintptr_t)receive->place[i].data,
+                                       .size = receive->place[i].offered,
+                                       .tag = receive->place[i].tag};
 }
 
 static bool has_everything(const struct receive *receive)

@@ -29,7 +29,8 @@ struct sender {
     uint8_t matched[SLOTS]; /* a bit for each receive of the group */
     uint8_t live[SLOTS];    /* a bit for each send that may be incomplete */
     struct send send[SLOTS][MAX_GROUP];
-    bool waiting; /* some chunk is to be posted */
+    bool waiting; /* some chunk is to be posted: */
+    uint64_t todo_from; /* none of a receive before this */
 };
 
 /* At the receiver. */
@@ -51,7 +52,6 @@ struct receive {
     uint8_t rails; /* a bit for each that delivered a chunk */
     uint64_t sequence;
     struct place place[MAX_GROUP];
-    uint32_t optional;
 };
 
 struct receiver {
@@ -84,7 +84,7 @@ bool send_is_done(const struct send *send);
 uint64_t chunk_offset(const struct send *send, unsigned chunk);
 uint64_t chunk_length(const struct send *send, unsigned chunk);
 
-/* Receiver. A place for a group of receives, or NULL: all are taken. */
+/* Receiver. A group of receives, whose `count` places are to be set; or NULL: all are taken. */
 struct receive *receiver_post(struct receiver *receiver, int count);
 struct receive *receiver_next_cts(struct receiver *receiver);
 void receiver_fill_cts(const struct receive *receive, struct cts *cts); /* without keys */

@@ -15,8 +15,10 @@ static bool is_avoided(const struct conn *conn, int r, int64_t now_ns)
 
 static bool may_send(const struct conn *conn, int r, int64_t now_ns)
 {
-    return conn->rail[r].state == RAIL_UP && !is_avoided(conn, r, now_ns) &&
-           (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns));
+    return conn->rail[r].state == RAIL_UP &&
+           (!conn->is_ordered ||
+            (!is_avoided(conn, r, now_ns) &&
+             (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns))));
 }
 
 void conn_post_chunks(struct conn *conn)
@@ -26,8 +28,11 @@ void conn_post_chunks(struct conn *conn)
     int64_t now_ns = 0;
     while (sender_next_chunk(&conn->sender, &send, &chunk)) {
         int best = -1, pair = -1;
-        now_ns = now_ns ? now_ns : clock_ns();
-        for (int r = 0; r < conn->rails; r++) {
+        if (conn->is_ordered && now_ns == 0)
+            now_ns = clock_ns();
+        unsigned first = (unsigned)send->sequence % (unsigned)conn->rails; /* of rails as empty */
+        for (int k = 0; k < conn->rails; k++) {
+            int r = ((int)first + k) % conn->rails;
             int i = may_send(conn, r, now_ns) ? queues_pick(&conn->queues[r], true) : -1;
             if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
                                            conn->queues[best].bytes_outstanding)) {
@@ -41,7 +46,7 @@ void conn_post_chunks(struct conn *conn)
         const struct memory *memory = send->memory;
         struct header header = {.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
                                 .chunks = send->chunks, .sequence = send->sequence,
-                                .size = send->size, .posted_ns = now_ns};
+                                .size = send->size};
         struct ibv_sge sge = {(uint64_t)(uintptr_t)send->data + offset, (uint32_t)length,
                               memory->mr[best]->lkey};
         struct ibv_send_wr payload = {
@@ -91,12 +96,18 @@ void conn_post_cts(struct conn *conn)
 void conn_give_credits(struct conn *conn, int r)
 {
     struct queues *queues = &conn->queues[r];
-    for (int i = 0; i < queues->qps && conn->rail[r].state == RAIL_UP; i++) {
+    if (!conn->owes_credit[r] || conn->rail[r].state != RAIL_UP)
+        return;
+    conn->owes_credit[r] = false;
+    for (int i = 0; i < queues->qps; i++) {
         struct credit record = {.kind = RECORD_CREDIT,
                                 .count = (uint16_t)queues->queue[i].consumed};
-        if (record.count >= CREDIT_STEP &&
-            queues_send(queues, i, conn->rail[r].generation, &record, sizeof record, NULL,
+        if (record.count < CREDIT_STEP)
+            continue;
+        if (queues_send(queues, i, conn->rail[r].generation, &record, sizeof record, NULL,
                         &(struct work){.kind = WORK_OTHER}) == 0)
             queues->queue[i].consumed = 0;
+        else
+            conn->owes_credit[r] = true;
     }
 }

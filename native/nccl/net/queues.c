@@ -66,6 +66,7 @@ static const char *make_pairs(struct queues *queues)
         if (verbs.modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                                            IBV_QP_ACCESS_FLAGS))
             return "a queue pair cannot be initialised";
+        queues->queue[i].watched = watch_pair(qp);
     }
     queues->local.qps = (uint32_t)queues->qps;
     queues->bytes_outstanding = 0;
@@ -240,7 +241,11 @@ int queues_send(struct queues *queues, int i, uint32_t generation, const void *r
         payload->wr_id = number(generation, i, slot, WRITE_BIT);
         payload->next = &announce;
     }
-    int error = ibv_post_send(queue->qp, payload ? payload : &announce, &bad);
+    struct ibv_send_wr *first = payload ? payload : &announce;
+    int64_t at_ns = queue->watched ? watch_time(queue->watched) : 0;
+    int error = ibv_post_send(queue->qp, first, &bad);
+    if (queue->watched)
+        watch_posted(queue->watched, first, error ? bad : NULL, at_ns);
     if (error)
         return error;
     queue->work[slot] = *work;
@@ -256,8 +261,13 @@ int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsi
                           receive_slot(queues), queues->mr->lkey};
     struct ibv_recv_wr wr = {.wr_id = number(generation, i, slot, RECEIVE_BIT), .sg_list = &sge,
                              .num_sge = 1}, *bad;
-    int error = ibv_post_recv(queues->queue[i].qp, &wr, &bad);
-    queues->queue[i].receives += error == 0;
+    struct queue *queue = &queues->queue[i];
+    int error = ibv_post_recv(queue->qp, &wr, &bad);
+    if (error == 0) {
+        queue->receives++;
+        if (queue->watched)
+            watch_posted_receives(queue->watched, 1);
+    }
     return error;
 }
 
@@ -267,17 +277,21 @@ int queues_poll(struct queues *queues, uint32_t generation, struct completion *f
     if (queues->cq == NULL)
         return 0;
     int got = ibv_poll_cq(queues->cq, room < 16 ? room : 16, wc), used = 0;
+    int64_t at_ns = 0;
     if (got < 0)
         return got;
     for (int i = 0; i < got; i++) {
         struct completion *one = &found[used];
-        *one = (struct completion){
-            .queue = (int)(wc[i].wr_id >> QUEUE_SHIFT & 0xff), .slot = wc[i].wr_id & 0xffff,
-            .is_receive = wc[i].wr_id & RECEIVE_BIT, .is_write = wc[i].wr_id & WRITE_BIT,
-            .status = wc[i].status};
+        one->queue = (int)(wc[i].wr_id >> QUEUE_SHIFT & 0xff);
         if ((uint32_t)(wc[i].wr_id >> 32) != generation || one->queue >= queues->qps)
             continue;
+        one->slot = wc[i].wr_id & 0xffff;
+        one->is_receive = wc[i].wr_id & RECEIVE_BIT;
+        one->is_write = wc[i].wr_id & WRITE_BIT;
+        one->status = wc[i].status;
         struct queue *queue = &queues->queue[one->queue];
+        if (queue->watched)
+            watch_completed(queue->watched, &wc[i], &at_ns);
         if (one->is_receive) {
             queue->receives--;
             one->record = receive_memory(queues, one->queue, one->slot);

@@ -3,6 +3,7 @@
 #define NET_QUEUES_H
 
 #include "device.h"
+#include "watch.h"
 #include "wire.h"
 
 enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = DATA_DEPTH / 2,
@@ -20,6 +21,7 @@ struct work { /* posted, and not completed */
 
 struct queue {
     struct ibv_qp *qp;
+    struct pair *watched; /* or NULL: nobody is told what it carries */
     unsigned posted;      /* sends ever */
     unsigned outstanding; /* sends not completed */
     unsigned receives;    /* posted and not completed */

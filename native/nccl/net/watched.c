@@ -3,7 +3,8 @@
 #include "verbs.h"
 #include "watch.h"
 
-/* As the library has them: what the table has instead tells the agent what queue pairs carry. */
+/* As the library has them: what the table has instead tells of queue pairs. What they carry is told
+ * where it is posted and polled (queues.c). */
 static struct verbs library_verbs;
 
 static struct ibv_context *open_device(struct ibv_device *device)
@@ -11,7 +12,7 @@ static struct ibv_context *open_device(struct ibv_device *device)
     struct ibv_context *context = library_verbs.open_device(device);
     if (context != NULL) {
         struct watch_verbs asked = {.query_gid = library_verbs.query_gid};
-        watch_opened(context, library_verbs.get_device_name(device), &asked);
+        watch_opened(context, library_verbs.get_device_name(device), &asked, false);
     }
     return context;
 }

@@ -25,7 +25,7 @@ struct header { /* a chunk is in place */
     uint8_t reserved[3];
     uint64_t sequence; /* of the receive */
     uint64_t size;     /* of the message, bytes */
-    int64_t posted_ns; /* the sender's CLOCK_MONOTONIC */
+    int64_t reserved2;
 };
 
 struct offer { /* one receive */

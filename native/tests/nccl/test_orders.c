@@ -101,6 +101,16 @@ static void avoid(int rail, int64_t for_ns)
 }
 
 /* One message at a time goes by rail 0, unless it is to be avoided. */
+/* Also messages that are alone on their way, of a chunk each, use all rails. */
+static void small_messages_take_turns(void)
+{
+    begin_with_agent();
+    for (int i = 0; i < 3; i++) {
+        until_carried_by(0);
+        until_carried_by(1);
+    }
+}
+
 static void avoid_and_return(void)
 {
     begin_with_agent();
@@ -251,6 +261,7 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
+        {"small_messages_take_turns", small_messages_take_turns},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
         {"avoid_ends_with_failover", avoid_ends_with_failover},
         {"avoid_everything", avoid_everything}, {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},

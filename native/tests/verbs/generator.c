@@ -256,7 +256,7 @@ static void open_device(int i)
     static const struct watch_verbs VERBS = {.query_gid = query_gid};
     contexts[i].ops = (struct ibv_context_ops){.post_send = posts, .post_recv = receives,
                                                .poll_cq = polls};
-    watch_opened(&contexts[i], i ? "wire1" : "wire0", &VERBS);
+    watch_opened(&contexts[i], i ? "wire1" : "wire0", &VERBS, true);
     CHECK(contexts[i].ops.post_send != posts);
     queues[i].cq.context = queues[2 + i].cq.context = &contexts[i];
 }

@@ -12,14 +12,12 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from syntony.agent.config import AuditMode
 from syntony.model import S
 from syntony.wire.audit import AuditOrder, AuditReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 REMEMBERED = 1024

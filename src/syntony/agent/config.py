@@ -93,8 +93,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`/etc/syntony/agent.toml`."""
 
     host: str
-    controller: str
-    """``HOST:PORT`` of the controller."""
+    controller: str | tuple[str, ...]
+    """``HOST:PORT`` of the controller; several if it has standbys: the one that answers counts."""
     tls: TlsFiles
     nics: tuple[NicConfig, ...]
     spool_dir: str
@@ -117,10 +117,21 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[traffic]``: what may be done to the paths of jobs."""
     sample_segments: bool = True
     """Sample TCP segments of jobs, for one-way delays in band (docs/reference/jobs.md)."""
+    read_gpus: bool = True
+    """Ask GPUs' drivers every 2 s, where there are any (docs/reference/gpus.md)."""
     audit: AuditConfig = AuditConfig()
     verbs: VerbsConfig = VerbsConfig()
     synthetic_clock: SyntheticClockSpec | None = None
     """Lab only: this host's clock."""
+
+    def __post_init__(self) -> None:
+        if not self.controllers:
+            raise ValueError("controller: name at least one, as HOST:PORT")
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """``HOST:PORT`` of each; one at least."""
+        return (self.controller,) if isinstance(self.controller, str) else self.controller
 
     def meeting_place(self) -> Path:
         """Directory of the sockets of the reactor and for jobs."""

@@ -160,9 +160,7 @@ class Agent:
         self._machine.stream_changed = uplink.reconnect
         threading.Thread(target=self._watch_clock, args=(stop,), name="clock", daemon=True).start()
         config = self._config
-        self._audits = AuditService(
-            config.host, config.audit.mode, config.clock.dir, uplink.send_audit
-        )
+        self._audits = AuditService(config.host, config.audit.mode, config.clock.dir, uplink.send)
         while not stop.is_set():
             for scrape in self._take_messages(self._pause_ns()):
                 scrape.answer.put(self._sheet(uplink))
@@ -180,7 +178,7 @@ class Agent:
         reported = tuple((part.name, part.state, part.reason) for part in parts)
         if reported != self._parts_reported or now_ns >= self._parts_due_ns:
             self._parts_reported, self._parts_due_ns = reported, now_ns + PARTS_NS
-            uplink.send_parts(PartsReport(parts=parts))
+            uplink.send(PartsReport(parts=parts))
 
     def _watch_clock(self, stop: threading.Event) -> None:
         """A thread of its own: the loop's rest ends where the clock is set."""
@@ -240,7 +238,7 @@ class Agent:
             if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
-                uplink.send_paths(self._paths())
+                uplink.send(self._paths())
             self._tell_flows(uplink)  # of a whole second nothing is awaited then
             self._tell_jobs(uplink)
             self._report(uplink, fleet_ns)
@@ -256,7 +254,7 @@ class Agent:
         self._seen = self._reactor.look(flows=False)
         held, self._reactor.held = self._reactor.held, None
         if held is not None and self._uplink is not None:
-            self._uplink.send_keys_held(held)
+            self._uplink.send(held)
         if not self._reactor.up:
             self._jobs.lost()
         elif self._reactor.connections != self._connections:
@@ -309,7 +307,7 @@ class Agent:
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
             delays = self._newest_delays(fleet_ns)
-            uplink.send_flows(
+            uplink.send(
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
@@ -317,10 +315,10 @@ class Agent:
         """What jobs' processes tell beside their flows."""
         report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
-            uplink.send_queue_pairs(report)
+            uplink.send(report)
         segments = self._machine.segments_passed(self._jobs.flows, self._pipeline.timeline)
         if segments is not None:
-            uplink.send_segments(segments)
+            uplink.send(segments)
         for table, columns in rows:
             self._submit(uplink, table, columns)
 

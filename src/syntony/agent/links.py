@@ -32,7 +32,7 @@ from syntony.links.ledger import CounterRow, LinkLedger, LinkNote
 from syntony.links.modules import ModuleWatch
 from syntony.links.optics import Module, from_flat, parse
 from syntony.links.roles import Role
-from syntony.links.snapshot import PortSnapshot
+from syntony.links.snapshot import PortSnapshot, Slot
 from syntony.mesh.stats import Columns
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent
@@ -71,6 +71,7 @@ class Optics(NamedTuple):
     """Of the lane with most."""
 
 
+_NO_SLOT = Slot(math.nan, math.nan, math.nan, math.nan)
 _UNKNOWN_MODULE = Optics(math.nan, math.nan, math.nan)
 
 
@@ -232,6 +233,7 @@ class LinkWatch:
                 f"{self._host}/{port.name}", port.netdev, port.rdma, port.link_layer, port.driver,
                 port.role, port.state, port.rate.gbps if port.rate else 0.0,
                 self._ledger.total_flaps(port.name), *self._modules.of(port.netdev),
+                *(port.slot or _NO_SLOT),
             )
             for port in ports
         ]  # fmt: skip

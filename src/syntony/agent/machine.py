@@ -12,6 +12,7 @@ from syntony.agent import metrics
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import AgentConfig, DisciplineConfig
 from syntony.agent.discipline import Discipline
+from syntony.agent.gpus import GpuTelemetry
 from syntony.agent.links import LinkWatch
 from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.operations import JobTelemetry
@@ -23,6 +24,7 @@ from syntony.agent.segments import FleetClock, SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
+from syntony.io.gpu_process import GpuProcess
 from syntony.io.interfaces import addresses
 from syntony.io.run_directory import QUEUE_PAIR_SOCKET
 from syntony.io.scrape import ScrapeServer, ServerTls
@@ -36,7 +38,7 @@ from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
-from syntony.wire.tables import Table
+from syntony.wire.tables import GPU, Table
 
 
 class Machine:
@@ -70,6 +72,7 @@ class Machine:
         )
         self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
         self.jobs = JobTelemetry(config.host, config.meeting_place())
+        self.gpus = GpuTelemetry(config.host, GpuProcess())
         self.segments = SegmentSampler(clock)
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
@@ -128,19 +131,29 @@ class Machine:
             if fault is not None and self.parts.is_running(name):
                 self.parts.fail(name, fault, now_ns)
         self.parts.retry(now_ns)
+        if (
+            not self.parts.has("gpus")
+            and self._config.read_gpus
+            and self.gpus.process.is_possible()
+        ):
+            self.parts.add("gpus", self.gpus.process.start, now_ns)
 
     def told_by_jobs(
         self, offset: Callable[[], Offset | None], now_ns: int
     ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
-        """What jobs' processes tell beside their flows: queue pairs, and rows; once a second.
+        """What jobs' processes tell beside their flows, and GPUs: queue pairs, and rows; once a
+        second.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.
             now_ns: CLOCK_MONOTONIC.
         """
         tell = partial(self.queue_pairs.report, offset)
-        rows = self.parts.run("jobs", partial(self.jobs.rows, offset), now_ns)
-        return self.parts.run("queue-pair-socket", tell, now_ns), rows or []
+        rows = self.parts.run("jobs", partial(self.jobs.rows, offset), now_ns) or []
+        of_gpus = partial(self.gpus.rows, offset(), self.jobs.members)
+        if self.parts.has("gpus") and (found := self.parts.run("gpus", of_gpus, now_ns)):
+            rows.append((GPU, found))
+        return self.parts.run("queue-pair-socket", tell, now_ns), rows
 
     def segments_passed(
         self, flows: Sequence[JobFlow], line: Timeline | None
@@ -172,6 +185,7 @@ class Machine:
         self.queue_pairs.close()
         self.segments.close()
         self.jobs.close()
+        self.gpus.process.close()
         self.clock_server.close()
         if self.discipline is not None:
             self.discipline.close()

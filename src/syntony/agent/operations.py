@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syntony.agent.gpus import Member
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.agent.nccl_socket import NcclSocket, ProcessOperations
 from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
@@ -90,6 +91,8 @@ class JobTelemetry:
         """Process to its rank and the number of ranks, by its framework's word."""
         self._launched: dict[int, tuple[int, int]] = {}
         """… by its launcher's, in the last look."""
+        self.members: dict[int, Member] = {}
+        """Processes of jobs by number, in the last look."""
         self._sought = set[int]()
         """Processes with operations that the last look did not find."""
 
@@ -125,6 +128,11 @@ class JobTelemetry:
             present = self._table.look()
             self._launched = {each.pid: (each.rank, each.ranks) for each in present}
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
+            self.members = {
+                each.pid: Member(each.job, self._ranks.get(each.pid, (each.rank,))[0])
+                for each in present
+                if not each.ended
+            }
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
         return [(table, columns) for table, columns in found if columns is not None]
@@ -217,6 +225,7 @@ class JobTelemetry:
             "threads": np.array([each.threads for each in found], np.uint32),
             "cpu_ns": np.array([each.cpu_ns for each in found], np.int64),
             "runq_ns": np.array([each.runq_ns for each in found], np.int64),
+            "irq_ns": np.array([each.irq_ns for each in found], np.float32),
             "ended": np.array([each.ended for each in found], np.uint16),
         }
 

@@ -16,7 +16,7 @@ from syntony.errors import RemoteError, SyntonyError
 from syntony.io.credentials import TlsFiles, load_credentials, new_request, store_credentials
 from syntony.io.process import name_thread
 from syntony.model import MS, S
-from syntony.wire.enrol import Issued, RenewRequest
+from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.query import Failure
 from syntony.wire.x509 import Validity, civil_ns, read_certificate, read_validity
 
@@ -35,7 +35,7 @@ class Renewal:
         ask: puts a question to the controller; raises `RemoteError` where there is none.
     """
 
-    def __init__(self, files: TlsFiles, ask: Callable[[RenewRequest], Issued | Failure]) -> None:
+    def __init__(self, files: TlsFiles, ask: Callable[[RenewQuery], Issued | Failure]) -> None:
         self._files = files
         self._ask = ask
         self._closing = threading.Event()
@@ -66,7 +66,7 @@ class Renewal:
         if now_ns < validity.renewal_ns:
             return min(MAX_WAIT_NS, max(MIN_WAIT_NS, validity.renewal_ns - now_ns))
         request = new_request(read_certificate(certificate).identity.name)
-        answer = self._ask(RenewRequest(csr=request.csr))
+        answer = self._ask(RenewQuery(csr=request.csr))
         if isinstance(answer, Failure):
             raise RemoteError(f"the controller answered: {answer.reason}")
         validity = read_validity(answer.certificate)

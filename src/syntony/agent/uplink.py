@@ -57,11 +57,7 @@ _log = logging.getLogger(__name__)
 
 BACKOFF_MIN_NS = 100 * MS
 BACKOFF_MAX_NS = 5 * S
-KEEPALIVE_MS = 5_000
-KEEPALIVE_TIMEOUT_MS = 3_000
-_OPTIONS = (
-    ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -69,6 +65,26 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+STANDBY_BACKOFF_MAX_NS = 1 * S
+
+
+def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
+    """A controller that is silent for both times is given up. gRPC bounds the wait for an answer
+    twice, and by 60 s where it is not told both."""
+    return (
+        ("grpc.keepalive_time_ms", idle_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+    )
+
+
+_PATIENT = _keepalive(5_000, 15_000)
+"""Where there is no other controller to go to."""
+_HASTY = (
+    *_keepalive(2_500, 2_000),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long a dead host may take to answer a connect
+)
+"""Where another one may be in charge: leaving a live one by mistake costs a reconnection."""
 _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
@@ -101,15 +117,14 @@ class Uplink:
         self._on_message = on_message
         self._spool = spool
         self._fence = Fence(Path(config.spool_dir))
+        self._controllers = deque(config.controllers)
+        """The one dialled first, the next one to try behind it."""
+        several = len(self._controllers) > 1
+        self._options = _OPTIONS + (_HASTY if several else _PATIENT)
+        self._backoff_max_ns = STANDBY_BACKOFF_MAX_NS if several else BACKOFF_MAX_NS
         self._changed = threading.Condition()
-        self._edges: Edges | None = None
-        self._paths: PathsReport | None = None
+        self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
-        self._flows: FlowsReport | None = None
-        self._queue_pairs: QueuePairsReport | None = None
-        self._segments: SegmentsReport | None = None
-        self._parts: PartsReport | None = None
-        self._keys_held: KeysHeld | None = None
         self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
@@ -129,6 +144,11 @@ class Uplink:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def controller(self) -> str:
+        """Whom it speaks to, or dials next."""
+        return self._controllers[0]
 
     @property
     def connected(self) -> bool:
@@ -156,46 +176,14 @@ class Uplink:
         with self._changed:
             self._tell()
 
-    def send_paths(self, report: PathsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
+    def send(self, report: Report) -> None:
+        """Have a report sent, from any thread. Of each kind the newest waits for a connection; of
+        audits, the newest few."""
         with self._changed:
-            self._paths = report
-            self._tell()
-
-    def send_audit(self, report: AuditReport) -> None:
-        """Have a report sent, from any thread; without a connection it waits, the newest few."""
-        with self._changed:
-            self._audits.append(report)
-            self._tell()
-
-    def send_flows(self, report: FlowsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._flows = report
-            self._tell()
-
-    def send_queue_pairs(self, report: QueuePairsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._queue_pairs = report
-            self._tell()
-
-    def send_segments(self, report: SegmentsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._segments = report
-            self._tell()
-
-    def send_parts(self, report: PartsReport) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._parts = report
-            self._tell()
-
-    def send_keys_held(self, report: KeysHeld) -> None:
-        """Replace the report waiting to be sent, as `send_edges` does."""
-        with self._changed:
-            self._keys_held = report
+            if isinstance(report, AuditReport):
+                self._audits.append(report)
+            else:
+                self._reports[type(report)] = report
             self._tell()
 
     def reconnect(self) -> None:
@@ -221,7 +209,7 @@ class Uplink:
         """
         link = self._link
         if link is None or not link.established:
-            raise RemoteError(f"not connected to the controller {self._config.controller}")
+            raise RemoteError(f"not connected to the controller {self.controller}")
         return link.ask(query)
 
     def send_edges(
@@ -237,9 +225,7 @@ class Uplink:
             utc: what the host says of UTC at the same time.
             epochs: of the host's clocks, by node.
         """
-        with self._changed:
-            self._edges = Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {}))
-            self._tell()
+        self.send(Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {})))
 
     def close(self) -> None:
         """End the stream and the thread; what is unacknowledged stays in the spool."""
@@ -264,8 +250,10 @@ class Uplink:
             except (MissingError, WireError) as error:
                 self._report(str(error))
             except Exception:  # noqa: BLE001 — supervisor: the uplink outlives one message's fault
-                _log.exception("uplink failed, reconnecting controller=%s", self._config.controller)
-            backoff_ns = BACKOFF_MIN_NS if established else min(2 * backoff_ns, BACKOFF_MAX_NS)
+                _log.exception("uplink failed, reconnecting controller=%s", self.controller)
+            backoff_ns = (
+                BACKOFF_MIN_NS if established else min(2 * backoff_ns, self._backoff_max_ns)
+            )
             self._pause(backoff_ns)
 
     def _pause(self, backoff_ns: int) -> None:
@@ -280,7 +268,7 @@ class Uplink:
         own = load_credentials(tls)
         check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
-        with grpc.secure_channel(self._config.controller, credentials, _OPTIONS) as channel:
+        with grpc.secure_channel(self.controller, credentials, self._options) as channel:
             link = _Link(self, channel)
             with self._changed:
                 if self._closing:
@@ -293,6 +281,8 @@ class Uplink:
                     self._report(_explain(error))
             finally:
                 self._end(link)
+            if not link.renewed:
+                self._controllers.rotate(-1)
             return link.established
 
     def _end(self, link: _Link) -> None:
@@ -304,9 +294,7 @@ class Uplink:
     def _report(self, reason: str) -> None:
         if reason not in self._reported:
             self._reported.add(reason)
-            _log.warning(
-                "uplink down, retrying controller=%s reason=%s", self._config.controller, reason
-            )
+            _log.warning("uplink down, retrying controller=%s reason=%s", self.controller, reason)
 
     def _take(self, data: bytes, link: _Link) -> None:
         message = decode_controller(data)
@@ -321,7 +309,7 @@ class Uplink:
             if link.established:
                 self.connections += 1
                 self._reported.clear()
-                _log.info("uplink up controller=%s", self._config.controller)
+                _log.info("uplink up controller=%s", self.controller)
         if isinstance(message, Ack):
             self._acknowledge(message.seq, link)
             return
@@ -368,23 +356,13 @@ class Uplink:
 
     def _take_reports(self) -> list[Report]:
         with self._changed:
-            audits = [self._audits.popleft()] if self._audits else []
-            held, self._keys_held = self._keys_held, None
-            found: list[Report | None] = [held, self._edges, self._paths, *audits, self._flows]
-            found += [self._queue_pairs, self._segments, self._parts]
-            self._edges = self._paths = self._flows = self._queue_pairs = self._parts = None
-            self._segments = None
-            return [report for report in found if report is not None]
+            waiting, self._reports = list(self._reports.values()), {}
+            return [*waiting, self._audits.popleft()] if self._audits else waiting
 
     def _has_work(self, link: _Link) -> bool:
         if self._gathering:
             return False
-        reports = (
-            self._edges, self._paths, self._flows, self._queue_pairs, self._segments, self._parts,
-            self._keys_held,
-        )  # fmt: skip
-        waiting = any(each is not None for each in reports)
-        waiting = waiting or bool(self._audits)
+        waiting = bool(self._reports or self._audits)
         return waiting or link.delivery.ready or link.delivery.over
 
 

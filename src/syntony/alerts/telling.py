@@ -75,8 +75,8 @@ def hurt(cause: Incident, effect: Incident, rule: Rule) -> None:
 
 
 _TIMES = re.compile(r" \((\d+) times\)$")
-_NUMBER = re.compile(r"(?<![\w/:.-])[+-]?\d+(\.\d+)?")
-"""Alone, not within a name."""
+_NUMBER = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z|(?<![\w/:.-])[+-]?\d+(\.\d+)?")
+"""Alone, not within a name; or an instant."""
 
 
 def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:

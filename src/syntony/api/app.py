@@ -38,7 +38,6 @@ from syntony.wire.rest import (
     NEXT_CURSOR,
     OPENAPI,
     PAGE_SIZE,
-    PREFIX,
     SESSION,
     SessionRequest,
     SessionView,
@@ -46,7 +45,7 @@ from syntony.wire.rest import (
     from_parameters,
     split_rows,
 )
-from syntony.wire.roles import Identity, Role
+from syntony.wire.roles import Role
 
 _log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 64 << 20
@@ -149,8 +148,7 @@ class Api:
     async def _carry_out(
         self, query: Query[Any], known: Known, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
-        hub = self._hub
-        return await hub.call(lambda: hub.respond(query, known.caller, render))
+        return await self._hub.carry_out(query, known.caller, render)
 
     # --- sessions ---
 
@@ -331,6 +329,3 @@ async def _defect(request: Request, error: Exception) -> Response:
     return ProblemError(
         Reason.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
     ).response()
-
-
-__all__ = ["HEADERS", "PREFIX", "Api", "Identity"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import read_certificate
 
+_log = logging.getLogger(__name__)
 PEER_CERTIFICATE = "peer_certificate"
 """In a request's state: the client's certificate, DER; None where it showed none."""
 MAX_SECRET = 200
@@ -87,6 +89,7 @@ class Identifier:
         address = request.client.host if request.client else ""
         self._limit(self._failures, address, "failed logins")
         self._failures.count(address, self._now())
+        _log.warning("login refused from=%s reason=%s", origin(request), error)
         return _unauthenticated(str(error))
 
     def _limit(self, limiter: RateLimiter, key: str, what: str) -> None:

@@ -44,8 +44,10 @@ def document() -> bytes:
     paths[SESSION] = _session(of)
     paths[EVENTS] = {"get": _events()}
     paths[OPENAPI] = {"get": _plain("openapi", "This document.", {_JSON: {"schema": {}}})}
-    for kind in {route.request for route in ROUTES.values() if route.method == "GET"}:
-        components.pop(kind.__name__, None)  # its fields are parameters
+    answered = msgspec.json.encode([paths, components])
+    for name in {route.request.__name__ for route in ROUTES.values()}:
+        if f'"{_REF.format(name=name)}"'.encode() not in answered:
+            del components[name]  # its fields are parameters, or those of a body
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -78,19 +80,22 @@ def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> 
             "default": {"$ref": "#/components/responses/Problem"},
         },
     }
-    shape = components[route.request.__name__]
-    shape["properties"].pop("type", None)
-    shape["required"] = [name for name in shape.get("required", ()) if name not in {"type", "by"}]
-    _bound(shape["properties"])
-    shape["additionalProperties"] = False
+    properties = {
+        name: _bound(each)
+        for name, each in components[route.request.__name__]["properties"].items()
+        if name != "type"
+    }
+    required = set(components[route.request.__name__].get("required", ())) - {"type", "by"}
     if route.method == "POST":
-        found["requestBody"] = {
-            "required": True, "content": {_JSON: {"schema": of[route.request]}}
+        shape = {
+            "type": "object", "properties": properties, "required": sorted(required),
+            "additionalProperties": False,
         }  # fmt: skip
+        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": shape}}}
         return found
     found["parameters"] = [
-        {"name": name, "in": "query", "required": name in shape["required"], "schema": each}
-        for name, each in shape["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in properties.items()
     ]
     if route.paged:
         found["parameters"] += _paging()
@@ -99,11 +104,10 @@ def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> 
     return found
 
 
-def _bound(properties: dict[str, Any]) -> None:
+def _bound(schema: dict[str, Any]) -> dict[str, Any]:
     """Integers are of 64 bits."""
-    for each in properties.values():
-        if each.get("type") == "integer":
-            each |= {"minimum": -_INT64 - 1, "maximum": _INT64}
+    bounds = {"minimum": -_INT64 - 1, "maximum": _INT64}
+    return schema | (bounds if schema.get("type") == "integer" else {})
 
 
 def _paging() -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,9 +11,6 @@ from syntony.audit.judge import UNREACHABLE
 from syntony.audit.registry import fleet_checks
 from syntony.audit.report.summary import ORDER, host_of
 from syntony.audit.result import Result, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

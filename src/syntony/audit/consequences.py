@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,9 +11,6 @@ from syntony.audit.check import Section
 from syntony.audit.registry import every_check
 from syntony.audit.report.ports import port_of
 from syntony.audit.result import Result, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _NO_PACKET = frozenset({Section.CONNECTIVITY, Section.LATENCY})
 _NO_LINK = _NO_PACKET | {Section.ACTIVE, Section.GID}

@@ -9,10 +9,8 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 MIN_VOTERS = 3
 """Of two voters that differ, nobody can say which is right."""

@@ -6,14 +6,11 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from syntony.audit import checks as _folder
 from syntony.audit.check import Check, HostCheck, Section
 from syntony.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @functools.cache

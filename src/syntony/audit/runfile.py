@@ -5,15 +5,13 @@ A run that was interrupted is a shorter file, and can be resumed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.result import HostReport
 from syntony.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 FORMAT = "syntony-audit-1"
 

@@ -47,9 +47,10 @@ GROUPS = {
     "diagnose": "Why is this job slow: verdicts from a bundle of recorded telemetry.",
     "diff": "What changed between two recorded runs of a job.",
     "timeline": "A recorded job as a trace for Perfetto.",
+    "cost": "What failures cost: restarts, GPU-hours, today and with Syntony.",
     "run": "Run a job whose TCP connections can take several paths.",
     "config": "Check configuration files.",
-    "doctor": "What this machine lacks for a lab.",
+    "doctor": "What this machine lacks for a lab, or as a host of a fleet.",
     "version": "Print the version.",
 }
 """Command to its one-line help. Each is the attribute `command` of ``syntony.cli.NAME``, imported

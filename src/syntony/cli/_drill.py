@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 import click
 import msgspec
@@ -12,10 +14,6 @@ from syntony.cli.output import messages
 from syntony.errors import UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 R = TypeVar("R")
 T = TypeVar("T")

@@ -54,7 +54,6 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    _leave_out_openssl()
     from syntony.agent.daemon import run_agent
 
     _run(config_path, log_level, run_agent)
@@ -93,16 +92,6 @@ def _run(
         signal.signal(number, lambda *_: stop.set())
     serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
     run(config, stop)
-
-
-def _leave_out_openssl() -> None:
-    """Save 5 MB on every host of the fleet.
-
-    gRPC brings its own TLS, but imports asyncio, which would load OpenSSL; so would hashlib, for
-    digests that Python has built in. Both take a missing module for an answer.
-    """
-    for module in ("ssl", "_hashlib"):
-        sys.modules.setdefault(module, None)  # type: ignore[arg-type]
 
 
 @command.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
@@ -20,9 +20,6 @@ from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import Stepper, ssh_options
 from syntony.cli.fleet import certificate_options, fleet_target
 from syntony.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @click.command()

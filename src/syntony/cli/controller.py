@@ -7,12 +7,15 @@ import logging
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.output import messages, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
-from syntony.wire.control import TakeoverCommand
+from syntony.model import format_ns
+from syntony.wire.control import ControllerQuery, TakeoverCommand
 
 if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
@@ -67,6 +70,37 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
         print_json({"epoch": raised.epoch})
         return
     messages.print(f"in charge with epoch {raised.epoch}")
+
+
+@command.command()
+@fleet_options
+@click.pass_context
+def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
+    """Which controller is in charge, and since when.
+
+    Exit status: 0 in charge, 1 its control state does not outlive it, 2 agents obey a later one.
+
+    \b
+    Example:
+      syntony controller status --lab lab
+    """
+    found = ask(target, ControllerQuery(), until=lambda _: True)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        for name, text in (
+            ("in charge", f"{found.name}, version {found.version}, for {format_ns(found.up_ns)}"),
+            ("epoch", str(found.epoch)),
+            ("agents", f"{found.agents} attached"),
+            ("state", "kept" if found.durable else "in memory: a restart forgets it"),
+        ):
+            console.print(Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
+        if found.seen_epoch > found.epoch:
+            messages.print(
+                f"agents have obeyed epoch {found.seen_epoch}: another controller took over, or "
+                "control state is from a backup (docs/reference/security.md)"
+            )
+    context.exit(2 if found.seen_epoch > found.epoch else int(not found.durable))
 
 
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:

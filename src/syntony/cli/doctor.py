@@ -1,4 +1,4 @@
-"""`syntony doctor`: what this machine lacks for a lab."""
+"""`syntony doctor`: what this machine lacks, for a lab or as a host of a fleet."""
 
 from __future__ import annotations
 
@@ -13,21 +13,43 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.MISSING: "red"}
 
 
 @click.command(name="doctor")
+@click.option(
+    "--for",
+    "role",
+    type=click.Choice(["lab", "agent", "controller"]),
+    default="lab",
+    show_default=True,
+    help="What this machine is to be.",
+)
+@click.option("--config", type=click.Path(), help="Of agent or controller; else in /etc/syntony.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, role: str, config: str | None, as_json: bool) -> None:
     """What this machine lacks for a lab, each with its remedy.
 
-    Exit code 0: nothing; 1: a feature; 2: no lab can be brought up.
+    With --for agent or controller: the steps of the deployment guide on this host, up to the first
+    that is not done, and the command to run next. Run it as root.
 
-    Example: syntony doctor --json
+    Exit code 0: nothing; 1: a feature; 2: no lab can be brought up, or a step is to be done.
+
+    Examples:
+      syntony doctor --json
+      syntony doctor --for agent
     """
-    checks = examine()
+    checks = examine() if role == "lab" else _of_host(role, config)
     if as_json:
         click.echo(msgspec.json.encode(checks))
     else:
         _show(checks)
     ctx.exit(exit_code(checks))
+
+
+def _of_host(role: str, config: str | None) -> list[Check]:
+    from syntony.cli import doctor_host
+
+    checks = list(doctor_host.examine(role, config))
+    doctor_host.hint(checks)
+    return checks
 
 
 def _show(checks: list[Check]) -> None:

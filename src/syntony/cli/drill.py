@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from syntony.lab.drill.figures import RunFigures
     from syntony.lab.drill.incast_report import Report as IncastReport
     from syntony.lab.drill.report import Report
+    from syntony.lab.plan import FabricSpec
 
+T = TypeVar("T", bound=msgspec.Struct)
+OVER = click.option(
+    "--over",
+    type=click.Choice(["tcp", "verbs"]),
+    default="tcp",
+    show_default=True,
+    help="verbs: RDMA between virtual machines, through the NCCL plug-in.",
+)
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _JOB_HELP = "By default ddp, or builtin where there is no PyTorch."
 _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
@@ -55,13 +64,7 @@ command.add_command(drill_slow_job.command)
 @click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
 @click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
 @click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
-@click.option(
-    "--over",
-    type=click.Choice(["tcp", "verbs"]),
-    default="tcp",
-    show_default=True,
-    help="verbs: RDMA between virtual machines, NCCL's transport against the plug-in.",
-)
+@OVER
 @click.option(
     "--nccl",
     type=click.Path(path_type=Path),
@@ -172,21 +175,23 @@ def _seconds(value: float | None) -> str:
     default="builtin",
     show_default=True,
 )
-@click.option("--hosts", type=click.IntRange(4, 16), default=4, show_default=True)
-@click.option("--spines", type=click.IntRange(2, 8), default=2, show_default=True)
+@click.option("--hosts", type=click.IntRange(4, 16), help="[4; over verbs 2]")
+@click.option("--spines", type=click.IntRange(2, 8), help="[2]")
 @click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
-@click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
-@click.option("--after", default="16s", show_default=True, help="And Syntony.")
+@click.option("--before", help="How long it is watched as it is.  [8s; over verbs 20s]")
+@click.option("--after", help="And with Syntony.  [16s; over verbs 60s]")
+@OVER
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def contention(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     job: str,
-    hosts: int,
-    spines: int,
+    hosts: int | None,
+    spines: int | None,
     seed: int,
-    before: str,
-    after: str,
+    before: str | None,
+    after: str | None,
+    over: str,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -196,6 +201,9 @@ def contention(  # noqa: PLR0917 - click calls it by name
     and is then told to act. Every result of every step is checked. Two cores carry four hosts at
     40 Mb/s; ECMP may be lucky: try another --seed.
 
+    Over verbs both jobs run between the same two virtual machines: red knows one rail, blue sends
+    by both, and may be asked to leave red's.
+
     Example: syntony lab drill contention --out /tmp/drill
     """
     from syntony.lab.drill import contention as drill
@@ -203,14 +211,17 @@ def contention(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
-    wish = drill.Wish(
+    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    if wish.verbs:
+        _only_over_tcp({"--job": framework != "builtin", "--hosts": hosts, "--spines": spines})
+    spec = wish.spec if wish.verbs else _sized(wish.spec, hosts, spines)
+    wish = msgspec.structs.replace(
+        wish,
         framework=framework,
         kind=kind,
         python=python_of(framework),
-        spec=msgspec.structs.replace(drill.SPEC, hosts=hosts, spines=spines, seed=seed),
-        times=drill.Times(
-            before_ns=positive("--before", before), after_ns=positive("--after", after)
-        ),
+        spec=msgspec.structs.replace(spec, seed=seed),
+        times=_lasting(wish.times, before, after),
     )
     if out is not None:
         check_out(out)
@@ -259,30 +270,30 @@ def qos(  # noqa: PLR0917 - click calls it by name
 
 @command.command()
 @click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
-@click.option("--senders", type=click.IntRange(2, 12), default=4, show_default=True)
+@click.option("--senders", type=click.IntRange(2, 12), help="[4; over verbs 2]")
 @click.option("--plain", is_flag=True, help="Plain TCP, over one rail.")
 @click.option(
     "--step-mib",
     type=click.IntRange(1, 64),
-    default=1,
-    show_default=True,
-    help="What every sender sends in a step.",
+    help="What every sender sends in a step.  [1; over verbs 1/4]",
 )
 @click.option(
     "--congestion", metavar="NAME", default="", help="TCP's congestion control [cubic, else reno]."
 )
-@click.option("--before", default="10s", show_default=True, help="How long TCP is watched alone.")
-@click.option("--after", default="16s", show_default=True, help="And paced.")
+@click.option("--before", help="How long it is watched unpaced.  [10s; over verbs 20s]")
+@click.option("--after", help="And paced.  [16s; over verbs 60s]")
+@OVER
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
-    senders: int,
+    senders: int | None,
     plain: bool,
-    step_mib: int,
+    step_mib: int | None,
     congestion: str,
-    before: str,
-    after: str,
+    before: str | None,
+    after: str | None,
+    over: str,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -291,7 +302,8 @@ def incast(  # noqa: PLR0917 - click calls it by name
     A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
     receiver (--plain: over one); every result is checked. Controllers see packets wait at the
     receiver's leaf and give every flow a rate; agents hold it back. The table tells throughput,
-    one-way delay, steps and retransmits.
+    one-way delay, steps and retransmits. Over verbs the senders are virtual machines, and the NCCL
+    plug-in holds queue pairs back.
 
     Example: syntony lab drill incast --out /tmp/drill
     """
@@ -299,14 +311,16 @@ def incast(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.incast_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    wish = drill.Wish(
-        senders=senders,
+    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    if wish.verbs:
+        _only_over_tcp({"--plain": plain, "--congestion": congestion})
+    wish = msgspec.structs.replace(
+        wish,
+        senders=senders or wish.senders,
         plain=plain,
-        elements=step_mib * drill.ELEMENTS,
+        elements=step_mib * drill.ELEMENTS if step_mib else wish.elements,
         congestion=congestion,
-        times=drill.Times(
-            before_ns=positive("--before", before), after_ns=positive("--after", after)
-        ),
+        times=_lasting(wish.times, before, after),
     )
     if out is not None:
         check_out(out)
@@ -315,10 +329,29 @@ def incast(  # noqa: PLR0917 - click calls it by name
     conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
 
 
+def _only_over_tcp(given: dict[str, object]) -> None:
+    """Raises `UsageError`: one of these options was given."""
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} is not for --over verbs")
+
+
+def _sized(spec: FabricSpec, hosts: int | None, spines: int | None) -> FabricSpec:
+    return msgspec.structs.replace(spec, hosts=hosts or spec.hosts, spines=spines or spec.spines)
+
+
+def _lasting(times: T, before: str | None, after: str | None) -> T:
+    """The times of a drill, with what was asked for instead."""
+    asked = {"before": before, "after": after}
+    given = {f"{k}_ns": positive(f"--{k}", text) for k, text in asked.items() if text is not None}
+    return msgspec.structs.replace(times, **given)
+
+
 def _show_incast(report: IncastReport) -> None:
+    from syntony.lab.drill.incast_report import transport
+
     console.print(
-        f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; "
-        f"TCP {report.congestion}"
+        f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")

@@ -21,7 +21,7 @@ from syntony.wire.enrol import (
     CertificateView,
     IdentitiesQuery,
     JoinRequest,
-    RenewRequest,
+    RenewQuery,
     RevokeCommand,
     TokenCommand,
 )
@@ -228,7 +228,7 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
     renewed = early or now.timestamp() * S >= own.validity.renewal_ns
     if renewed:
         request = new_request(own.identity.name)
-        issued = ask(target, RenewRequest(csr=request.csr), until=lambda _: True)
+        issued = ask(target, RenewQuery(csr=request.csr), until=lambda _: True)
         store_credentials(files, issued.certificate, request.key)
         own = read_certificate(issued.certificate)
     if as_json:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from syntony.alerts.telling import shown
+from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
-from syntony.model import S, format_ns, parse_duration_ns
+from syntony.model import S, parse_duration_ns
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -65,7 +64,7 @@ def list_(
 @fleet_options
 @click.argument("number", type=int)
 def show(target: FleetTarget, number: int, as_json: bool) -> None:
-    """Everything about one incident: evidence, what it explains, what to do.
+    """One incident on one screen: evidence, what it explains, what to do. `--json` has it all.
 
     \b
     Example:
@@ -77,13 +76,8 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
         return
     incident, *children = reply.incidents
     console.print(Text(incident["summary"], style=_STYLES[incident["severity"]]))
-    for name, text in _facts(incident):
+    for name, text in incident_view.lines(incident, children):
         console.print(Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
-    for line in incident["evidence"]:
-        console.print(Text.assemble((f"{'evidence':<12}", "dim"), line), soft_wrap=True)
-    for child in children:
-        line = f"{child['number']}: {child['summary']}"
-        console.print(Text.assemble((f"{'explains':<12}", "dim"), line), soft_wrap=True)
 
 
 @command.command()
@@ -230,32 +224,6 @@ def _print_list(reply: IncidentsReply) -> None:
     console.print(table if table.row_count else "nothing is wrong")
     if reply.waiting:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
-
-
-def _facts(incident: dict[str, Any]) -> list[tuple[str, str]]:
-    facts = [
-        ("rule", f"{incident['rule']} ({incident['severity']})"),
-        ("state", incident["state"]),
-        ("since", incident["opened"] + _again(incident)),
-    ]
-    if incident["resolved"]:
-        lasted_ns = incident["resolved_ns"] - incident["opened_ns"]
-        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns)} later"))
-    facts.append(("worst", shown(incident["worst"], incident["unit"])))
-    facts.append(("do", incident["remedy"]))
-    if incident["repeats"]:
-        facts.append(("repeats", f"{incident['repeats']} within the past week"))
-    if incident["jobs"]:
-        facts.append(("jobs", ", ".join(incident["jobs"])))
-    if incident["acknowledged_by"]:
-        facts.append(("on it", f"{incident['acknowledged_by']} {incident['comment']}".strip()))
-    if incident["cause"]:
-        facts.append(("part of", f"incident {incident['cause']}"))
-    return facts
-
-
-def _again(incident: dict[str, Any]) -> str:
-    return f", reopened {incident['reopened']} times" if incident["reopened"] else ""
 
 
 def _me(by: str | None) -> str:

@@ -77,7 +77,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
 @window_option()
 @fleet_options
 def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
-    """What is known of one job: processes, communicators, steps, flows.
+    """What is known of one job: processes, GPUs, communicators, steps, flows.
 
     \b
     Example:
@@ -87,19 +87,22 @@ def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
     if not known:
         raise RemoteError(f"no process of a job {job!r} was seen in that time")
     bundle = fetch(target, job, window_ns).bundle()
-    comms = _comms(bundle)
+    comms, gpus = _comms(bundle), _gpus(bundle)
     counts = {name: table.rows for name, table in bundle.tables.items()}
     steps = bundle.table("steps")
     lengths = steps.ints("end_ns") - steps.ints("begin_ns")
     step_ns = int(sorted(lengths)[len(lengths) // 2]) if steps.rows else None
     if as_json:
         document = msgspec.to_builtins(known[0])
-        print_json(document | {"communicators": comms, "step_ns": step_ns, "rows": counts})
+        document |= {"gpus": gpus, "communicators": comms, "step_ns": step_ns, "rows": counts}
+        print_json(document)
         return
     view = known[0]
     console.print(f"job        {view.job}", markup=False)
     console.print(f"ranks      {view.ranks or 'not known'}, {view.processes} processes")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)
+    for host, some in gpus.items():
+        console.print(f"gpus       {host}: {_some(some)}", markup=False)
     for comm, ranks in comms.items():
         console.print(f"comm       {clean(comm)}: ranks {_some(ranks)}", markup=False)
     console.print(f"step       {format_ns(step_ns) if step_ns else 'not known'}")
@@ -190,6 +193,16 @@ def _state(view: JobView, now_ns: int) -> str:
 def _some(names: list[str] | tuple[str, ...]) -> str:
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return ", ".join(names[:_MOST]) + more
+
+
+def _gpus(bundle: Bundle) -> dict[str, list[str]]:
+    """Host to the GPUs on which the job computed."""
+    from syntony.workload.ports import Gpus
+
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for gpu, host in Gpus(bundle.table("hosts")).host.items():
+        found[host].add(gpu)
+    return {host: sorted(gpus) for host, gpus in sorted(found.items())}
 
 
 def _comms(bundle: Bundle) -> dict[str, list[str]]:

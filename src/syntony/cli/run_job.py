@@ -55,6 +55,19 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
 )
 @click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
+@click.option(
+    "--spares",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
+)
+@click.option(
+    "--events",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --spares: append what happens, a JSON object a line.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
@@ -68,6 +81,8 @@ def command(
     nccl: bool,
     nccl_profiler: bool | None,
     verbs: bool,
+    spares: int,
+    events: Path | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -80,13 +95,11 @@ def command(
     \b
     Example:
       syntony run --job night -- torchrun --nproc-per-node 8 train.py
+      syntony run --spares 1 -- torchrun --nproc-per-node 8 train.py
       syntony run --dry-run -- python3 -m http.server
     """
     words = argv[1:] if argv[:1] == ("--",) else argv
-    if not words and not dry_run:
-        raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
-    if as_json and not dry_run:
-        raise UsageError("--json goes with --dry-run")
+    _check_use(words, spares, events, dry_run=dry_run, as_json=as_json)
     added = _added(words, job, exclude)
     if nccl:
         added |= plugin_environment(os.environ)
@@ -104,7 +117,20 @@ def command(
         click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
     if nccl and not rdma_ports():
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
+    if spares:
+        context.exit(_protect(words, os.environ | added, spares, events))
     context.exit(_become(words, os.environ | added))
+
+
+def _check_use(
+    words: Sequence[str], spares: int, events: Path | None, *, dry_run: bool, as_json: bool
+) -> None:
+    if not words and not dry_run:
+        raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
+    if as_json and not dry_run:
+        raise UsageError("--json goes with --dry-run")
+    if events is not None and not spares:
+        raise UsageError("--events goes with --spares")
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
@@ -119,6 +145,28 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
     added[SOCKET_VARIABLE] = agent_socket()
     added[PATH_VARIABLE] = hooked_path(os.environ)
     return added
+
+
+def _protect(
+    words: Sequence[str], environ: dict[str, str], spares: int, events: Path | None
+) -> int:
+    """Run the command as a child, and replace its lost ranks; its exit code."""
+    import asyncio
+
+    from syntony.torch.coordinator import run_job
+    from syntony.torch.membership import Settings
+
+    def say(text: str) -> None:
+        click.echo(f"syntony: {text}", err=True)
+
+    try:
+        return asyncio.run(run_job(words, environ, Settings(spares), events, say))
+    except (FileNotFoundError, NotADirectoryError):
+        say(f"error: {words[0]}: no such command")
+        return NOT_FOUND
+    except OSError as error:
+        say(f"error: {words[0]}: {error.strerror}")
+        return NOT_EXECUTABLE
 
 
 def _become(words: Sequence[str], environ: dict[str, str]) -> int:

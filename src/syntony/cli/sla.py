@@ -209,7 +209,7 @@ def _table(*headings: str) -> Table:
 @fleet_options
 @click.pass_context
 def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Links at which packets wait, second after second, and the flows that share them.
+    """Links at which packets wait, second after second or in bursts, and who shares them.
 
     Exit status: 0 none, 1 there are some, 3 too little was measured to say.
 
@@ -223,9 +223,9 @@ def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> No
     elif not found.queues:
         console.print("no packets wait anywhere" if found.looked else "not known yet")
     for queue in () if as_json else found.queues:
-        console.print(
-            f"{queue.component}: packets wait {format_ns(queue.delay_ns)}", style="yellow"
-        )
+        bursts = " in bursts, which lose some" if queue.bursts else ""
+        waited = f"{queue.component}: packets wait {format_ns(queue.delay_ns)}{bursts}"
+        console.print(waited, style="yellow")
         if queue.alternatives:
             console.print(f"  or {', '.join(queue.alternatives)}", style="dim")
         console.print(f"  crossed by the probes of {len(queue.pairs)} pairs of NICs")

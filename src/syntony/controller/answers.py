@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from syntony import cost
 from syntony.controller.audit_view import audit_view
 from syntony.controller.job_report import job_report
 from syntony.controller.places import Names
@@ -25,8 +26,15 @@ from syntony.wire.clocks import (
     Pairs,
     PairsQuery,
 )
-from syntony.wire.control import CHANGES_LIMIT, Changes, ChangesQuery
-from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewRequest
+from syntony.wire.control import (
+    CHANGES_LIMIT,
+    Changes,
+    ChangesQuery,
+    ControllerQuery,
+    ControllerStatus,
+)
+from syntony.wire.cost import CostQuery, CostReport
+from syntony.wire.enrol import Identities, IdentitiesQuery, Issued, RenewQuery
 from syntony.wire.fabric import (
     FabricChanges,
     FabricChangesQuery,
@@ -272,6 +280,24 @@ def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
     return requested.services.alerts.incidents(query, requested.now_ns)
 
 
+@question(ControllerQuery, READ, Runs.LOOP)
+def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
+    return requested.services.leadership.status(len(requested.services.sessions))
+
+
+@question(CostQuery, READ, Runs.DISK)
+def costs(requested: Requested, query: CostQuery) -> CostReport:
+    """Beside the assumptions, what failed in this fleet."""
+    if not query.history_ns:
+        return cost.cost(query)
+    cost.check(query)
+    if query.history_ns > MAX_HISTORY_NS:
+        raise UsageError(f"a history of {query.history_ns} ns; ask for up to 90 days")
+    asked = IncidentsQuery(resolved=True, since_ns=query.history_ns)
+    known = requested.services.alerts.incidents(asked, requested.now_ns).incidents
+    return cost.cost(query, cost.observed(known, query.history_ns, requested.now_ns))
+
+
 @question(ChangesQuery, READ, Runs.DISK, longest_ns=MAX_CHANGES_NS, most=CHANGES_LIMIT)
 def changes(requested: Requested, query: ChangesQuery) -> Changes:
     found = requested.services.state.changes(requested.now_ns - query.window_ns, query.limit)
@@ -296,8 +322,8 @@ def access_tokens(requested: Requested, _: AccessTokensQuery) -> AccessTokens:
     return requested.services.access.listing()
 
 
-@question(RenewRequest, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
-def renew(requested: Requested, query: RenewRequest) -> Issued:
+@question(RenewQuery, frozenset(Role) - {Role.CONTROLLER}, Runs.DISK)
+def renew(requested: Requested, query: RenewQuery) -> Issued:
     return requested.services.membership.enrolment.renew(query, requested.who)
 
 

@@ -32,6 +32,18 @@ class ApiHub(NamedTuple):
     now: Callable[[], int]
     """Fleet time, or this host's before there is any."""
 
+    async def carry_out(
+        self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        """Admit the caller's certificate, if it showed one, and carry out its request; from another
+        event loop. Raises as `Dispatcher.respond` and `Enrolment.admit` do."""
+
+        async def admitted() -> list[bytes]:
+            self.services.membership.enrolment.admit(who)
+            return await self.respond(query, who, render)
+
+        return await self.call(admitted)
+
     async def call(self, begin: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run a coroutine on the controller's event loop, from another."""
         future = asyncio.run_coroutine_threadsafe(begin(), self.loop)

@@ -127,6 +127,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Directory of control state (SQLite); empty, and `state` too: a restart forgets it."""
     state: str = ""
     """``postgresql://user@host:port/database`` for control state there instead."""
+    standby: bool = False
+    """Wait while another controller holds control state, and take over when it is gone."""
+    nic_prefixes: tuple[str, ...] = ()
+    """Where the fleet's NICs have their addresses, for example ``10.0.0.0/8``: others are neither
+    planned nor probed. Empty: anywhere."""
     anchors: tuple[AnchorConfig, ...] = ()
     """Clocks that fleet time is slowly led by, three or more so that one may lie; none to leave
     fleet time to itself."""

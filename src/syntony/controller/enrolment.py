@@ -29,7 +29,7 @@ from syntony.wire.enrol import (
     Identities,
     Issued,
     JoinRequest,
-    RenewRequest,
+    RenewQuery,
     RevokeCommand,
     Revoked,
     TokenCommand,
@@ -171,7 +171,7 @@ class Enrolment:
         self._reload(now_ns)
         return Issued(certificate=pem, ca=authority.pem)
 
-    def renew(self, query: RenewRequest, who: Caller) -> Issued:
+    def renew(self, query: RenewQuery, who: Caller) -> Issued:
         """A certificate that follows the one presented: same name, role, addresses, lifetime.
 
         Raises:

@@ -121,6 +121,8 @@ class Fleet:
     def __init__(self, config: ControllerConfig, planner: Planner) -> None:
         self.members: dict[str, Member] = {}
         self.mesh = Mesh(0, {}, {}, {}, {}, {})
+        self.refused = 0
+        """Times that an agent was not served."""
         self.contested: dict[NicRef, str] = {}
         """NICs left out of the plan, to an address that another host claims as well."""
         self._config = config

@@ -33,7 +33,7 @@ Ports = Mapping[tuple[str, str], int]
 COLUMNS = {
     PROBE.name: (
         "ts_ns", "src", "dst", "prober", "sport", "sent", "lost", "unresolved", "count",
-        "owd_p50_ns", "clk_err_ns",
+        "owd_p50_ns", "owd_max_ns", "clk_err_ns",
     ),
     HEARD.name: ("ts_ns", "src", "dst", "received"),
 }  # fmt: skip
@@ -237,11 +237,14 @@ def _counted(
 ) -> SecondCounts:
     """Rows of requests and of replies put together, flow by flow."""
     counts = np.zeros((FIELDS, flows), np.int64)
-    delay_ns, clk_err_ns = np.full((2, flows), np.nan), np.zeros(flows)
+    delay_ns, slowest_ns = np.full((2, 2, flows), np.nan)
+    clk_err_ns = np.zeros(flows)
     if rows is None or not len(place):
-        return SecondCounts(counts, delay_ns, clk_err_ns)
+        return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
     sent, lost, measured = (_numbers(rows, name) for name in ("sent", "lost", "count"))
-    p50_ns = rows.column("owd_p50_ns").to_numpy().astype(np.float64)
+    p50_ns, max_ns = (
+        rows.column(name).to_numpy().astype(np.float64) for name in ("owd_p50_ns", "owd_max_ns")
+    )
     present = np.bincount(place[forward], minlength=flows) > 0
     fields = ((history.SENT, history.LOST), (history.SENT_BACK, history.LOST_BACK))
     for way, (rows_of, (sent_as, lost_as)) in enumerate(
@@ -252,14 +255,15 @@ def _counted(
         counts[lost_as] = _summed(where, lost[rows_of], flows)
         reported = rows_of & (measured > 0)
         np.fmax.at(delay_ns[way], place[reported], p50_ns[reported])
+        np.fmax.at(slowest_ns[way], place[reported], max_ns[reported])
     counts[:, ~present] = 0
-    delay_ns[:, ~present] = np.nan
+    delay_ns[:, ~present] = slowest_ns[:, ~present] = np.nan
     where = place[forward]
     counts[history.UNRESOLVED] = _summed(where, _numbers(rows, "unresolved")[forward], flows)
     errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)[forward]
     # An error that is not finite: not known.
     np.maximum.at(clk_err_ns, where, np.where(np.isfinite(errors), errors, 0.0))
-    return SecondCounts(counts, delay_ns, clk_err_ns)
+    return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
 
 
 def _numbers(rows: pa.Table, name: str) -> Ints:

@@ -7,15 +7,18 @@ are served, and the reason is kept where operators see it.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from syntony.controller.access import LOCAL, Caller
-from syntony.errors import SyntonyError
+from syntony.errors import ConfigError, SyntonyError
 from syntony.model.names import is_name
 from syntony.wire.messages import OLDEST, PROTOCOL, AgentMessage, Hello, NicInfo
 from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.roles import Role
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_NICS = 256
 """Of one host: above any machine built, below what would make a plan explode."""
@@ -32,8 +35,23 @@ class RefusedError(SyntonyError):
     """An agent that will not be served; the message is for its operator."""
 
 
-def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, ...]]:
+def prefixes(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
+    """Where NICs of the fleet have their addresses. Raises `ConfigError`."""
+    try:
+        return tuple(map(ipaddress.ip_network, texts))
+    except ValueError as error:
+        raise ConfigError(f"nic_prefixes: {error}; for example 10.0.0.0/8") from error
+
+
+def greet(
+    message: AgentMessage | None, who: Caller, within: Sequence[IpNetwork] = ()
+) -> tuple[Hello, tuple[str, ...]]:
     """The hello with the NICs that can be used, and why the others cannot.
+
+    Args:
+        message: the first of a stream; None where it ended before.
+        who: sent it.
+        within: where NICs of the fleet have their addresses; none: anywhere.
 
     Raises:
         RefusedError: this agent, or this message, cannot be served at all.
@@ -56,7 +74,9 @@ def greet(message: AgentMessage | None, who: Caller) -> tuple[Hello, tuple[str, 
     names = {nic.name for nic in message.nics}
     if len(message.nics) > MAX_NICS or len(names) != len(message.nics):
         raise RefusedError(f"{len(message.nics)} NICs, {len(names)} different; {MAX_NICS} at most")
-    faults = {nic.name: fault for nic in message.nics if (fault := _fault(message.host, nic))}
+    faults = {
+        nic.name: fault for nic in message.nics if (fault := _fault(message.host, nic, within))
+    }
     hello = Hello(
         protocol=min(message.protocol, PROTOCOL),
         version=message.version[:MAX_TEXT],
@@ -91,7 +111,7 @@ def _check_caller(who: Caller) -> None:
         raise RefusedError(f"the certificate of {name!r} is of role {role}; only agents attach")
 
 
-def _fault(host: str, nic: NicInfo) -> str:
+def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:
     """Why a NIC cannot be probed; empty where it can."""
     for clock in (nic.clock, nic.verbs_clock or host):
         if clock != host and not clock.startswith(f"{host}/"):
@@ -102,11 +122,11 @@ def _fault(host: str, nic: NicInfo) -> str:
         return f"rail {nic.rail} is not within 0 to {MAX_RAIL}"
     if len(nic.stamping) > MAX_TEXT or len(nic.addresses) > MAX_ADDRESSES:
         return f"more than {MAX_ADDRESSES} addresses, or {MAX_TEXT} characters on stamping"
-    faults = [fault for text in nic.addresses if (fault := _address_fault(text))]
+    faults = [fault for text in nic.addresses if (fault := _address_fault(text, within))]
     return faults[0] if faults else ""
 
 
-def _address_fault(text: str) -> str:
+def _address_fault(text: str, within: Sequence[IpNetwork]) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -115,4 +135,6 @@ def _address_fault(text: str) -> str:
         return f"{address} is not a unicast address that others can reach"
     if text == "255.255.255.255":
         return f"{address} is the broadcast address"
+    if within and not any(address in network for network in within):
+        return f"{address} is in none of nic_prefixes"
     return ""

@@ -99,7 +99,8 @@ def _with_impact(
     if not pairs:
         return each
     hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
-    reported = f"crossed by {len(pairs)} of {len(crossing)} pairs of NICs, of {len(hosts)} hosts"
+    share = f"{len(pairs)} of {len(crossing)} pairs of NICs ({len(pairs) / len(crossing):.0%})"
+    reported = f"crossed by {share}, of {len(hosts)} hosts"
     idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
     hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
     mild = hurt < (HURTS_JOBS if each.jobs else HURTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from syntony.controller.fabric_changes import FABRIC_MAP
 from syntony.controller.timeline import TIMELINE, KeptTimeline
 from syntony.errors import ConfigError
 from syntony.fabric.changes import MapState
-from syntony.state import Connection, ControlState
+from syntony.state import Connection, ControlState, InUseError
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
@@ -24,6 +25,8 @@ from syntony.state.transfer import import_sqlite
 
 _log = logging.getLogger(__name__)
 _FILES = ("incidents.json", "timeline.json", "fabric.json", "outbox")
+STANDBY_S = 0.5
+"""Between two looks of a standby whether control state can be had."""
 DONE = ".imported"
 """Ending of a file's name after the import."""
 _NAME = "files imported"
@@ -33,12 +36,30 @@ def open_state(config: ControllerConfig) -> ControlState:
     """The control state of a configuration, with what there is to import. Raises `ConfigError`,
     `StateError`."""
     directory = Path(config.state_dir) if config.state_dir else None
-    state = ControlState(config.state or directory)
+    state = _hold(config.state or directory, wait=config.standby)
     if directory is not None:
         if config.state:
             import_sqlite(state, directory)
         import_files(state, directory)
     return state
+
+
+def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
+    """Open control state, once no other controller holds it if told to wait.
+
+    A standby outlives its database, too: what it has once reached it waits for.
+    """
+    reported: set[str] = set()
+    while True:
+        try:
+            return ControlState(place)
+        except ConfigError as error:
+            if not wait or not (reported or isinstance(error, InUseError)):
+                raise
+            if str(error) not in reported:
+                reported.add(str(error))
+                _log.info("standby, waiting reason=%s", error)
+        time.sleep(STANDBY_S)
 
 
 def import_files(state: ControlState, directory: Path) -> None:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
+from syntony import __version__
 from syntony.controller.greeting import RefusedError
 from syntony.state import ControlState
 from syntony.state.epochs import raise_epoch
 from syntony.wire.coding import encode
-from syntony.wire.control import MAX_EPOCH, EpochRaised, Issuer, TakeoverCommand
+from syntony.wire.control import (
+    MAX_EPOCH,
+    ControllerStatus,
+    EpochRaised,
+    Issuer,
+    TakeoverCommand,
+)
 from syntony.wire.messages import (
     DECISIONS,
     ControllerMessage,
@@ -36,6 +44,7 @@ class Leadership:
         self._state = state
         self.name = ""
         """In this controller's certificate."""
+        self._since_ns = time.monotonic_ns()
         self.seen = 0
         """The highest epoch that an agent has reported, by its own account."""
 
@@ -43,6 +52,18 @@ class Leadership:
     def epoch(self) -> int:
         """Of this controller."""
         return self._state.epoch
+
+    def status(self, agents: int) -> ControllerStatus:
+        """Who is in charge, and since when."""
+        return ControllerStatus(
+            name=self.name,
+            version=__version__,
+            epoch=self.epoch,
+            seen_epoch=self.seen,
+            durable=self._state.durable,
+            up_ns=time.monotonic_ns() - self._since_ns,
+            agents=agents,
+        )
 
     def check(self, hello: Hello) -> None:
         """Raises `RefusedError`: the agent has obeyed a later controller than this one."""

@@ -1,4 +1,4 @@
-"""Watches whether this controller still holds control state; it must not act when it does not."""
+"""Renews this controller's hold of control state; without it, the controller must not act."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from syntony.model import S
 from syntony.state import ControlState, LeaseLostError
 
 _log = logging.getLogger(__name__)
-CHECK_NS = 2 * S
-"""Between two checks: how long a controller goes on that has been replaced."""
+CHECK_NS = 1 * S
+"""Between two checks, which also renew the lease: how long a controller goes on that has been
+replaced."""
 PATIENCE_NS = 15 * S
 """A controller that could not ask for so long stops: a restarting database answers sooner, and a
 database that can be reached by others may have let another controller in."""
@@ -32,9 +33,14 @@ class LeaseWatch:
         self._held_ns = time.monotonic_ns()
 
     async def check_lease(self) -> None:
-        """Ask once."""
+        """Ask once; where the session has broken, once more with another, which tells why."""
         try:
-            await asyncio.to_thread(self._state.database.check)
+            try:
+                await asyncio.to_thread(self._state.database.check)
+            except LeaseLostError:
+                raise
+            except StateError:
+                await asyncio.to_thread(self._state.database.check)
         except LeaseLostError as error:
             self._end(error)
         except StateError as error:

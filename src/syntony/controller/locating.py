@@ -225,6 +225,7 @@ class LocateLoop:
                 confidence=each.confidence,
                 alternatives=each.alternatives,
                 suspects=suspected(each),
+                bursts=bool(each.overflow),
                 pairs=tuple(
                     pair
                     for pair, crossed in sorted(crossing.items())

@@ -120,6 +120,7 @@ def put_fleet(sheet: Sheet, fleet: Fleet, listening: Listening) -> None:
         sheet.put("agent_connected", member.connected, host=host)
         sheet.put("agent_silent_seconds", silent_ns[host] / S, host=host)
         sheet.put("agent_dropped_total", member.dropped, host=host)
+    sheet.put("agents_refused_total", fleet.refused)
     unused = sum(len(member.faults) for _, member in members) + len(fleet.contested)
     sheet.put("agent_unused_nics", unused)
     sheet.put("plan_generation", fleet.mesh.generation)

@@ -7,9 +7,11 @@ last seen neither proves nor disproves anything.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.alerts.render import instant
 from syntony.alerts.telling import shown
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
@@ -39,6 +41,8 @@ FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 SWITCH_METRICS = frozenset({"switch_down"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
+BURSTS = "packets wait so long in bursts, which are known by what they lose"
+NO_OTHER = ": no other part explains nearly as much"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
 """Ports of fewer hosts that are down say nothing of their switch."""
@@ -83,6 +87,8 @@ def of_links(
         homes: NIC → the switch that it is at.
     """
     alone = _alone(homes or {})
+    ports = tuple(ports)
+    compute = Counter(port.nic.partition("/")[0] for port in ports if port.role == Role.COMPUTE)
     watched = [port for port in ports if port.role in {Role.COMPUTE, Role.FRONTEND}]
     usual = _usual_speeds(watched)
     errors = _errors(counters)
@@ -92,12 +98,14 @@ def of_links(
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
         if port.role == Role.COMPUTE:
-            found += [_down(port, known, alone), _degraded(port, known, usual)]
+            of_host = compute[port.nic.partition("/")[0]]
+            found += [_down(port, known, alone, of_host), _degraded(port, known, usual)]
     return found
 
 
 def _flaps(port: LinkStatus) -> Observation:
-    return Observation("flaps_1h", port.nic, float(port.flaps), _where(port))
+    last = () if port.last_flap_ns is None else (f"carrier lost at {instant(port.last_flap_ns)}",)
+    return Observation("flaps_1h", port.nic, float(port.flaps), (*_where(port), *last))
 
 
 def _alone(homes: Mapping[str, str]) -> dict[str, str]:
@@ -108,14 +116,16 @@ def _alone(homes: Mapping[str, str]) -> dict[str, str]:
     return {nic: switch for nic, switch in homes.items() if len(hosts[switch]) == 1}
 
 
-def _down(port: LinkStatus, known: bool, alone: Mapping[str, str]) -> Observation:
+def _down(port: LinkStatus, known: bool, alone: Mapping[str, str], of_host: int) -> Observation:
+    """`of_host`: how many compute ports its host has."""
     if not known or port.state == PortState.UNKNOWN:
         return Observation("port_down", port.nic, None)
     if port.state == PortState.ACTIVE:
         return Observation("port_down", port.nic, 0.0)
     at = alone.get(port.nic)
     twins = (f"no other host is at {at}: {port.nic}, its cable or {at} is down",) if at else ()
-    evidence = (f"state {port.state}", *_where(port), *twins)
+    share = f"1 of {of_host} compute ports of its host, {1 / of_host:.0%} of what it can send"
+    evidence = (f"state {port.state}", *_where(port), share, *twins)
     return Observation("port_down", port.nic, 1.0, evidence)
 
 
@@ -232,7 +242,7 @@ def _of_finding(
     note = notes.get(frozenset(names), Note(apart, pending=False))
     evidence = (
         seen,
-        ", ".join(found.odds()),
+        ", ".join(found.odds()) + ("" if found.alternatives else NO_OTHER),
         *((note.text,) if ambiguous else ()),
         *_of_parts(found, findings),
     )
@@ -306,7 +316,7 @@ def of_switches(
             at = states.setdefault(homes[port.nic], [])
             if known and port.state != PortState.UNKNOWN:
                 at.append(port)
-    found = [_of_ports(switch, at) for switch, at in states.items()]
+    found = [_of_ports(switch, at, len(homes)) for switch, at in states.items()]
     return found + [
         Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
         for switch, cables in gone.items()
@@ -320,21 +330,25 @@ def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
     return (seen, APART) if OR in subject else (seen,)
 
 
-def _of_ports(switch: str, ports: Sequence[LinkStatus]) -> Observation:
+def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Observation:
     if len({port.nic.partition("/")[0] for port in ports}) < WORTH_JOINING:
         return Observation("switch_down", switch, None)
     if any(port.state == PortState.ACTIVE for port in ports):
         return Observation("switch_down", switch, 0.0)
     nics = ", ".join(sorted(port.nic for port in ports)[:TOLD])
-    return Observation("switch_down", switch, 1.0, (f"all {len(ports)} ports at it: {nics}",))
+    hosts = len({port.nic.partition("/")[0] for port in ports})
+    share = f"cuts off {len(ports)} of {nics_of_all} NICs, {len(ports) / nics_of_all:.0%}"
+    evidence = f"all {len(ports)} ports at it: {nics}", f"{share}, of {hosts} hosts"
+    return Observation("switch_down", switch, 1.0, evidence)
 
 
 def of_queues(
     queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
 ) -> list[Observation]:
     """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
-    link: its delay is the component's own, unless a finding blames the same place for it. What a
-    NIC sends waits at that NIC for itself: that is how a sender is at full speed.
+    link: its delay is the component's own, unless a finding blames the same place for it, as
+    losses do where packets wait in bursts. What a NIC sends waits at that NIC for itself: that is
+    how a sender is at full speed.
 
     Args:
         queues: with the flows of jobs that share them.
@@ -357,7 +371,7 @@ def of_queues(
         )
         for queue in queues
         if _is_shared(queue)
-        or not (is_congested(queue) or any(_touch(queue, name) for name in slow))
+        or not (is_congested(queue) or queue.bursts or any(_touch(queue, n) for n in slow))
     ]
 
 
@@ -382,13 +396,17 @@ def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observati
         reported = "delayed in nearly every second, and no job sends across it"
         return Observation("component_delay_ns", subject, queue.delay_ns, (reported,))
     apart = (APART,) if len(queue.suspects) > 1 else ()
+    bursts = (BURSTS,) if queue.bursts else ()
     return Observation(
         "queueing_ns",
         OR.join(queue.suspects or (queue.component,)),
         queue.delay_ns,
-        (*apart, _sharers(queue), *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy)),
+        (
+            *apart, *bursts, _sharers(queue),
+            *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy),
+        ),
         tuple(sorted({flow.job for flow in queue.flows})),
-    )
+    )  # fmt: skip
 
 
 def _overflowing(queue: Queue, lossy: Iterable[Finding]) -> list[str]:

@@ -7,9 +7,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from syntony.controller.access import Caller
 from syntony.controller.access_tokens import AccessControl
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
@@ -19,6 +17,7 @@ from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.greeting import prefixes
 from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
@@ -32,6 +31,7 @@ from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
 from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil_now
 from syntony.controller.metrics import Exporter
+from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
@@ -56,7 +56,6 @@ from syntony.wire.failover import PathsReport
 from syntony.wire.messages import Ack, Batch, ControllerMessage, Hello
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
-from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
 
@@ -154,7 +153,8 @@ class Controller:
             self._clock.now_ns,
         )
         self._leadership = Leadership(self._state)
-        self.check, self.seal = self._leadership.check, self._leadership.seal
+        self.seal, self.admit = self._leadership.seal, self._membership.enrolment.admit
+        self._namesakes = Namesakes()
         self._loops = Loops()
         self._services = Services(
             store=store,
@@ -177,6 +177,7 @@ class Controller:
             put_local=put_local,
         )
         self._dispatcher = Dispatcher(self._services, self._instant)
+        self.answer = self._dispatcher.carry_out
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -192,9 +193,13 @@ class Controller:
         """
         await self._learn_time()
         certificate, joining = self._membership.open(self._now)
-        doors = Doors(self._config, FleetService(self), certificate, joining)
+        service = FleetService(self, prefixes(self._config.nic_prefixes))
+        doors = Doors(self._config, service, certificate, joining)
         self.port, self._leadership.name = doors.port, certificate.name
-        await doors.open(self._exporter(), self._open_api, self._hub())
+        exporter = Exporter(
+            self._services, self._listening, self._ingest, self._loops, self._fleet_now
+        )
+        await doors.open(exporter, self._open_api, self._hub())
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
@@ -216,9 +221,6 @@ class Controller:
     def _end(self, error: StateError) -> None:
         self._ended_by = error
         self._stop.set()
-
-    def _exporter(self) -> Exporter:
-        return Exporter(self._services, self._listening, self._ingest, self._loops, self._fleet_now)
 
     async def _work(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -250,8 +252,7 @@ class Controller:
         kept_ns = await self._timeline.load()
         if kept_ns:
             self._time.remember(kept_ns, now_ns)
-        latest_ns = await asyncio.to_thread(self._store.latest_ns)
-        if latest_ns:
+        if latest_ns := await asyncio.to_thread(self._store.latest_ns):
             self._past.remember(latest_ns, now_ns)
 
     def _fleet_now(self) -> int | None:
@@ -265,16 +266,20 @@ class Controller:
 
     # --- what the service hands on ---
 
-    def admit(self, who: Caller) -> None:
-        """Raises `UsageError`: a certificate that is not accepted any more."""
-        self._membership.enrolment.admit(who)
+    def refused(self) -> None:
+        """An agent was not served."""
+        self._fleet.refused += 1
+
+    def check(self, hello: Hello) -> None:
+        """Raises `RefusedError`: an agent that is not served."""
+        self._leadership.check(hello)
+        self._namesakes.check(hello, attached=hello.host in self._sessions)
 
     def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
         """An agent is there: what it should know goes out at once."""
         host = session.host
         self._listening.heard(host)
-        previous = self._sessions.get(host)
-        if previous is not None:
+        if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
@@ -285,8 +290,7 @@ class Controller:
         if self._traffic.switch is not None:
             session.outbox.put(self._traffic.switch)
         self._keys.attached(host)
-        plan = self._fleet.mesh.plans.get(host)
-        if plan is not None:
+        if (plan := self._fleet.mesh.plans.get(host)) is not None:
             session.outbox.put(plan)
         _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
 
@@ -354,10 +358,6 @@ class Controller:
         loop = asyncio.get_running_loop()
         return ApiHub(self._config, self._services, loop, self._dispatcher.respond, self._now)
 
-    async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """The pages of the answer to a request. Raises `SyntonyError`: why there is none."""
-        return await self._dispatcher.carry_out(query, who)
-
     def _instant(self) -> Instant:
         return Instant(self._fleet_now() or self._past.now(time.monotonic_ns()), self._now())
 
@@ -379,8 +379,7 @@ class Controller:
                 self._locating.path_window.stored(outcome.paths_from_ns)
                 self._placement.path_window.stored(outcome.paths_from_ns)
         for host in {outcome.host for outcome in outcomes}:
-            session = self._sessions.get(host)
-            if session is not None:
+            if (session := self._sessions.get(host)) is not None:
                 session.outbox.put(Ack(seq=session.source.stored))
 
     async def _solve(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from syntony.controller.access import Caller, caller
 from syntony.controller.dispatch import decode_query
-from syntony.controller.greeting import RefusedError, believable, greet
+from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
 from syntony.controller.sessions import Session
 from syntony.errors import SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
@@ -52,6 +52,8 @@ class Hub(Protocol):
 
     def admit(self, who: Caller) -> None: ...
 
+    def refused(self) -> None: ...
+
     def check(self, hello: Hello) -> None: ...
 
     def seal(self, message: ControllerMessage) -> bytes: ...
@@ -78,10 +80,16 @@ class Hub(Protocol):
 
 
 class FleetService:
-    """Both methods over TLS; on the local socket only questions are taken."""
+    """Both methods over TLS; on the local socket only questions are taken.
 
-    def __init__(self, hub: Hub) -> None:
+    Args:
+        hub: what streams and questions are handed on to.
+        prefixes: where NICs of the fleet have their addresses; none: anywhere.
+    """
+
+    def __init__(self, hub: Hub, prefixes: Sequence[IpNetwork] = ()) -> None:
         self._hub = hub
+        self._prefixes = prefixes
         self._refused: dict[str, str] = {}
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -100,10 +108,11 @@ class FleetService:
         try:
             who = caller(context)
             self._hub.admit(who)
-            hello, faults = greet(await _first(requests), who)
+            hello, faults = greet(await _first(requests), who, self._prefixes)
             self._hub.check(hello)
             certificate = _certificate(who)
         except (RefusedError, UsageError, WireError) as error:
+            self._hub.refused()
             self._log_refusal(str(context.peer()), str(error))
             await context.write(encode(Refuse(reason=str(error))))
             return

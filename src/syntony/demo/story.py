@@ -48,16 +48,16 @@ def tell(
             reports = tuple(play(name, act, stage) for name, act in acts.items())
         told(reports)
         if hold and not stage.struck:
-            _hold(world, screen)
+            hold_lab(world, screen)
     if hold and stage.struck:
         screen.say("the last act ended its fleet; another one is coming up")
         with World(new_lab(name, spec), detach=False) as world:
             world.wait_ready()
-            _hold(world, screen)
+            hold_lab(world, screen)
     return reports
 
 
-def _hold(world: World, screen: Screen) -> None:
+def hold_lab(world: World, screen: Screen) -> None:
     """Until Ctrl-C, or until the lab ends by itself."""
     url = world.console_url
     with suppress(SyntonyError):  # the first link may have been used; the controller may be away

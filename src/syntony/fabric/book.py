@@ -31,6 +31,9 @@ class PathBook:
 
     def __init__(self, topology: Topology | None = None) -> None:
         self._topology = topology
+        self._named = {each.name for each in topology.devices} if topology else set[str]()
+        self._met: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """NIC → the devices of the topology that its packets meet first, by its paths."""
         self._hops: dict[Way, tuple[str, ...]] = {}
         self._components: dict[Way, tuple[str, ...]] = {}
         self._heard_ns: dict[Way, int] = {}
@@ -58,6 +61,7 @@ class PathBook:
             self._turned[way] = at_ns
         self._hops[way] = heard
         self._components.pop(way, None)
+        self._meet(way.src, before, heard)
         self.version += 1
         return True
 
@@ -80,7 +84,7 @@ class PathBook:
         gone = tuple(way for way in old if not keep(way))
         for way in gone:
             del self._heard_ns[way]
-            self._hops.pop(way, None)
+            self._meet(way.src, self._hops.pop(way, ()), ())
             self._components.pop(way, None)
         self.version += bool(gone)
         return gone
@@ -109,12 +113,12 @@ class PathBook:
 
     def cabled_to(self, nic: str) -> str:
         """The one switch that the topology cables a NIC to; empty where it does not say."""
-        return self._switch_at(nic) or ""
+        return self._planned(nic) or ""
 
     def cabled_nics(self) -> dict[str, str]:
         """NIC → the one switch that the topology cables it to, of all that it knows."""
         nics = () if self._topology is None else self._topology.of_kind(ComponentKind.NIC)
-        return {nic: at for nic in nics if (at := self._switch_at(nic))}
+        return {nic: at for nic in nics if (at := self._planned(nic))}
 
     def kind_of(self, name: str) -> ComponentKind:
         """The kind of a component."""
@@ -122,6 +126,17 @@ class PathBook:
 
     def known(self) -> tuple[Way, ...]:
         return tuple(self._hops)
+
+    def _meet(self, nic: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+        """One of its paths began with other hops before. Where a NIC is found to be at another
+        switch than the topology says, all of its paths go by what is found."""
+        first, at = self._met[nic], self._switch_at(nic)
+        for hops, count in ((before, -1), (now, 1)):
+            device = self.device(hops[0]) if hops else None
+            if device is not None and device in self._named:
+                first[device] += count
+        if self._switch_at(nic) != at:
+            self._components.clear()
 
     def _devices(self, way: Way) -> list[str | None]:
         hops = self._hops.get(way)
@@ -147,7 +162,15 @@ class PathBook:
         return self._topology.by_address.get(address, address)
 
     def _switch_at(self, nic: str) -> str | None:
-        """The one switch that a NIC is cabled to, where the topology knows."""
+        """The one switch that a NIC is at, where the topology knows of one: the one that most of
+        its paths begin with, else the one that it is cabled to there."""
+        planned = self._planned(nic)
+        if planned is None or not (met := +self._met[nic]):
+            return planned
+        return max(met, key=lambda device: (met[device], device == planned))
+
+    def _planned(self, nic: str) -> str | None:
+        """The one switch that the topology cables a NIC to, where it does."""
         near = () if self._topology is None else self._topology.neighbours.get(nic, ())
         return near[0] if len(near) == 1 else None
 

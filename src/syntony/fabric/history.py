@@ -42,6 +42,8 @@ class SecondCounts(NamedTuple):
     """(`FIELDS`, flows). HEARD is the pair's: requests that its target received."""
     delay_ns: Floats
     """(2, flows): median one-way delay there and back; NaN where none was measured."""
+    slowest_ns: Floats
+    """(2, flows): of the slowest probe, likewise."""
     clk_err_ns: Floats
     """(flows,): 1-sigma of the clocks in these."""
 
@@ -78,6 +80,7 @@ class FlowHistory:
         self.counts = WindowSums(FIELDS)
         self._delays = np.full((2, 0, FINE_S), np.nan)
         """Of the seconds of a minute, the one that ended last at `_delays_at`."""
+        self._slowest = self._delays.astype(np.float32)
         self._delays_at = -1
         self._delay_seconds = 0
         self._steady = Steady(FINE_S, DELAY_S)
@@ -89,7 +92,7 @@ class FlowHistory:
     def add(self, second: SecondCounts) -> None:
         """The next second. Its counts are kept, and changed by `forget`."""
         self.counts.add(second.counts)
-        self._keep_delays(second.delay_ns)
+        self._keep_delays(second.delay_ns, second.slowest_ns)
         self._errors.append(second.clk_err_ns)
         self._sink(second.delay_ns)
 
@@ -118,9 +121,9 @@ class FlowHistory:
             second[:, here] = counts[:, flows[here]]
         return found
 
-    def recent_waits(self, flows: Index, way: Index) -> Floats:
-        """How much later than their floor packets were in each of the same seconds, (n, seconds);
-        NaN where that is not known.
+    def recent_waits(self, flows: Index, way: Index) -> tuple[Floats, Floats]:
+        """How much later than their floor packets were in each of the same seconds, the median and
+        the slowest, (n, seconds) each; NaN where that is not known.
 
         Args:
             flows: which, (n,).
@@ -128,8 +131,12 @@ class FlowHistory:
         """
         places = np.arange(self._delays_at - self._delay_seconds + 1, self._delays_at + 1) % FINE_S
         floor = self._floor()[way, flows]
-        delays = self._delays[way[:, None], flows[:, None], places]
-        return delays - np.where(np.isfinite(floor), floor, np.nan)[:, None]
+        floor = np.where(np.isfinite(floor), floor, np.nan)[:, None]
+        usual, slowest = (
+            delays[way[:, None], flows[:, None], places] - floor
+            for delays in (self._delays, self._slowest)
+        )
+        return usual, slowest
 
     def change(self, flows: int, least_ns: float = 0.0) -> Change | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute.
@@ -191,15 +198,17 @@ class FlowHistory:
             delays_ns = self._delays[:, part]
             self._steady.aim(part, _median(delays_ns.copy()), delays_ns, newest)
 
-    def _keep_delays(self, delay_ns: Floats) -> None:
+    def _keep_delays(self, delay_ns: Floats, slowest_ns: Floats) -> None:
         missing = delay_ns.shape[1] - self._delays.shape[1]
         if missing > 0:
             more = np.full((2, missing, FINE_S), np.nan)
             self._delays = np.concatenate((self._delays, more), axis=1)
+            self._slowest = np.concatenate((self._slowest, more.astype(np.float32)), axis=1)
         self._delays_at = (self._delays_at + 1) % FINE_S
         self._delay_seconds = min(self._delay_seconds + 1, FINE_S)
-        self._delays[:, : delay_ns.shape[1], self._delays_at] = delay_ns
-        self._delays[:, delay_ns.shape[1] :, self._delays_at] = np.nan
+        for kept, measured in ((self._delays, delay_ns), (self._slowest, slowest_ns)):
+            kept[:, : delay_ns.shape[1], self._delays_at] = measured
+            kept[:, delay_ns.shape[1] :, self._delays_at] = np.nan
         self._steady.add(self._delays_at, delay_ns)
         self._aim()
 

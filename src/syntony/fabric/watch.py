@@ -28,7 +28,7 @@ from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
-from syntony.fabric.overflow import Overflow, Seconds
+from syntony.fabric.overflow import Overflow, Seconds, Verdict
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.fabric.tally import Floats, Index, Ints
@@ -251,14 +251,10 @@ class Watch:
             if number is None or found.kind in _OF_HOSTS:
                 reported.append(found)
                 continue
-            sent, lost, there, back = self._seconds_of(candidates, number)
-            waits = overflow.waits(self._history, self._layout().ends, there, back)
-            verdict = overflow.judged(Seconds(sent, lost, *waits))
+            verdict = self._overflow(*self._seconds_of(candidates, number))
             reported.append(msgspec.structs.replace(found, overflow=verdict.overflow.value))
-            stands = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
-            if stands and found.kind in _LINKS and verdict.standing_ns >= MIN_QUEUE_NS:
-                wait_ns = verdict.standing_ns
-                queues.append(msgspec.structs.replace(found, fault="queue", delay_ns=wait_ns))
+            if found.kind in _LINKS and (queue := verdict.queue(found, MIN_QUEUE_NS)):
+                queues.append(queue)
         self._overflowing = tuple(queues)
         return tuple(reported)
 
@@ -273,9 +269,8 @@ class Watch:
                 if since is None:
                     continue
                 # What a queue loses in its seconds is told from a cable's by all of them (0204).
-                waits = overflow.waits(self._history, self._layout().ends, *ways)
-                verdict = overflow.judged(Seconds(sent, lost, *waits)).overflow
-                queue = verdict in {Overflow.OPEN, Overflow.ALL}
+                verdict = self._overflow(sent, lost, *ways)
+                queue = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
                 if not queue and self._endings.burst(found, self._second):
                     over.append(Ending(candidates.crossed.by(number), since))
         return over
@@ -286,6 +281,10 @@ class Watch:
         there, back = candidates.crossed.by(number).reshape(OBSERVATIONS, -1)[:WAYS]
         ways = np.flatnonzero(there), np.flatnonzero(back)
         return (*overflow.counts_of(self._history, *ways), *ways)
+
+    def _overflow(self, sent: Ints, lost: Ints, there: Index, back: Index) -> Verdict:
+        waits = overflow.waits(self._history, self._layout().ends, there, back)
+        return overflow.judged(Seconds(sent, lost, waits))
 
     def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
         windows = self._history.windows(len(self._flows))

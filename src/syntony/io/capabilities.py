@@ -6,13 +6,11 @@ import re
 import socket
 import struct
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from syntony.io.ethtool import ask
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CAP_NET_ADMIN = 12  # linux/capability.h
 _CAP_NET_RAW = 13

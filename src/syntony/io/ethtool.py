@@ -8,12 +8,9 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from syntony.io._library import ffi
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 _SIOCETHTOOL = 0x8946  # linux/sockios.h; the commands are of linux/ethtool.h
 _GET_STRINGS, _GET_STATS, _GET_SET_INFO = 0x1B, 0x1D, 0x37

@@ -8,14 +8,12 @@ import errno
 import ipaddress
 import itertools
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import syntony.io
 from syntony.errors import MissingError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 EXCLUDE_VARIABLE = "SYNTONY_TCP_EXCLUDE"
 EXCLUDE_MOST = 32

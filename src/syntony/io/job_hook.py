@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import syntony
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PATH_VARIABLE = "PYTHONPATH"
 

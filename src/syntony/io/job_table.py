@@ -1,13 +1,16 @@
 """Processes of jobs on this host, whatever they are written in: who they are, what CPU they get.
 
-A process is of a job if its environment said so when its program began; nothing is asked of it.
+A process is of a job if its environment said so when its program began; nothing is asked of it. A
+rank that a scheduler started, without `syntony run`, is of the scheduler's job.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -15,11 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.errors import UsageError
+from syntony.io.cores import Interrupts, allowed
 from syntony.io.jobs import environment
 from syntony.io.process import read_stat
 from syntony.io.run_directory import SOCKET_VARIABLE
 from syntony.model import S
-from syntony.model.jobs import JOB_VARIABLE, job_name
+from syntony.model.jobs import JOB_VARIABLE, job_from_environment, job_name
 
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
@@ -49,6 +53,9 @@ class JobProcess(NamedTuple):
     cpu_ns: int = 0
     runq_ns: int = 0
     """Its threads were ready and had no core, all together."""
+    irq_ns: float = math.nan
+    """Interrupts took of the cores that its job's processes here may run on, all together; NaN:
+    not known."""
     ended: bool = False
 
 
@@ -76,6 +83,7 @@ class JobTable:
         self._strange: dict[tuple[int, int], int] = {}
         """Processes of no job to the number of the look that found them first."""
         self._looks = 0
+        self._interrupts = Interrupts(proc)
         self.left_out = 0
         """Processes beyond `MAX_PROCESSES` in the last look."""
 
@@ -94,7 +102,20 @@ class JobTable:
         for key, known in list(self._known.items()):
             with suppress(OSError, ValueError, IndexError):
                 found.append(self._account(key[0], known))
-        return found + ended
+        return self._interrupted(found) + ended
+
+    def _interrupted(self, found: list[JobProcess]) -> list[JobProcess]:
+        spent_ns = self._interrupts.look()
+        if not spent_ns:
+            return found
+        members: defaultdict[str, list[Path]] = defaultdict(list)
+        for each in found:
+            members[each.job].append(self._proc / str(each.pid))
+        took_ns = {
+            job: float(sum(spent_ns.get(core, 0) for core in allowed(processes)))
+            for job, processes in members.items()
+        }
+        return [each._replace(irq_ns=took_ns[each.job]) for each in found]
 
     def _present(self) -> set[tuple[int, int]]:
         with os.scandir(self._proc) as entries:
@@ -108,9 +129,10 @@ class JobTable:
         place = self._proc / str(key[0])
         try:
             reported = environment(place)
-            if JOB_VARIABLE not in reported or not self._is_ours(reported):
+            rank, ranks = _place(reported)
+            job = _job(reported, rank)
+            if job is None or not self._is_ours(reported):
                 return
-            job = job_name(reported[JOB_VARIABLE])
             program, stat = _program(place), read_stat(place)
             uid = place.stat().st_uid
         except (OSError, UsageError):
@@ -118,7 +140,6 @@ class JobTable:
         if len(self._known) >= MAX_PROCESSES:
             self.left_out += 1
             return
-        rank, ranks = _place(reported)
         began_ns = _monotonic_ns(stat.started_ticks)
         self._strange.pop(key, None)
         who = JobProcess(key[0], uid, job, program, rank, ranks, began_ns, 0)
@@ -140,6 +161,17 @@ class JobTable:
         known.waits, known.cpu_ns = waits, stat.cpu_ns
         known.who = known.who._replace(program=program, threads=stat.threads)
         return known.who._replace(cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns)
+
+
+def _job(reported: Mapping[str, str], rank: int) -> str | None:
+    """None: of no job. Of what a scheduler started ranks alone count: not its shells and daemons.
+
+    Raises:
+        UsageError: what it says cannot name a job.
+    """
+    if JOB_VARIABLE in reported:
+        return job_name(reported[JOB_VARIABLE])
+    return job_from_environment(reported) if rank >= 0 else None
 
 
 def _program(process: Path) -> str:

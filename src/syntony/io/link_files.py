@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from syntony.io.closing import Closing
 from syntony.io.frontend_nics import FrontendNics, frontend_nics
+from syntony.io.pci_slot import read_slot
 from syntony.links.counters import Counter, Source, of_source
 from syntony.links.ports import (
     PortState,
@@ -90,6 +91,7 @@ class LinkFiles(Closing):
         layer = layer or "unknown"
         rate = _rate(port, layer)
         facts = _facts(port, layer, rate, frontend)
+        device = _device(port)
         return PortSnapshot(
             name=port.name,
             netdev=port.net.name if port.net else "",
@@ -101,6 +103,7 @@ class LinkFiles(Closing):
             rate=rate,
             epoch=f"{boot}/{_inode(port.net)}/{_inode(port.ib)}",
             counters=counters,
+            slot=read_slot(device) if device else None,
         )
 
     def _counters(

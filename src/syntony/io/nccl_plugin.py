@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import syntony.io
 from syntony.errors import MissingError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PLUGIN_VARIABLE = "NCCL_NET_PLUGIN"
 PROFILER_VARIABLE = "NCCL_PROFILER_PLUGIN"

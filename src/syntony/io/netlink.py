@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from syntony.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NLMSG_ERROR = 2
 NLMSG_DONE = 3

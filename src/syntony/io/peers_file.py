@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
 from syntony.errors import MissingError
 from syntony.model import SyntheticClockSpec, Timeline
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = "clock.json"
 

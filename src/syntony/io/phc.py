@@ -9,13 +9,11 @@ import fcntl
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from syntony.errors import MissingError
 from syntony.io.closing import Closing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PTP_SYS_OFFSET = 0x43403D05  # _IOW('=', 5, struct ptp_sys_offset), 832 bytes
 _PTP_SYS_OFFSET_PRECISE = 0xC0403D08  # _IOWR('=', 8, struct ptp_sys_offset_precise), 64 bytes

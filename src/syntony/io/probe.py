@@ -13,7 +13,7 @@ from syntony.errors import MissingError, SyntonyError, UsageError
 from syntony.io._library import ffi, library, pointer_to, text_of
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.closing import Closing
-from syntony.io.packet import KEY_BYTES, c_key
+from syntony.io.probe_key import KEY_BYTES, c_key
 from syntony.io.probe_records import (
     FLOW_COUNTS,
     HEARD,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.io._library import dtype_of
-from syntony.io.packet import Key
+from syntony.io.probe_key import Key
 
 RECORD = dtype_of("syn_probe_record")
 """One probe: flow_id, seq, flags, nic_id, dst_nic_id; sent_ns (host clock, never 0); t1_ns, t4_ns

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_DIR = "/run/syntony"
 DIR_VARIABLE = "SYNTONY_CLOCK_DIR"

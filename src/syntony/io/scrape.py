@@ -1,25 +1,20 @@
-"""An HTTP port for Prometheus: one page, loopback only unless it speaks mutual TLS.
-
-Nothing is loaded before the first scrape: an agent that nobody scrapes pays for one idle thread.
-OpenSSL and http.server come with the first connection (7 MB, docs/decisions/0077).
-"""
+"""An HTTP port for Prometheus: one page, loopback only unless it speaks mutual TLS."""
 
 from __future__ import annotations
 
 import ipaddress
 import logging
 import socket
-import sys
+import ssl
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from typing import Any, NamedTuple
 
 from syntony.errors import ConfigError, MissingError
 from syntony.io.credentials import certificate_file
 from syntony.wire.enrol import Revocations
-
-if TYPE_CHECKING:
-    import ssl
 
 _log = logging.getLogger(__name__)
 
@@ -159,10 +154,6 @@ def check_address(
 
 def _secured(connection: socket.socket, tls: ServerTls, revocations: Revocations) -> ssl.SSLSocket:
     """The connection after the handshake, in which both sides have shown a certificate."""
-    if sys.modules.get("ssl", ...) is None:
-        del sys.modules["ssl"]  # the agent goes without OpenSSL until it is really needed
-    import ssl
-
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -189,9 +180,6 @@ def _common_name(certificate: Any) -> str:
 
 
 def _answer(connection: socket.socket, page: Page) -> None:
-    from http import HTTPStatus
-    from http.server import BaseHTTPRequestHandler
-
     class Handler(BaseHTTPRequestHandler):
         """One request, then the end of the connection (HTTP/1.0)."""
 

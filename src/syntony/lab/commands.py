@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from syntony.lab.plan import CONTROLLER, Link, LinkKind, Plan, Port
 from syntony.lab.routes import Route, source_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 RULE_PREFERENCE = 1000
 HASH_FIELDS = 55

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +15,6 @@ from syntony.lab import relay
 from syntony.lab.commands import SEED_SYSCTL
 from syntony.lab.verbs import image
 from syntony.lab.world import TOOLS, missing_tools, need, search_path, unshare_argv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Level(enum.StrEnum):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from syntony.errors import WireError
 from syntony.io import netlink, rtnetlink
 from syntony.lab import netns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BUFFER = 1 << 18
 

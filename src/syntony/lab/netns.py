@@ -5,14 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 NETNS_DIR = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import difflib
 import enum
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROUTER = "fe0"
 CONTROLLER = "ctl"

@@ -6,15 +6,12 @@ faults can end in any order and the port returns to exactly what was built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from syntony.lab import commands, netns
 from syntony.lab.plan import Link, LinkKind, Plan, Port
 from syntony.lab.relay import Relay, RelaySpot
 from syntony.lab.routes import nic_routes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Holder = int
 """The fault's number."""

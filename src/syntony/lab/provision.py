@@ -183,6 +183,7 @@ def _agent(
         ),
         reactor_dir=MACHINE_RUN if file.image else "",
         traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
+        read_gpus=False,  # they are the machine's, not a host's of the lab
         synthetic_clock=file.clocks[host],
     )
     entry = _entry(file, plan, host)

@@ -6,7 +6,8 @@ every spine that it reaches and that reaches the destination's leaf.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from syntony.lab.plan import (
     CONTROLLER,
@@ -18,9 +19,6 @@ from syntony.lab.plan import (
     leaf_prefixes,
     rail_prefixes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 MAIN = "main"
 FIRST_TABLE = 100

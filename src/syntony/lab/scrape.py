@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from syntony.lab.plan import CONTROLLER, Plan
 from syntony.lab.provision import METRICS_PORT, SCRAPER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 
 def scrape_config(directory: Path, plan: Plan, interval: str = "5s") -> str:

@@ -7,16 +7,13 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
 from syntony.io.process import read_stat
 from syntony.io.run_directory import REACTOR_SOCKET
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEFAULT_NAME = "lab"
 CONTROL_SOCKET = "control.sock"

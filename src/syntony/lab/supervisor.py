@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -40,9 +40,6 @@ from syntony.lab.messages import (
 from syntony.lab.plan import ROUTER, make_plan
 from syntony.lab.ports import Ports
 from syntony.lab.provision import machine_daemon, provision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _GRACE_S = 3.0
 """How long daemons have to end by themselves; they spool to disk, so nothing is lost after."""

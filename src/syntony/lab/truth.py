@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from syntony.model import ClockState, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 class TrueClock(msgspec.Struct, frozen=True, kw_only=True):

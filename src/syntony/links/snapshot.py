@@ -8,6 +8,18 @@ from syntony.links.ports import PortState, Rate
 from syntony.links.roles import Role
 
 
+class Slot(NamedTuple):
+    """The PCIe link of a card; NaN for what is not known."""
+
+    gts: float
+    """GT/s per lane, now."""
+    max_gts: float
+    """That card and slot can."""
+    width: float
+    """Lanes, now."""
+    max_width: float
+
+
 class PortSnapshot(NamedTuple):
     """A port as it was at one moment."""
 
@@ -27,3 +39,5 @@ class PortSnapshot(NamedTuple):
     """The present life of its counters: another boot, or another probe of the driver, is new."""
     counters: dict[str, int | None]
     """Counter key → value; None for one that is there and cannot be read."""
+    slot: Slot | None = None
+    """Of its card; None: it is on no PCIe bus."""

@@ -232,6 +232,8 @@ _FLEET = (
         "time in which this controller did not run, in gaps of 3 s and more",
     ),
     _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
+    _controller("agents_refused_total", "counter", "",
+                "times that an agent was not served; the log says why"),
     _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
     _controller("plan_flows", "gauge", "", "paths it probes"),
     _controller("agent_unused_nics", "gauge", "",
@@ -304,7 +306,7 @@ _FABRIC = (
 )  # fmt: skip
 
 _PLACEMENT = (
-    _controller("queues", "gauge", "", "links at which packets wait, second after second"),
+    _controller("queues", "gauge", "", "links at which packets wait, always or in bursts"),
     _controller("queue_delay_seconds", "gauge", "component", "how long packets wait there"),
     _controller("queue_flows", "gauge", "component", "jobs' flows that may share it"),
     _controller("placement_mode", "gauge", "mode", "1 for what may be done about contention"),

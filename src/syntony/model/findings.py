@@ -38,7 +38,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The first so many alternatives are named with the component: exactly the same paths cross
     them, or, of a switch, two of its cables together explain the same."""
     overflow: str = ""
-    """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`."""
+    """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`. Of a
+    queue: ``all`` where packets wait in bursts, known by what it loses."""
 
     def without_twin(self) -> Finding:
         """The same when its first twin is ruled out."""
@@ -68,17 +69,19 @@ class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A link at which packets wait, second after second."""
+    """A link at which packets wait, second after second or in bursts."""
 
     component: str
     delay_ns: float
-    """How long they wait there in nearly every second."""
+    """How long they wait there in nearly every second; some of them, if in bursts."""
     since_ns: int
     """Fleet time at which it was first seen."""
     confidence: float
     alternatives: tuple[str, ...]
     suspects: tuple[str, ...] = ()
     """Where it may be, by name, where the probes cannot tell; else nothing or `component` alone."""
+    bursts: bool = False
+    """Whether only in bursts, which lose packets."""
     pairs: tuple[str, ...]
     """Pairs of NICs whose probes wait there: their learnt paths cross it."""
     flows: tuple[QueueFlow, ...] = ()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from syntony.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JOB_VARIABLE = "SYNTONY_JOB"
 """Environment variable by which a process says to which job it belongs."""

@@ -25,6 +25,10 @@ class LeaseLostError(StateError):
     """Another controller has taken over this control state: this one must stop."""
 
 
+class InUseError(ConfigError):
+    """Another controller holds this control state: a standby waits for it."""
+
+
 class Cursor(Protocol):
     """Rows of an answer."""
 
@@ -81,7 +85,8 @@ class Database(ABC):
             return self._query(sql, values)
 
     def check(self) -> None:
-        """Ask the database whether this controller still holds it. Raises as `read` does."""
+        """Ask the database whether this controller still holds it, and say that it is alive. Raises
+        as `transaction` does."""
         self.read("SELECT 1")
 
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from syntony.state.database import (
     Connection,
     Cursor,
     Database,
+    InUseError,
     LeaseLostError,
     migrations,
     missing,
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
     import psycopg
 
 _LOCK = "hashtext('syntony control state'), hashtext(current_schema())"
+_LOCK_HOLDER = """
+    SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND classid::bigint = (hashtext('syntony control state')::bigint & 4294967295)
+    AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)
+"""
+_NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+LEASE_MS = 3_000
+"""A controller that has not renewed its lease for so long, three times its interval, is replaced by
+one that waits. By the server's clock alone."""
+_RENEWING = 23
+"""The migration that leases are renewed from."""
+_END_TRIES, _END_WAIT_S = 20, 0.05
+"""A session that is ended lets go of its locks a moment later."""
 _SESSION = {
     "connect_timeout": "5",
     "application_name": "syntony controller",
@@ -31,6 +47,7 @@ _SESSION = {
     "tcp_user_timeout": "10000",  # ms
 }
 """Of the connection, unless the URL says otherwise: a dead server is noticed within 11 s."""
+_RENEW = f"UPDATE lease SET renewed_ms = {_NOW_MS}, backend = pg_backend_pid()"
 _SETTINGS = (
     "SET statement_timeout = '10s'",
     "SET synchronous_commit = on",
@@ -97,15 +114,19 @@ class PostgresDatabase(Database):
         with self._lock:
             self._session.close()
 
+    def check(self) -> None:
+        with self.transaction() as connection:
+            connection.execute(_RENEW)
+
     def _begin_life(self) -> None:
-        if not self._take_lock():
+        if not self._take_lock() and not self._replace_expired():
             row = None
             if self._known_tables():
                 row = self._session.execute("SELECT holder FROM lease").fetchone()
             who = f" ({row[0]})" if row else ""
-            raise ConfigError(
+            raise InUseError(
                 f"control state {self._place} is in use by another controller{who}; stop it, or "
-                "let this one be started again until it is gone"
+                "start this one with standby = true"
             )
         with self._session.transaction():
             tables = self._known_tables()
@@ -116,6 +137,7 @@ class PostgresDatabase(Database):
                 self._session.execute(_translated(step.script).encode())
                 self._session.execute("INSERT INTO schema_migration VALUES (%s)", (step.number,))
             self.epoch = next_epoch(_Translating(self._session))
+            self._session.execute(_RENEW.encode())
 
     def _known_tables(self) -> bool:
         """Whether there is a control state at all."""
@@ -135,6 +157,25 @@ class PostgresDatabase(Database):
     def _take_lock(self) -> bool:
         row = self._session.execute(f"SELECT pg_try_advisory_lock({_LOCK})".encode()).fetchone()
         return row is not None and bool(row[0])
+
+    def _replace_expired(self) -> bool:
+        """Take the lock from a controller that renews its lease no more: it is paused, cut off from
+        here, or its host is gone. Ends its session, so that it writes nothing more; once it notices
+        it finds a later epoch. One that has just taken over is not named in the lease yet."""
+        if not self._known_tables():
+            return False
+        renewing = "SELECT 1 FROM schema_migration WHERE number = %s"
+        if self._session.execute(renewing, (_RENEWING,)).fetchone() is None:
+            return False
+        ended = self._session.execute(
+            f"SELECT pg_terminate_backend(lease.backend::int) FROM lease, ({_LOCK_HOLDER}) AS held "
+            f"WHERE held.pid = lease.backend AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}".encode()
+        ).fetchall()
+        for _ in range(_END_TRIES if ended else 0):
+            if self._take_lock():
+                return True
+            time.sleep(_END_WAIT_S)
+        return False
 
     def _usable(self) -> psycopg.Connection[Any]:
         """The session, or another one where it has broken and nobody has taken over."""

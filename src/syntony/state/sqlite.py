@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from syntony.errors import ConfigError, StateError
-from syntony.state.database import Connection, Database, migrations, missing, next_epoch
+from syntony.state.database import (
+    Connection,
+    Database,
+    InUseError,
+    migrations,
+    missing,
+    next_epoch,
+)
 
 FILE = "control.db"
 LOCK_FILE = "control.lock"
@@ -124,7 +131,7 @@ def _hold(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise ConfigError(
+        raise InUseError(
             f"control state {path.parent} is in use by another controller; stop it, or choose "
             "another state_dir"
         ) from error

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import queries
-from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real
+from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real, record
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
-from syntony.store.interface import MAX_POINTS, Recorded
 from syntony.store.jobs import JobRows
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
 from syntony.store.migrations import migrate
+from syntony.store.queries import MAX_POINTS
 from syntony.store.schema import (
     DAY_NS,
     partition_ns,
@@ -29,7 +29,6 @@ from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
 from syntony.wire.tables import (
     HEARD,
-    PATH_EVENTS,
     PROBE,
     TABLES,
     VERBS,
@@ -44,39 +43,36 @@ _NONE = Correction()
 _TABLES = {Plane.UDP: (PROBE, HEARD), Plane.VERBS: (VERBS, VERBS_HEARD)}
 
 
-class ColumnarStore:
-    """Implements `Store`. Opening it brings its schema to the newest version."""
+class Recorded(NamedTuple):
+    """A part of a batch that is in the store: its rows within one partition, all of them."""
+
+    host: str
+    stream: str
+    seq: int
+    partition: int
+
+
+class Store:
+    """Rows in, answers out. Thread-safe. Every method raises `StoreError` when the engine does.
+    Opening it brings its schema to the newest version.
+
+    Windows are half-open intervals ``[first_ns, last_ns)`` of fleet time.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._links = LinkRows(engine)
-        self._fabric = FabricRows(engine)
-        self._latency = LatencyRows(engine)
-        self._incidents = IncidentRows(engine)
-        self._jobs = JobRows(engine)
+        self.links = LinkRows(engine)
+        self.fabric = FabricRows(engine)
+        self.latency = LatencyRows(engine)
+        self.incidents = IncidentRows(engine)
+        self.jobs = JobRows(engine)
         migrate(engine)
 
-    @property
-    def links(self) -> LinkRows:
-        return self._links
-
-    @property
-    def fabric(self) -> FabricRows:
-        return self._fabric
-
-    @property
-    def latency(self) -> LatencyRows:
-        return self._latency
-
-    @property
-    def incidents(self) -> IncidentRows:
-        return self._incidents
-
-    @property
-    def jobs(self) -> JobRows:
-        return self._jobs
-
     def insert(self, table: Table, rows: pa.Table) -> None:
+        """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.
+
+        Rows of one call that fall into one partition appear together or not at all.
+        """
         columns = stored_columns(table)
         missing = {column.name for column in columns} - set(rows.column_names)
         if missing:
@@ -86,6 +82,7 @@ class ColumnarStore:
             self._engine.insert(table.name, columns, wanted)
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+        """Which batches have rows in the window."""
         rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
         return frozenset(
             Recorded(str(host), str(stream), integer(seq), integer(part))
@@ -95,6 +92,7 @@ class ColumnarStore:
     def matrix(
         self, first_ns: int, last_ns: int, over: Plane = Plane.UDP
     ) -> tuple[MatrixCell, ...]:
+        """Every direction of every probed NIC pair, sorted."""
         tables = _TABLES[over]
         broken = self._broken(first_ns, last_ns, tables=tables)
         corrections = correct_directions(broken)
@@ -113,6 +111,11 @@ class ColumnarStore:
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
+        """A point each `step` seconds; one direction, or every one where `src` or `dst` is empty.
+
+        Raises:
+            UsageError: more than `MAX_POINTS` of them.
+        """
         broken = list(self._broken(first_ns, last_ns, src, dst))
         if src or dst:
             # The way back of a probe is known from the other end's probing: take that too.
@@ -135,6 +138,7 @@ class ColumnarStore:
     def clock_history(
         self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
     ) -> tuple[ClockSample, ...]:
+        """Past solutions of one clock, or of all, at most one per clock and `step_ns`."""
         rows = self._engine.select(queries.clock_history(first_ns, last_ns, node, step_ns))
         if len(rows) > MAX_POINTS:
             raise UsageError(f"more than {MAX_POINTS} samples; ask for longer steps or one clock")
@@ -143,16 +147,20 @@ class ColumnarStore:
     def path_events(
         self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
     ) -> tuple[PathEventRow, ...]:
+        """What was done to paths, the newest `limit` of them, in order of time."""
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
-        return tuple(_path_event(row) for row in reversed(rows))
+        return tuple(record(PathEventRow, row) for row in reversed(rows))
 
     def latest_ns(self) -> int:
+        """Fleet time of the newest probe row, 0 in an empty store."""
         return newest_ns(self._engine, PROBE)
 
     def count_rows(self) -> int:
+        """Rows kept, all tables together."""
         return integer(self._engine.select(queries.count_rows())[0][0])
 
     def expire(self, now_ns: int) -> int:
+        """Drop partitions wholly older than their table's retention; returns how many."""
         dropped = 0
         for table in TABLES.values():
             keep = (now_ns - table.retention_days * DAY_NS) // partition_ns(table)
@@ -163,6 +171,7 @@ class ColumnarStore:
         return dropped
 
     def close(self) -> None:
+        """Let go of the engine."""
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:
@@ -183,11 +192,6 @@ class ColumnarStore:
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))
             for row in rows
         ]
-
-
-def _path_event(row: Row) -> PathEventRow:
-    names = [column.name for column in PATH_EVENTS.columns]
-    return msgspec.convert(dict(zip(names, row, strict=True)), PathEventRow, strict=False)
 
 
 def _cell(row: Row, correction: Correction) -> MatrixCell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Scalar = int | float | str | None
 Value = Scalar | list[Scalar]
 Row = list[Value]
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 STATEMENT_BUDGET_NS: ContextVar[int] = ContextVar("statement budget", default=0)
@@ -88,6 +89,17 @@ def integer(value: Value) -> int:
     if isinstance(value, int | float):
         return int(value)
     raise StoreError(f"the store's answer has {value!r} where a number belongs")
+
+
+def record(kind: type[T], row: Row) -> T:
+    """A row as a record, whose fields are the columns in their order. Raises `StoreError`: a value
+    of another type."""
+    try:
+        return msgspec.convert(
+            dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False
+        )
+    except msgspec.ValidationError as error:
+        raise StoreError(f"the store's answer is no {kind.__name__}: {error}") from error
 
 
 def real(value: Value) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from syntony.model.findings import Finding
-from syntony.store.engine import Engine, Row, integer, real
+from syntony.store.engine import Engine, Row, integer, real, record
 from syntony.store.queries import window
 from syntony.store.schema import quote
 from syntony.wire.fabric import MAX_CHANGES, FabricChange
@@ -51,16 +51,7 @@ class FabricRows:
             f"SELECT ts_ns, change, what, name, detail FROM {FABRIC_CHANGE.name} "
             f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns DESC, name LIMIT {MAX_CHANGES}"
         )
-        return tuple(
-            FabricChange(
-                ts_ns=integer(row[0]),
-                change=str(row[1]),
-                what=str(row[2]),
-                name=str(row[3]),
-                detail=str(row[4]),
-            )
-            for row in reversed(rows)
-        )
+        return tuple(record(FabricChange, row) for row in reversed(rows))
 
 
 def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:

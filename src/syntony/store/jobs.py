@@ -14,6 +14,7 @@ from syntony.wire.jobs import JobView
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    GPU,
     JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
@@ -76,7 +77,7 @@ class JobRows:
         of_job = f"job = {quote(job)}"
         found = {
             table.name: self._select(table, first_ns, last_ns, of_job, most)
-            for table in (JOB_PROCESS, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY, QUEUE_PAIR)
+            for table in (JOB_PROCESS, GPU, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY, QUEUE_PAIR)
         }
         flows, pairs = found[JOB_FLOW.name], found[QUEUE_PAIR.name]
         devices = f"{_among(_HOST, pairs['src'])} AND {_among(_DEVICE, pairs['device'])}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from syntony.errors import UsageError
-from syntony.store.engine import Engine, Row, Value, integer
-from syntony.store.interface import MAX_POINTS
-from syntony.store.queries import window
+from syntony.store.engine import Engine, Row, integer, record
+from syntony.store.queries import MAX_POINTS, window
 from syntony.store.schema import quote
 from syntony.wire.links import LinkCounterRow, LinkEventRow, LinkStatus
 from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT
@@ -43,33 +41,12 @@ class LinkRows:
         rows = self._engine.select(_events(first_ns, last_ns, nic))
         if len(rows) > MAX_POINTS:
             raise UsageError(f"more than {MAX_POINTS} events; ask for a shorter window or one port")
-        return tuple(
-            LinkEventRow(
-                ts_ns=integer(row[0]),
-                nic=str(row[1]),
-                kind=str(row[2]),
-                losses=integer(row[3]),
-                before=str(row[4]),
-                after=str(row[5]),
-                detail=str(row[6]),
-                remedy=str(row[7]),
-            )
-            for row in rows
-        )
+        return tuple(record(LinkEventRow, row) for row in rows)
 
     def counters(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkCounterRow, ...]:
         """How far each counter went up, those that did or that cannot be read."""
         rows = self._engine.select_since(LINK_COUNTER, first_ns, _counters(first_ns, last_ns, nic))
-        return tuple(
-            LinkCounterRow(
-                nic=str(row[0]),
-                counter=str(row[1]),
-                increase=integer(row[2]),
-                last_ns=integer(row[3]),
-                reading=str(row[4]),
-            )
-            for row in rows
-        )
+        return tuple(record(LinkCounterRow, row) for row in rows)
 
     def modules(self, first_ns: int, last_ns: int) -> dict[str, tuple[str, str]]:
         """Port → the newest ``well`` or ``beyond limit`` of its module, and what was measured."""
@@ -120,30 +97,11 @@ def _of(nic: str) -> str:
 
 
 def _status(row: Row, flaps: Mapping[str, Row]) -> LinkStatus:
-    nic = str(row[0])
-    look = dict(zip(_LOOK, row[3:], strict=True))
-    flapped = flaps.get(nic)
-    return LinkStatus(
-        nic=nic,
-        netdev=str(look["netdev"]),
-        rdma=str(look["rdma"]),
-        link_layer=str(look["link_layer"]),
-        driver=str(look["driver"]),
-        role=str(look["role"]),
-        state=str(look["state"]),
-        gbps=_known(look["gbps"]) or None,
-        flaps=integer(flapped[1]) if flapped else 0,
-        last_flap_ns=integer(flapped[2]) if flapped else None,
-        seen_ns=integer(row[1]),
-        watched_ns=integer(row[1]) - integer(row[2]),
-        temperature_c=_known(look["temperature_c"]),
-        rx_dbm=_known(look["rx_dbm"]),
-        bias_ma=_known(look["bias_ma"]),
-    )
-
-
-def _known(value: Value | None) -> float | None:
-    """A number that is not finite has no place in JSON and arrives as null: not known."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    return None
+    nic, newest, oldest, *look = row
+    seen = dict(zip(_LOOK, look, strict=True))
+    # A number that is not finite has no place in JSON and arrives as null: not known.
+    seen["gbps"] = seen["gbps"] or None
+    _, losses, last_ns = flaps.get(str(nic), (nic, 0, None))
+    known = seen | {"nic": nic, "flaps": losses, "last_flap_ns": last_ns, "seen_ns": newest}
+    known["watched_ns"] = integer(newest) - integer(oldest)
+    return record(LinkStatus, [known[name] for name in LinkStatus.__struct_fields__])

@@ -44,6 +44,8 @@ MIGRATIONS = (
     Migration(7),
     # Flows of jobs have the time they waited for the receiver's window: a column is added.
     Migration(8),
+    # Readings of GPUs: a table. PCIe slots of ports, interrupts of jobs' cores: columns are added.
+    Migration(9),
 )
 
 

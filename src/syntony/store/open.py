@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from syntony.errors import StoreError, UsageError
-from syntony.store.columnar import ColumnarStore
+from syntony.store.columnar import Store
 from syntony.store.engine import Engine
-from syntony.store.interface import Store
 
 _EMBEDDED = "chdb:"
 
@@ -35,7 +34,7 @@ def open_store(url: str) -> Store:
 
 def _opened(engine: Engine) -> Store:
     try:
-        return ColumnarStore(engine)
+        return Store(engine)
     except StoreError:
         engine.close()
         raise

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from syntony.model import ClockState, S
-from syntony.store.interface import MAX_POINTS
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
+MAX_POINTS = 100_000
+"""Of one answer: what fits a message, and a person's patience."""
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
 PERCENTILE_SHARES = (

@@ -11,16 +11,14 @@ two generations are never paired again, and it is counted.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import S
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.wire.queue_pairs import MAX_STAMPS, OneWay, QueuePairFigures, QueuePairsReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEEP_NS = 10 * S
 """Stamps wait so long for the other end's; generations that are reported no longer are kept so."""

@@ -15,16 +15,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.wire.segments import SegmentFlow, SegmentsReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STAMP = np.dtype([("at_ns", "<i8"), ("number", "<u4")])
 """Of one sampled byte, as in `SegmentFlow`."""

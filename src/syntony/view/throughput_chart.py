@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from syntony.errors import MissingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 FORMATS = ("png", "svg")
 _SIZE_IN = (10.0, 5.0)

@@ -28,6 +28,28 @@ class EpochRaised(msgspec.Struct, frozen=True, kw_only=True, tag="epoch"):
     epoch: int
 
 
+class ControllerQuery(Query["ControllerStatus"], frozen=True, kw_only=True, tag="controller"):
+    """Which controller is in charge."""
+
+
+class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controller"):
+    """The one that answers: a standby answers nobody."""
+
+    name: str
+    """In its certificate."""
+    version: str
+    epoch: int
+    """Of its start; agents obey the highest they have seen."""
+    seen_epoch: int
+    """The highest that an agent has reported: beyond `epoch`, another controller took over."""
+    durable: bool
+    """Whether its control state outlives it."""
+    up_ns: int
+    """For how long it has been in charge."""
+    agents: int
+    """Attached."""
+
+
 class Issuer(NamedTuple):
     """Who gave an order, as its receiver knows it."""
 

@@ -125,7 +125,7 @@ class Revocations(msgspec.Struct, frozen=True, kw_only=True, tag="revocations"):
         return serial in self.serials or (name in self.names and serial not in self.known)
 
 
-class RenewRequest(Query["Issued"], frozen=True, kw_only=True, tag="renew"):
+class RenewQuery(Query["Issued"], frozen=True, kw_only=True, tag="renew"):
     """A new certificate for the identity, role and addresses of the one presented."""
 
     csr: bytes

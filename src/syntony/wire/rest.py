@@ -7,6 +7,7 @@ Paths and parameters follow from the message: ``LinkHistoryQuery(nic=…)`` is
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.wire.enrol import RenewQuery
 from syntony.wire.query import Query, row_fields
 
 PREFIX = "/api/v1"
@@ -27,6 +29,8 @@ CSRF = "X-Syntony-CSRF"
 MAX_PAGE_ROWS = 100_000
 MAX_BODY_BYTES = 256 << 10
 """Of an order: an audit that names ten thousand hosts takes 120 KB."""
+ISSUING: frozenset[type[Query[Any]]] = frozenset({RenewQuery})
+"""Questions whose answer is something new, a certificate: a POST over HTTP."""
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _INT64 = 1 << 63
 _Q = TypeVar("_Q", bound=Query[Any])
@@ -67,8 +71,8 @@ def route_name(kind: type[Query[Any]]) -> str:
 
 
 def is_question(kind: type[Query[Any]]) -> bool:
-    """Whether it changes nothing and is a GET: so its name says."""
-    return kind.__name__.endswith("Query")
+    """Whether it changes nothing and is a GET: so its name says, but for those of `ISSUING`."""
+    return kind.__name__.endswith("Query") and kind not in ISSUING
 
 
 def has_rows(kind: type[msgspec.Struct]) -> bool:
@@ -159,4 +163,6 @@ def _converted(kind: type[_Q], found: dict[str, Any], *, strict: bool) -> _Q:
         value = getattr(query, field.name)
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
             raise UsageError(f"{route_name(kind)}: {field.name} does not fit in 64 bits")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{route_name(kind)}: {field.name} must be a finite number")
     return query

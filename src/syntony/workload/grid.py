@@ -109,7 +109,9 @@ def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
     return found
 
 
-def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[int, Episode]:
+def no_accidents(
+    bad: Flags, valid: Flags, size: Floats | None = None, tried: float = 0.0
+) -> dict[int, Episode]:
     """`episodes`, without those that outliers as frequent as elsewhere make by chance.
 
     Of very many rows and windows some have three outliers in five. Such an episode's relative
@@ -117,7 +119,8 @@ def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[i
     what is to be expected of so many (Chernoff's bound for a binomial). Where it is known by how
     much windows are out of the ordinary, `size`, outliers as large as the episode's suffice: many
     small ones elsewhere do not make a large one likelier. What a recording begins with and is over
-    within N windows is how jobs start: all ranks send at once.
+    within N windows is how jobs start: all ranks send at once. `tried` is how many windows all
+    matrices have that are looked through for the same, if this is one of several.
     """
     found = {
         row: each for row, each in episodes(bad, valid).items() if not at_start(each, valid[row])
@@ -127,7 +130,7 @@ def no_accidents(bad: Flags, valid: Flags, size: Floats | None = None) -> dict[i
     usual = shares[shares < LONG]
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
-    needed = math.log(cells / CHANCE)
+    needed = math.log(max(cells, tried) / CHANCE)
     surprise = {
         row: _surprise(bad[row], valid[row], stretch, chance) for row, stretch in found.items()
     }

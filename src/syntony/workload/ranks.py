@@ -25,6 +25,12 @@ PART_OF_STEP = 0.5
 LASTS_NS = 1_000_000_000
 """… and for so long: a process that other programs keep off its cores is late for some tenths of a
 second."""
+SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
+"""Operations in which all ranks do the same."""
+AS_MANY = 1.2
+"""Operations of communicators that do the same: recordings begin and end in midst of a step."""
+MIN_RANKS, MIN_OPERATIONS = 3, 4
+"""Of which one can stand out."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Operations of one communicator, and times its ranks: the newest; older ones are left out."""
@@ -62,7 +68,19 @@ class Slow(NamedTuple):
     usual_ns: float
     operations: int
     peers: frozenset[int]
-    """The other ranks of its communicator, with which it is compared."""
+    """The other ranks with which it is compared."""
+
+
+class _Group(NamedTuple):
+    """Ranks that do the same at the same time."""
+
+    kind: tuple[str, int]
+    """Job and size; below 0: pooled from communicators of that size."""
+    ranks: Ints
+    enqueue: Ints
+    """(ranks, operations)."""
+    own: Floats
+    """What `own_time` says of them."""
 
 
 class Ranks:
@@ -131,24 +149,82 @@ class Ranks:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
         the begin of the next, by more than noise and by a part of a step that counts."""
         found: dict[int, Slow] = {}
+        groups = self._groups()
+        tried = float(sum(np.isfinite(each.own).sum() for each in groups))
         spreads: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-        for comm in self.comms:
-            own = self.own_time(comm)
-            spread_ns = float(median(np.abs(own - median(own, axis=0))))
-            spreads[comm.job, len(comm.ranks)].append(spread_ns)
-        for comm in self.comms:
-            usual_ns = float(median(np.array(spreads[comm.job, len(comm.ranks)])))
-            for slow in self._slow_of(comm, usual_ns):
+        for each in groups:
+            spread_ns = float(median(np.abs(each.own - median(each.own, axis=0))))
+            spreads[each.kind].append(spread_ns)
+        for each in groups:
+            usual_ns = float(median(np.array(spreads[each.kind])))
+            for slow in self._slow_of(each, usual_ns, tried):
                 if slow.rank not in found or slow.excess_ns > found[slow.rank].excess_ns:
                     found[slow.rank] = slow
         return found
 
-    def _slow_of(self, comm: Comm, spread_ns: float) -> list[Slow]:
-        """Of one communicator; `spread_ns` is the scatter that is usual in those of as many ranks:
-        of very few ranks some are close together by chance."""
-        if len(comm.ranks) < 3 or len(comm.seqs) < 4:
-            return []
-        own = self.own_time(comm)
+    def _groups(self) -> list[_Group]:
+        """Ranks that do the same: those of each communicator. Of two ranks none stands out: each is
+        compared with those of other such communicators, at its place where places differ."""
+        groups = []
+        pairs: defaultdict[tuple[object, ...], list[tuple[Comm, int]]] = defaultdict(list)
+        roles = self._roles()
+        for comm in self.comms:
+            if len(comm.seqs) < MIN_OPERATIONS:
+                continue
+            if len(comm.ranks) >= MIN_RANKS:
+                kind = comm.job, len(comm.ranks)
+                groups.append(_Group(kind, comm.ranks, comm.enqueue, self.own_time(comm)))
+                continue
+            op, first_bytes = self._first(comm)
+            for place, rank in enumerate(comm.ranks.tolist()):
+                part = -1 if op in SYMMETRIC else place
+                alike = comm.job, len(comm.ranks), part, roles[comm.job, rank], op, first_bytes
+                pairs[alike].append((comm, place))
+        for members in pairs.values():
+            groups += [each for alike in _as_often(members) if (each := self._pooled(alike))]
+        return groups
+
+    def _roles(self) -> dict[tuple[str, int], tuple[int, ...]]:
+        """Sizes of the communicators that each rank is in: stages of a pipeline differ by them."""
+        found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for comm in self.comms:
+            for rank in comm.ranks.tolist():
+                found[comm.job, rank].append(len(comm.ranks))
+        return {rank: tuple(sorted(sizes)) for rank, sizes in found.items()}
+
+    def _first(self, comm: Comm) -> tuple[object, float]:
+        """What a communicator's operations are, by the first of them; -1: size not known."""
+        row = int(comm.row[comm.row >= 0].min())
+        size = float(self.table.numbers("bytes")[row])
+        return self.table.codes("op").at(row), -1.0 if np.isnan(size) else size
+
+    def _pooled(self, members: list[tuple[Comm, int]]) -> _Group | None:
+        """One rank of each communicator, over the operations that all of these have; None: too
+        few."""
+        seqs = members[0][0].seqs
+        for comm, _ in members[1:]:
+            seqs = np.intersect1d(seqs, comm.seqs)
+        ranks = np.array([comm.ranks[place] for comm, place in members])
+        if len(members) < MIN_RANKS or len({*ranks.tolist()}) < len(ranks):
+            return None
+        if len(seqs) < MIN_OPERATIONS:
+            return None
+        parts = [(comm, place, np.searchsorted(comm.seqs, seqs)) for comm, place in members]
+        enqueue = np.stack([comm.enqueue[place, part] for comm, place, part in parts])
+        own = np.stack([self.own_time(comm)[place, part] for comm, place, part in parts])
+        first = members[0][0]
+        return _Group((first.job, -len(first.ranks)), ranks, enqueue, own)
+
+    def _slow_of(self, group: _Group, spread_ns: float, tried: float) -> list[Slow]:
+        """Of one group.
+
+        Args:
+            group: it.
+            spread_ns: the scatter that is usual in groups of as many ranks: of very few ranks some
+                are close together by chance.
+            tried: operations of ranks in all groups, of which some are late by chance.
+        """
+        own = group.own
         usual = median(own, axis=0)
         excess = own - usual
         # Some operations follow much compute and some none: each has its own scatter.
@@ -160,21 +236,21 @@ class Ranks:
         excess, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = no_accidents(excess > floor, np.isfinite(excess))
+            stretches = no_accidents(excess > floor, np.isfinite(excess), tried=tried)
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
-            begun = comm.enqueue[row, part][behind[row, part]]
+            begun = group.enqueue[row, part][behind[row, part]]
             if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
-            if comm.enqueue[row, stretch.last] - comm.enqueue[row, stretch.first] < LASTS_NS:
+            first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
+            if last_ns - first_ns < LASTS_NS:
                 continue
+            rank = int(group.ranks[row])
             found.append(
                 Slow(
-                    int(comm.ranks[row]), int(comm.enqueue[row, stretch.first]),
-                    int(comm.enqueue[row, stretch.last]), stretch.share,
+                    rank, int(first_ns), int(last_ns), stretch.share,
                     float(median(excess[row, part])), float(median(usual[part])),
-                    stretch.last - stretch.first + 1,
-                    frozenset(comm.ranks.tolist()) - {int(comm.ranks[row])},
+                    stretch.last - stretch.first + 1, frozenset(group.ranks.tolist()) - {rank},
                 )
             )  # fmt: skip
         return found
@@ -211,6 +287,17 @@ def _freed(table: Table) -> Ints:
     timed = done > enqueue  # else it ended, but nobody saw when
     freed[order[1:]] = np.where(same & timed[order[:-1]], done[order[:-1]], NULL)
     return freed
+
+
+def _as_often(members: list[tuple[Comm, int]]) -> list[list[tuple[Comm, int]]]:
+    """Those together whose communicators have about as many operations."""
+    found: list[list[tuple[Comm, int]]] = []
+    for each in sorted(members, key=lambda one: len(one[0].seqs)):
+        if found and len(each[0].seqs) <= AS_MANY * len(found[-1][0][0].seqs):
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
 
 
 def _apart(instants: Ints, least_ns: float) -> int:

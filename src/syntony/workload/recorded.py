@@ -7,6 +7,7 @@ steps and flows, and those of its NICs' probes and ports and its hosts' clocks.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import statistics
 from collections import defaultdict, deque
@@ -17,6 +18,7 @@ from syntony.model import S
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
+    GPU,
     JOB_DELAY,
     JOB_FLOW,
     JOB_PROCESS,
@@ -26,6 +28,7 @@ from syntony.wire.tables import (
     QUEUE_PAIR,
     STEP,
 )
+from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
 from syntony.workload.round_trips import Second, one_way
 from syntony.workload.schema import FORMAT, TABLES, VERSION
@@ -42,6 +45,10 @@ IDLE_SHARE = 0.01
 DIVIDED_SECONDS = 10
 """Not every second has a measurement of both directions of a flow; one so old serves as well."""
 PORT_NS = 1 * S
+PORT_LASTS_NS = 70 * S
+"""Agents look at a port once a minute, and whenever its state changes."""
+SLOT_NS = 10 * S
+"""Between rows of a slot that has not changed: rules need several windows."""
 Rows = Mapping[str, Mapping[str, Sequence[Any]]]
 """Table to column to values."""
 
@@ -76,12 +83,13 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
+    gpus = list(_each(rows, GPU.name))
     made = {
-        "collectives": list(_collectives(rows, clocks, notes)),
+        "collectives": list(_collectives(rows, clocks, gpus, notes)),
         "flows": list(_flows(rows, ranks, clocks, notes)),
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
-        "hosts": list(_hosts(processes, clocks)),
+        "hosts": [*_hosts(processes, clocks), *gpu_rows(gpus, notes)],
         "steps": [_step(each) for each in _each(rows, STEP.name) if each["rank"] >= 0],
     }
     begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
@@ -166,8 +174,8 @@ class _Clocks:
         self._of: defaultdict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
         for each in rows:
             self._of[each["node"]].append((each["ts_ns"], each["state"], each["sigma_ns"]))
-        for known in self._of.values():
-            known.sort(key=lambda one: one[0])
+        for solutions in self._of.values():
+            solutions.sort(key=lambda one: one[0])
 
     def at(self, host: str, at_ns: int) -> tuple[str | None, float | None]:
         """State and 1-sigma, ns, of the newest solution up to then, else of the first."""
@@ -179,8 +187,9 @@ class _Clocks:
         return state, sigma_ns
 
 
-def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]:
+def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str]) -> Iterator[Row]:
     """Of rows of one operation that which knows its end."""
+    gpu_of = gpus_of_ranks(gpus)
     newest: dict[tuple[Any, ...], Row] = {}
     nameless = 0
     for each in _each(rows, COLLECTIVE.name):
@@ -206,6 +215,7 @@ def _collectives(rows: Rows, clocks: _Clocks, notes: list[str]) -> Iterator[Row]
             "done_ns": each["done_ns"] or None,
             "bytes": each["bytes"],
             "nranks": each["ranks"],
+            "gpu": gpu_of.get(each["rank"]),
             "clk_err_ns": clocks.at(each["host"], each["ts_ns"])[1],
             "dropped": each["dropped"],
         }
@@ -292,19 +302,15 @@ def _tcp_flows(
                 "peer_rank": ranks.get(far),
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
-                "dscp": _known(each["dscp"]),
+                "dscp": known(each["dscp"]),
                 "retransmits": each["retransmits"] if (src, dst) in lossy else None,
-                "credit_blocked_ns": _known(each["window_limited_ns"]),
+                "credit_blocked_ns": known(each["window_limited_ns"]),
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
 
 
 _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
-
-
-def _known(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
 
 
 def _measured(passed: Row) -> int | None:
@@ -337,6 +343,7 @@ def _links(rows: Rows) -> Iterator[Row]:
             "downs": 0,
             "speed_bps": each["gbps"] * 1e9 if each["gbps"] else None,
         }
+    yield from _slots(rows)
     for each in _each(rows, LINK_EVENT.name):
         if each["losses"]:
             yield {
@@ -345,6 +352,23 @@ def _links(rows: Rows) -> Iterator[Row]:
                 "link": each["nic"],
                 "downs": each["losses"],
             }
+
+
+def _slots(rows: Rows) -> Iterator[Row]:
+    """NICs' PCIe slots: one is as it was at the last look, until the next."""
+    looks: defaultdict[str, list[Row]] = defaultdict(list)
+    for each in _each(rows, LINK_PORT.name):
+        looks[each["nic"]].append({name: known(each[name]) for name in SLOT} | {
+            "at_ns": each["ts_ns"], "window_ns": PORT_NS, "link": each["nic"]})  # fmt: skip
+    for some in looks.values():
+        some.sort(key=_instant)
+        for look, after in itertools.zip_longest(some, some[1:]):
+            if all(look[name] is None for name in SLOT):
+                continue
+            last_ns = look["at_ns"] + PORT_LASTS_NS
+            last_ns = last_ns if after is None else min(last_ns, after["at_ns"])
+            for at_ns in range(look["at_ns"], last_ns, SLOT_NS):
+                yield look | {"at_ns": at_ns}
 
 
 def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
@@ -358,6 +382,11 @@ def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
             "window_ns": some[0]["window_ns"],
             "host": host,
             "runq_ns": sum(each["runq_ns"] for each in some),
+            # The same in all rows of a job, but of processes that have ended.
+            "irq_ns": max(
+                (spent for each in some if (spent := known(each["irq_ns"])) is not None),
+                default=None,
+            ),
             "clk_state": state,
             "clk_err_ns": sigma_ns,
         }

@@ -48,6 +48,12 @@ WAITS = (
     _optional("flush_wait_ns", "number", "… for the flush over PCIe (11)"),
     _optional("consume_wait_ns", "number", "… for the GPU to consume (12)"),
 )
+_SLOT = (
+    _optional("pcie_gts", "number", "NICs, GPUs: GT/s per lane"),
+    _optional("pcie_max_gts", "number", "NICs, GPUs: GT/s that slot and card can"),
+    _optional("pcie_width", "number", "NICs, GPUs: lanes"),
+    _optional("pcie_max_width", "number", "NICs, GPUs: lanes that slot and card have"),
+)
 _CLOCK = (_optional("clk_err_ns", "number", "1-sigma of the clock behind the row's instants"),)
 _DROPPED = (_optional("dropped", "number", "records lost since the one before"),)
 
@@ -124,10 +130,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "symbol_errors", "number", "symbol, CRC and uncorrected FEC errors in the window"
         ),
         _optional("pause_ns", "number", "time for which its sender was paused (PFC)"),
-        _optional("pcie_gts", "number", "NICs: GT/s per lane"),
-        _optional("pcie_max_gts", "number", "NICs: GT/s that slot and card can"),
-        _optional("pcie_width", "number", "NICs: lanes"),
-        _optional("pcie_max_width", "number", "NICs: lanes that slot and card have"),
+        *_SLOT,
         _optional("planned", "flag", "a planned change covers the window"),
     ),
     "hosts": (
@@ -138,9 +141,17 @@ TABLES: dict[str, tuple[Column, ...]] = {
         _optional("runq_ns", "number", "run-queue delay of the job's threads in the window"),
         _optional("irq_ns", "number", "interrupt time of the job's cores"),
         _optional("sm_clock_mhz", "number", "GPU: SM clock"),
-        _optional("throttle", "text", "GPU: throttle reason; empty: none"),
+        _optional("throttle", "text", "GPU: throttle reasons, by commas; empty: none"),
         _optional("xid", "number", "GPU: newest Xid in the window"),
         _optional("ecc_errors", "number", "GPU: ECC errors in the window"),
+        _optional("memory_clock_mhz", "number", "GPU: memory clock"),
+        _optional("temperature_c", "number", "GPU: temperature"),
+        _optional("power_w", "number", "GPU: power that it draws"),
+        _optional("nvlink_errors", "number", "GPU: NVLink replays, recoveries, CRC errors"),
+        _optional("nvlink_bps", "number", "GPU: bit/s over NVLink or xGMI, both directions"),
+        _optional("pcie_bps", "number", "GPU: bit/s over PCIe, both directions"),
+        _optional("pcie_replays", "number", "GPU: packets sent again over PCIe"),
+        *_SLOT,
         _optional("clk_state", "text", "SYNCHRONIZED, HOLDOVER, DISRUPTED or UNKNOWN"),
         *_CLOCK,
     ),

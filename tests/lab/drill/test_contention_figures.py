@@ -9,7 +9,12 @@ import pytest
 
 from syntony.lab.drill import contention_report, qos
 from syntony.lab.drill.contention import SPEC, JobRun, Sample, Trial
-from syntony.lab.drill.contention_figures import PAYLOAD, figures, optimum_bps
+from syntony.lab.drill.contention_figures import (
+    PAYLOAD,
+    ROCE_PAYLOAD,
+    figures,
+    optimum_bps,
+)
 from syntony.lab.jobs.records import Done, Record, Step
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
@@ -105,6 +110,14 @@ def test_figures() -> None:
     assert found.after.owd_p99_ms == pytest.approx(0.01)
     assert (found.moves, found.flows, found.moves_per_flow) == (1, 2, 0.5)
     assert (found.wrong, found.lost, found.finished) == (0, 0, True)
+
+
+def test_jobs_over_rdma_share_two_hosts_and_their_links() -> None:
+    found = figures(trial(verbs=True))
+    assert found.optimum_mbps == pytest.approx(2 * 2 * 40 * ROCE_PAYLOAD)
+    assert found.before.name == "RDMA"
+    assert found.before.total_mbps == pytest.approx(80, rel=0.05)
+    assert (found.before.shared_links, found.after.shared_links) == (1, 1)  # the NIC's alone
 
 
 def test_what_was_not_better_was_not_resolved() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from syntony import cli
 from syntony.lab.drill import incast_report
 from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
 from syntony.lab.jobs.records import Done, Record, Step
 from syntony.model import MS, S
@@ -69,6 +71,18 @@ def ran() -> IncastTrial:
     counts = ((0, 100), (10, 600), (16, 620), (30, 634))
     sent = tuple(Retransmits(at_ns=at * S, segments=n) for at, n in counts)
     return IncastTrial(trial=trial, receiver="h0", congestion="reno", retransmits=sent, rails=2)
+
+
+def test_figures_over_rdma(ran: IncastTrial) -> None:
+    over_tcp = incast_report.make_report(ran)
+    trial = msgspec.structs.replace(ran.trial, verbs=True)
+    reported = incast_report.make_report(
+        msgspec.structs.replace(ran, trial=trial, congestion="", rails=2)
+    )
+    assert incast_report.transport(over_tcp) == "TCP reno"
+    assert incast_report.transport(reported) == "RDMA"
+    assert (over_tcp.before.name, reported.before.name) == ("TCP", "RDMA")
+    assert reported.line_mbps == pytest.approx(80 * ROCE_PAYLOAD)
 
 
 def test_figures(ran: IncastTrial) -> None:

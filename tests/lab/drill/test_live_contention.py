@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.fleet.waiting import await_true
 from tests.lab.drill.two_controllers import Watch, go_over, other_controller
+from tests.live import eventually, live
 
 from syntony import cli
 from syntony.errors import UsageError
@@ -19,7 +20,6 @@ from syntony.lab.drill import contention
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import CONTROLLER
-from syntony.lab.testing import eventually, live
 from syntony.lab.world import World, new_lab
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.live import LiveLab, live
 
 from syntony import cli
 from syntony.errors import MissingError, UsageError
@@ -15,7 +16,6 @@ from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
 from syntony.lab.drill.trial import Times, Trial
 from syntony.lab.plan import FabricSpec
-from syntony.lab.testing import LiveLab, live
 from syntony.model import S
 
 if TYPE_CHECKING:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from syntony.cli.drill import command
 from syntony.errors import UsageError
-from syntony.lab.drill import verbs
+from syntony.lab.drill import contention, incast, verbs
 from syntony.lab.jobs.records import Done, Ready, Record, Step, on_arrival_clock
 
 
@@ -81,6 +83,74 @@ def test_what_does_not_go_together_is_refused(words: list[str], why: str) -> Non
     done = CliRunner().invoke(command, ["nic-flap", *words])
     assert isinstance(done.exception, UsageError)
     assert why in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["contention", "--job", "all-reduce"], "--job is not for --over verbs"),
+        (["contention", "--hosts", "4"], "--hosts is not for --over verbs"),
+        (["contention", "--spines", "3"], "--spines is not for --over verbs"),
+        (["incast", "--plain"], "--plain is not for --over verbs"),
+        (["incast", "--congestion", "reno"], "--congestion is not for --over verbs"),
+        (["incast", "--before", "0s"], "--before 0s: give a time"),
+    ],
+)
+def test_what_only_tcp_has_is_refused(words: list[str], why: str) -> None:
+    done = CliRunner().invoke(command, [*words, "--over", "verbs"])
+    assert isinstance(done.exception, UsageError)
+    assert why in str(done.exception)
+
+
+class Place:
+    """A lab that is asked for its hosts only."""
+
+    name = "place"
+
+    def __init__(self, hosts: int, image: str) -> None:
+        self._hosts, self._image = tuple(f"h{k}" for k in range(hosts)), image
+
+    def file(self) -> Any:
+        return SimpleNamespace(image=self._image)
+
+    def status(self) -> Any:
+        return SimpleNamespace(hosts=self._hosts)
+
+    def addresses(self, _family: int) -> dict[str, str]:
+        return {f"{host}/rail0": f"10.0.0.{k}" for k, host in enumerate(self._hosts)}
+
+
+def test_jobs_that_contend_share_two_machines_and_no_listener() -> None:
+    lab: Any = Place(3, "image")
+    red, blue = contention.verbs_specs(lab, contention.VERBS_WISH)
+    assert red.hosts == blue.hosts == ("h0", "h1")
+    assert red.net == blue.net == "syntony"
+    assert red.port != blue.port
+    wraps = [
+        verbs.managed(*each) for each in zip(("red", "blue"), contention.VERBS_RAILS, strict=True)
+    ]
+    assert [next(w for w in wrap if "RAILS" in w) for wrap in wraps] == [
+        "SYNTONY_NCCL_RAILS=rxe_rail0",
+        "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1",
+    ]
+    for name, wrap in zip(("red", "blue"), wraps, strict=True):
+        assert wrap[wrap.index("--job") + 1] == name
+        assert "--nccl" in wrap[: wrap.index("--")]
+
+
+def test_everybody_sends_to_the_first_machine() -> None:
+    lab: Any = Place(3, "image")
+    spec = incast.job_spec(lab, incast.VERBS_WISH)
+    assert (spec.kind, spec.hosts, spec.net) == ("gather", ("h0", "h1", "h2"), "syntony")
+    assert not incast.job_spec(lab, incast.Wish(senders=2)).net
+
+
+def test_a_lab_without_machines_is_refused() -> None:
+    lab: Any = Place(4, "")
+    with pytest.raises(UsageError, match="have no RDMA"):
+        contention.verbs_specs(lab, contention.VERBS_WISH)
+    with pytest.raises(UsageError, match="have no RDMA"):
+        incast.job_spec(lab, incast.VERBS_WISH)
 
 
 def test_records_of_two_machines_are_counted_by_one_clock() -> None:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fleet.waiting import await_true
+from tests.live import SYNTONY
 
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
 from syntony.lab.plan import CONTROLLER
-from syntony.lab.testing import SYNTONY
 from syntony.wire.traffic import TrafficQuery
 
 PORTS = (("8643", "8653"), ("9862", "9872"))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from tests.live import LiveLab, eventually, live
 
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.jobs.programs import BY_NAME, JobSpec
 from syntony.lab.jobs.records import Step
 from syntony.lab.jobs.runner import Job
 from syntony.lab.jobs.torch_build import find_torch
-from syntony.lab.testing import LiveLab, eventually, live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

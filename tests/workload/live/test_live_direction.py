@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
+from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 
 from syntony.lab.drill.fleet import fleet_ahead_ns, wait_ready
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
-from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 from syntony.model import MS, S
 
 pytestmark = pytest.mark.lab

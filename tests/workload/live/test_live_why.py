@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 
 from syntony.errors import MissingError
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
 from syntony.lab.jobs.torch_build import find_torch
-from syntony.lab.testing import SYNTONY, LiveLab, eventually, live, syntony
 
 pytestmark = pytest.mark.lab
 TRAIN = Path(__file__).with_name("train.py")

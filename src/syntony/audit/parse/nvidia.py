@@ -6,13 +6,11 @@ Names of elements are of NVIDIA's nvsmi_device_v10 to v12 document types.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
 from syntony.audit.facts import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LINK_RATE = re.compile(r"Link\s+(\d+):\s*([\d.]+)\s*GB/s")

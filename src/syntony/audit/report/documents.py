@@ -5,14 +5,11 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from syntony.audit.report.ports import HEADINGS, port_rows
 from syntony.audit.report.summary import ORDER, tree, worst_first
 from syntony.audit.result import Result, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _BAD = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from syntony.errors import RemoteError, UsageError
 from syntony.io.fleet_clock import FleetClock
 from syntony.io.peers_file import read_peers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def peer_clocks(directory: Path) -> dict[str, Any]:

@@ -25,10 +25,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 SECRET_BYTES = 16
 REPLY = struct.Struct("!16sIB11x")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import time
 from pathlib import Path
 
 import numpy as np
 
+from syntony.io.cores import parse_cpus
 from syntony.model import S
 
 ELEMENTS = 8 << 20
@@ -33,14 +33,6 @@ def nodes() -> dict[int, list[int]]:
         if mine:
             found[int(path.name.removeprefix("node"))] = mine
     return found or {0: sorted(allowed)}
-
-
-def parse_cpus(text: str) -> list[int]:
-    """``0-3,8-11``"""
-    found: list[int] = []
-    for match in re.finditer(r"(\d{1,5})(?:-(\d{1,5}))?", text):
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return found
 
 
 def triad(cpus: list[int], elements: int = ELEMENTS) -> float:

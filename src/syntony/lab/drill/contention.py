@@ -14,10 +14,13 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.client import Lab
+from syntony.lab.drill import verbs
 from syntony.lab.drill.fleet import wait_ready
-from syntony.lab.jobs.programs import JobSpec
+from syntony.lab.drill.modes import MANAGED
+from syntony.lab.jobs.nccl_mesh import PLUGIN
+from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
@@ -41,6 +44,14 @@ SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, lat
 it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no packet is lost."""
 ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
+VERBS_SPEC = FabricSpec(
+    hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=10_000_000, latency_ns=1 * S
+)
+"""Two emulated machines; slow, so that the links are narrower than their processors."""
+VERBS_RAILS = (("rail0",), ("rail0", "rail1"))
+"""Of the two jobs: one knows one port, as where `NCCL_IB_HCA` names one, the other both."""
+VERBS_ELEMENTS = 65_536
+"""256 KiB a rank and step: 0.2 s of one rail."""
 SAMPLE_NS = 500 * MS
 LATE_NS = 12 * S
 """A second's delays are reported within 3.5 s; on a busy machine, later."""
@@ -71,6 +82,17 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     times: Times = Times()
     jobs: tuple[str, ...] = JOBS
     """Their names; the first one is also watched alone."""
+    verbs: bool = False
+    """Over RDMA, between two virtual machines that both jobs share."""
+
+
+VERBS_WISH = Wish(
+    elements=VERBS_ELEMENTS,
+    spec=VERBS_SPEC,
+    times=Times(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
+    verbs=True,
+)
+"""Over verbs, where all takes longer."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +112,8 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     elements: int
     finished: bool
     records: tuple[Record, ...]
+    hosts: tuple[str, ...] = ()
+    """Of its ranks."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +133,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobRun, ...]
     samples: tuple[Sample, ...]
     moves: tuple[MoveView, ...]
+    verbs: bool = False
+    """Over RDMA."""
 
 
 def drill(
@@ -131,8 +157,8 @@ def drill(
         MissingError: this machine or installation lacks something.
         RemoteError: the jobs did not start, or their paths were not learnt in time.
     """
-    with placed_lab(wish.spec, classes, lab) as place:
-        specs = job_specs(place, wish)
+    with placed_lab(wish.spec, classes, lab, say if wish.verbs else None) as place:
+        specs = verbs_specs(place, wish) if wish.verbs else job_specs(place, wish)
         command(place, "observe")
         try:
             return _run(place, wish, specs, say)
@@ -164,15 +190,48 @@ def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
     )
 
 
+def verbs_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+    """All jobs between the same two hosts. Raises `UsageError`: the lab has no RDMA."""
+    verbs.check_lab(lab)
+    hosts, addresses = lab.status().hosts[: verbs.HOSTS], lab.addresses(4)
+    return tuple(
+        JobSpec(
+            kind=wish.kind,
+            elements=wish.elements,
+            hosts=hosts,
+            addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
+            port=PORT + number,
+            net=PLUGIN,
+        )
+        for number in range(len(wish.jobs))
+    )
+
+
 @contextmanager
-def placed_lab(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | None) -> Iterator[Lab]:
-    """The lab given, or one for a drill, with agents that are ready. Raises as `drill` does."""
+def placed_lab(
+    spec: FabricSpec,
+    classes: tuple[JobClass, ...],
+    given: Lab | None,
+    machines: Callable[[str], None] | None = None,
+) -> Iterator[Lab]:
+    """The lab given, or one for a drill, with agents that are ready. Raises as `drill` does.
+
+    Args:
+        spec: of its own.
+        classes: of jobs.
+        given: with agents.
+        machines: its hosts are virtual machines; told how they come up.
+    """
     if given is not None:
         if not given.file().agents:
             raise UsageError(
                 f"lab {given.name!r} runs without agents; start it without --no-agents"
             )
         yield given
+        return
+    if machines:
+        with verbs.verbs_lab(machines, spec, agents=True, classes=classes) as lab:
+            yield lab
         return
     file = new_lab(f"drill-{os.getpid()}", spec, classes=classes)
     with World(file, detach=False) as world:
@@ -185,26 +244,37 @@ def placed_lab(spec: FabricSpec, classes: tuple[JobClass, ...], given: Lab | Non
 def _run(
     lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> Trial:  # fmt: skip
-    with started(lab, wish.jobs, specs, wish.times, say) as (jobs, alone_ns):
+    wraps = (
+        [verbs.managed(*each) for each in zip(wish.jobs, VERBS_RAILS, strict=True)]
+        if wish.verbs
+        else None
+    )
+    with started(lab, wish.jobs, specs, wish.times, say, wraps) as (jobs, alone_ns):
         return _all(lab, wish, jobs, alone_ns, say)
 
 
 @contextmanager
-def started(
+def started(  # noqa: PLR0917 - two of them go together
     lab: Lab,
     names: Sequence[str],
     specs: Sequence[JobSpec],
     times: Times,
     say: Callable[[str], None],
+    wraps: Sequence[tuple[str, ...]] | None = None,
 ) -> Iterator[tuple[list[Job], tuple[int, int]]]:
-    """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does."""
+    """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does.
+
+    Args:
+        wraps: what comes before the ranks' commands, if they are in virtual machines.
+    """
+    patience_s = verbs.START_S if wraps else START_TIMEOUT_S
+    wraps = wraps or [(*MANAGED, name, "--") for name in names]
     with ExitStack() as stack:
         jobs: list[Job] = []
         alone_ns = 0
-        for name, spec in zip(names, specs, strict=True):
-            wrap = (sys.executable, "-m", "syntony", "run", "--job", name, "--")
+        for spec, wrap in zip(specs, wraps, strict=True):
             jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
-            jobs[-1].wait_steps(_WARM_STEPS)
+            jobs[-1].wait_steps(_WARM_STEPS, patience_s)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
                 say(f"one job runs alone: {spec.name}")
@@ -229,7 +299,10 @@ def _all(
 ) -> Trial:
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
-    wait_map(lab, len(jobs))
+    if wish.verbs:
+        wait_delays(lab, wish.jobs)
+    else:
+        wait_map(lab, len(jobs))
     return observed(lab, dict(zip(wish.jobs, jobs, strict=True)), wish.times, alone_ns, say)
 
 
@@ -264,6 +337,7 @@ def observed(
         jobs=tuple(job_run(name, job) for name, job in jobs.items()),
         samples=tuple(samples),
         moves=moves,
+        verbs=any(job.spec.net for job in jobs.values()),
     )
 
 
@@ -278,6 +352,7 @@ def job_run(name: str, job: Job, title: str = "") -> JobRun:
         elements=spec.elements,
         finished=job.finished(),
         records=tuple(job.records()),
+        hosts=spec.hosts,
     )
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PAYLOAD = 1428 / 1514
 """Of a full Ethernet frame: less 14 bytes of its own header, 40 of IP and TCP, 12 of time stamps
 and 20 of MPTCP's data sequence mapping."""
+ROCE_PAYLOAD = 1024 / 1082
+"""Of a full RoCE v2 frame at a path MTU of 1,024: less 14 bytes of Ethernet's header, 28 of IPv4
+and UDP, 12 of IB and 4 of its checksum."""
 _DONE = {"moved", "helped", "kept", "in vain", "undone"}
 BIN_NS = 500 * MS
 SETTLED_NS = 5 * S
@@ -44,7 +47,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     total_mbps: float
     of_optimum: float
     shared_links: float
-    """Links in the fabric that two flows or more filled, on average."""
+    """Links in the fabric that two flows or more filled, on average; over RDMA of hosts' NICs."""
     owd_p50_ms: float | None
     owd_p99_ms: float | None
     """Over all seconds and all flows that send much."""
@@ -77,8 +80,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 def figures(trial: Trial) -> Figures:
     """All of one trial."""
-    optimum = optimum_bps(trial.spec, trial.jobs) / 1e6
+    optimum = optimum_bps(trial.spec, trial.jobs, trial.verbs) / 1e6
     alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
+    alone = "RDMA" if trial.verbs else alone
     before = _phase(alone, trial, trial.began_ns, trial.acted_ns, optimum)
     settled_ns = min(trial.acted_ns + SETTLED_NS, (trial.acted_ns + trial.ended_ns) // 2)
     after = _phase("Syntony", trial, settled_ns, trial.ended_ns, optimum)
@@ -110,11 +114,13 @@ def bytes_per_step(job: JobRun) -> float:
     return whole * share * (2 if job.kind == "all-reduce" else 1)
 
 
-def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun]) -> float:
+def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun], verbs: bool = False) -> float:
     """Payload that all ranks together could send, if no flow were in another's way."""
-    line = spec.rails * spec.rate_bps * PAYLOAD
+    line = spec.rails * spec.rate_bps * (ROCE_PAYLOAD if verbs else PAYLOAD)
     if all(job.kind == "gather" for job in jobs):
         return line  # what their receiver's NICs take
+    if verbs:  # all jobs are on the same hosts
+        return jobs[0].ranks * line * _fits(spec, jobs[0])
     return sum(job.ranks * line * _fits(spec, job) for job in jobs)
 
 
@@ -177,17 +183,16 @@ def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) ->
         mbps=mbps,
         total_mbps=total,
         of_optimum=total / optimum if optimum else 0.0,
-        shared_links=float(np.mean([shared_links(s) for s in samples])) if samples else 0.0,
+        shared_links=float(np.mean([shared_links(s, trial.verbs) for s in samples] or [0])),
         owd_p50_ms=float(np.median(p50)) / MS if p50 else None,
         owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
     )
 
 
-def shared_links(sample: Sample) -> int:
-    """Directions of cables between switches that two flows or more send over."""
-    return sum(
-        link.flows > 1 for link in sample.traffic.links if "/" not in link.link
-    )  # fmt: skip
+def shared_links(sample: Sample, nics: bool = False) -> int:
+    """Directions of cables between switches (or of hosts' NICs) that two flows or more send
+    over."""
+    return sum(link.flows > 1 and ("/" in link.link) is nics for link in sample.traffic.links)
 
 
 def _resolved_s(trial: Trial, before: float, after: float) -> float | None:

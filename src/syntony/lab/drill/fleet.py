@@ -37,11 +37,11 @@ class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
-def wait_ready(lab: Lab) -> None:
+def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Until every agent probes and has a clock: before that, silence on a path means nothing.
 
     Raises:
-        RemoteError: not within two minutes.
+        RemoteError: not in that time.
     """
     from syntony.controller.client import ask
     from syntony.wire.clocks import ClockQuery
@@ -49,7 +49,7 @@ def wait_ready(lab: Lab) -> None:
 
     target = f"unix:{lab.controller_socket}"
     hosts = set(lab.status().hosts)
-    end_s = time.monotonic() + READY_TIMEOUT_S
+    end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         try:
             fleet = ask(target, FleetQuery())
@@ -62,7 +62,7 @@ def wait_ready(lab: Lab) -> None:
         if hosts <= probing and hosts <= on_time:
             return
         time.sleep(_LOOK_S)
-    raise RemoteError(f"the agents of lab {lab.name!r} were not ready within two minutes")
+    raise RemoteError(f"the agents of lab {lab.name!r} were not ready within {timeout_s:.0f} s")
 
 
 def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.errors import RemoteError, UsageError
-from syntony.lab.drill import contention
+from syntony.lab.drill import contention, verbs
 from syntony.lab.drill.contention import Sample, Trial
+from syntony.lab.drill.modes import MANAGED
+from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 
@@ -29,9 +30,15 @@ SPEC = FabricSpec(rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=5
 """Slow, so that two cores carry it; the receiver's leaf port is the narrowest place of all."""
 ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
+VERBS_SENDERS = 2
+VERBS_SPEC = msgspec.structs.replace(contention.VERBS_SPEC, leaves=2)
+VERBS_ELEMENTS = 65_536
+"""256 KiB from every sender each step: 0.2 s of the receiver's two links with two of them."""
+RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
 """What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
 _WARM_STEPS = 4
+_AGAIN = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
@@ -53,10 +60,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
     times: Times = Times()
+    verbs: bool = False
+    """Over RDMA, between virtual machines."""
+
+
+VERBS_WISH = Wish(
+    senders=VERBS_SENDERS,
+    elements=VERBS_ELEMENTS,
+    spec=VERBS_SPEC,
+    times=Times(before_ns=20 * S, after_ns=60 * S),
+    verbs=True,
+)
+"""Over verbs, where all takes longer."""
 
 
 class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments sent again by all senders until an instant (CLOCK_MONOTONIC)."""
+    """Segments sent again by all senders until an instant (CLOCK_MONOTONIC); over RDMA packets that
+    arrived once more."""
 
     at_ns: int
     segments: int
@@ -82,12 +102,13 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
         RemoteError: the job did not start.
     """
     spec = msgspec.structs.replace(wish.spec, hosts=wish.senders + 1)
-    with contention.placed_lab(spec, (), lab) as place:
+    with contention.placed_lab(spec, (), lab, say if wish.verbs else None) as place:
         job = job_spec(place, wish)
         contention.command(place, "observe", "pacing")
-        before = {host: place.run(host, "sysctl", "-n", _SYSCTL).strip() for host in job.hosts}
+        tuned = () if wish.verbs else job.hosts
+        before = {host: place.run(host, "sysctl", "-n", _SYSCTL).strip() for host in tuned}
         try:
-            used = _choose(place, job.hosts, wish.congestion)
+            used = "" if wish.verbs else _choose(place, job.hosts, wish.congestion)
             return _run(place, wish, job, used, say)
         finally:
             with suppress(RemoteError):  # the lab may be gone
@@ -97,7 +118,9 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
 
 
 def job_spec(lab: Lab, wish: Wish) -> JobSpec:
-    """The first host receives. Raises `UsageError`: too few hosts."""
+    """The first host receives. Raises `UsageError`: too few hosts, or none with RDMA."""
+    if wish.verbs:
+        verbs.check_lab(lab)
     hosts, addresses = lab.status().hosts, lab.addresses(4)
     wanted = wish.senders + 1
     if len(hosts) < wanted:
@@ -109,6 +132,7 @@ def job_spec(lab: Lab, wish: Wish) -> JobSpec:
         hosts=ranks,
         addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
         nic=NIC,
+        net=PLUGIN if wish.verbs else "",
     )
 
 
@@ -132,14 +156,16 @@ def _run(
     lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
     samples: list[Sample] = []
-    wrap: tuple[str, ...] = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+    wrap: tuple[str, ...] = (*MANAGED, JOB, "--")
     if wish.plain:
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
+    if wish.verbs:
+        wrap = verbs.managed(JOB, RAILS)
     with Job(lab, spec, wrap=wrap) as job:
-        job.wait_steps(_WARM_STEPS)
+        job.wait_steps(_WARM_STEPS, verbs.START_S if wish.verbs else START_TIMEOUT_S)
         contention.wait_delays(lab, (JOB,), wish.senders)
-        kind = "plain TCP" if wish.plain else "TCP over all rails"
-        say(f"{wish.senders} senders, one receiver, {kind}, {congestion}")
+        kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"
+        say(f"{wish.senders} senders, one receiver, {'RDMA' if wish.verbs else kind}")
         began_ns = time.monotonic_ns()
         sent = [_retransmits(lab, spec)]
         contention.watch(lab, samples, began_ns + wish.times.before_ns)
@@ -165,6 +191,7 @@ def _run(
         jobs=(run,),
         samples=tuple(samples),
         moves=(),
+        verbs=wish.verbs,
     )
     return IncastTrial(
         trial=trial,
@@ -182,6 +209,9 @@ def settled(acted_ns: int, ended_ns: int) -> int:
 
 def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
     at_ns = time.monotonic_ns()
+    if spec.net:
+        said = lab.run(spec.hosts[0], "sh", "-c", f"cat {_AGAIN}")
+        return Retransmits(at_ns=at_ns, segments=sum(map(int, said.split())))
     total = sum(retransmitted(lab.run(host, "cat", "/proc/net/snmp")) for host in spec.hosts[1:])
     return Retransmits(at_ns=at_ns, segments=total)
 

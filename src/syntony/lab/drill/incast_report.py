@@ -9,6 +9,7 @@ import numpy as np
 
 from syntony.lab.drill.contention_figures import (
     PAYLOAD,
+    ROCE_PAYLOAD,
     bins_mbps,
     delays_ms,
     measured,
@@ -45,7 +46,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     step_p50_ms: float
     step_p99_ms: float
     retransmits_per_s: float
-    """Segments, of all senders."""
+    """Segments, of all senders; over RDMA packets that arrived once more."""
     fairness: float
     """Jain's index of what the links to the receiver carried of each flow (1: all alike)."""
 
@@ -57,6 +58,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     senders: int
     fabric: str
     congestion: str
+    """TCP's; empty over RDMA."""
     line_mbps: float
     before: Phase
     after: Phase
@@ -76,9 +78,11 @@ def make_report(ran: IncastTrial) -> Report:
     """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
-    line = ran.rails * spec.rate_bps * PAYLOAD / 1e6
+    line = ran.rails * spec.rate_bps * (ROCE_PAYLOAD if trial.verbs else PAYLOAD) / 1e6
     settled_ns = settled(trial.acted_ns, trial.ended_ns)
-    before = _phase(ran, "TCP", (trial.began_ns, trial.acted_ns), (0, 1), line)
+    before = _phase(
+        ran, "RDMA" if trial.verbs else "TCP", (trial.began_ns, trial.acted_ns), (0, 1), line
+    )
     after = _phase(ran, "Syntony", (settled_ns, trial.ended_ns), (2, 3), line)
     held = [
         (sample.at_ns, sum(f.tx_pace_bps > 0 or f.rx_pace_bps > 0 for f in sample.traffic.flows))
@@ -148,13 +152,18 @@ def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
     return float(means.sum() ** 2 / (len(means) * square)) if square else 0.0
 
 
+def transport(report: Report) -> str:
+    """What carries the job, for a person."""
+    return f"TCP {report.congestion}" if report.congestion else "RDMA"
+
+
 def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
     """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
     return contention_chart.Picture(
         title=f"Incast: {report.senders} senders, one receiver",
-        subtitle=f"{report.fabric}, TCP {report.congestion}; every result checked; "
+        subtitle=f"{report.fabric}, {transport(report)}; every result checked; "
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
         f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
         jobs=tuple(

@@ -40,7 +40,9 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
 
 JOB = "drill"
 """The name that agents know a wrapped job by."""
-_RUN = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
+MANAGED = (sys.executable, "-m", "syntony", "run", "--job")
+"""Before the name of a job, then its command."""
+_RUN = (*MANAGED, JOB, "--")
 PLAIN = Mode(name="plain-tcp", title="plain TCP")
 TUNED = Mode(
     name="tuned-tcp",
@@ -59,20 +61,21 @@ SYNTONY_TCP = Mode(
     wrap=("env", "SYNTONY_TCP=off", *_RUN),
     agents=True,
 )
-_VERBS = (
+VERBS = (
     "env",
     "NCCL_SOCKET_IFNAME=mgmt0",
     "NCCL_DEBUG=WARN",
     # Soft-RoCE takes 7 for ever.
     "NCCL_IB_RETRY_CNT=6",
     "NCCL_IB_RESILIENCY_PORT_FAILOVER=1",
-    "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1",
 )
-NCCL = Mode(name="nccl-ib", title="NCCL's own IB transport", wrap=_VERBS)
+"""For NCCL's transports in a lab of machines; assignments may follow."""
+_BOTH = "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1"
+NCCL = Mode(name="nccl-ib", title="NCCL's own IB transport", wrap=(*VERBS, _BOTH))
 NCCL_SYNTONY = Mode(
     name="nccl-syntony",
     title="Syntony's net plug-in",
-    wrap=(*_VERBS, *_RUN[:-1], "--nccl", "--no-nccl-profiler", "--"),
+    wrap=(*VERBS, _BOTH, *_RUN[:-1], "--nccl", "--no-nccl-profiler", "--"),
 )
 MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTONY_TCP)}
 

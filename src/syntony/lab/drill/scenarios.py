@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 VICTIM = "h1"
 """Not rank 0: what dies is an ordinary host, not the one that the others rendezvous with."""

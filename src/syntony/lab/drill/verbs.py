@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
 from syntony.lab.client import Lab
+from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.modes import MANAGED, VERBS
 from syntony.lab.plan import FabricSpec
+from syntony.lab.verbs.guest import rdma_name
 from syntony.lab.world import World, new_lab, search_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from syntony.traffic.classes import JobClass
 
 HOSTS = 2
 """Emulated machines: a processor for each."""
@@ -25,6 +30,10 @@ ELEMENTS = 16_384
 """64 KiB a rank and step."""
 START_S = 300.0
 """Python alone takes ten seconds to start in an emulated machine that has a core of its own."""
+READY_S = 600.0
+"""Until agents have clocks there."""
+SLOW = "SYNTONY_NCCL_TIMEOUT=19"
+"""2.1 s a try: packets wait for long on a slow, crowded link, and are not lost."""
 LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
 """Where its wheels (`nvidia-nccl-cu13`) put it."""
 TABLE = "ncclNetIb"
@@ -32,22 +41,40 @@ _HIDDEN = ("/tmp", "/run", "/dev")  # noqa: S108 - names, not files
 
 
 @contextmanager
-def verbs_lab(say: Callable[[str], None]) -> Iterator[Lab]:
-    """A lab of machines, gone afterwards. Without agents: they would take most of an emulated
-    processor from the job, and the plug-in leaves rails on errors and port events without them.
+def verbs_lab(
+    say: Callable[[str], None],
+    spec: FabricSpec = SPEC,
+    *,
+    agents: bool = False,
+    classes: tuple[JobClass, ...] = (),
+) -> Iterator[Lab]:
+    """A lab of machines, gone afterwards. Agents take most of an emulated processor from a job, and
+    the plug-in leaves rails on errors and port events without them.
 
     Raises:
         MissingError: this machine lacks something that virtual machines need, or one did not boot.
+        RemoteError: agents were not ready in time.
     """
     from syntony.lab.verbs.boot import wait_for_machines
     from syntony.lab.verbs.image import image
 
-    file = new_lab(f"drill-{os.getpid()}", SPEC, image=str(image()), agents=False)
+    file = new_lab(f"drill-{os.getpid()}", spec, image=str(image()), agents=agents, classes=classes)
     with World(file, detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)
         wait_for_machines(lab, say)
+        if agents:
+            say("agents find each other and fleet time")
+            wait_ready(lab, READY_S)
         yield lab
+
+
+def managed(job: str, rails: tuple[str, ...]) -> tuple[str, ...]:
+    """What is put before the command line of a job's ranks: the plug-in over these rails, under an
+    agent that knows the job by that name."""
+    names = "+".join(rdma_name(rail) for rail in rails)
+    return (*VERBS, SLOW, f"SYNTONY_NCCL_RAILS={names}",
+            *MANAGED, job, "--nccl", "--no-nccl-profiler", "--")  # fmt: skip
 
 
 def check_lab(lab: Lab) -> None:

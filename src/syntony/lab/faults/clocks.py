@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from syntony.lab.faults.base import Fault, TargetKind
 from syntony.model import MS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 AHEAD_NS = 20 * MS
 """The step takes place this much after it was ordered: every process knows of it by then."""

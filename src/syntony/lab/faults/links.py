@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import Fault, Order, TargetKind
 from syntony.lab.plan import Link, LinkKind, Plan, Port
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TURN_ROOM_NS = 100_000_000
 LAST_ROOM_NS = 1_000_000_000

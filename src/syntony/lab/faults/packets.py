@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from syntony.lab import netns
 from syntony.lab.faults.base import Fault, Passing, TargetKind, passing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MODULUS = 100_000
 """`nft numgen` counts in thousandths of a percent."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from syntony.lab.daemons import CONTROLLER_DAEMON, reactor_name, telemetry_name
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class _OfDaemons(Fault):

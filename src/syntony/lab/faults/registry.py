@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from syntony.errors import SyntonyError, UsageError
 from syntony.lab.faults.base import Fault, Order, Site
 from syntony.lab.messages import FaultStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class _Active(msgspec.Struct):

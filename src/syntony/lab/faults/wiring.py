@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab import netns
 from syntony.lab.faults.base import Fault, Order, TargetKind
 from syntony.lab.plan import LinkKind, Plan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MTU_BYTES = 1500
 """Of every veth in a lab."""

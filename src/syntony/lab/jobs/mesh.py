@@ -10,10 +10,8 @@ import selectors
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 _HELLO = struct.Struct("!I")
 _MEET_S = 30.0

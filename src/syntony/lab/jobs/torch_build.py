@@ -6,13 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from syntony.errors import MissingError
 from syntony.lab.jobs.programs import by_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 VARIABLE = "SYNTONY_TORCH_PYTHON"
 """Names an interpreter that has torch, where it is neither ours nor ``python3``."""

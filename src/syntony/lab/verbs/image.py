@@ -15,14 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from syntony.errors import MissingError
 from syntony.lab.world import need, search_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",

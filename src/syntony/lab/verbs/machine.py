@@ -18,8 +18,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,9 +31,6 @@ from syntony.lab.plan import LinkKind, Plan, Port, make_plan
 from syntony.lab.routes import host_routes
 from syntony.lab.verbs.guest import GuestConfig, GuestNic
 from syntony.lab.verbs.image import LAB_TAG, ROOT_TAG, Image
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MEMORY_MB = 768
 SHARED = "security_model=none,multidevs=remap"

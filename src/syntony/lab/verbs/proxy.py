@@ -22,8 +22,8 @@ from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 AWAY = 125
 """Exit status when the guest does not answer, or has died."""
-PATIENCE_S = 90.0
-"""A guest boots in 10 s on an idle machine."""
+PATIENCE_S = 240.0
+"""A guest boots in 10 s on an idle machine, in minutes at a load of 50 on two cores."""
 RETRY_S = 0.25
 SILENCE_S = 100
 """After so long without an answer a guest is dead; one that boots again resets at once."""

@@ -51,7 +51,11 @@ def _reported(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     if own < LOWER * usual:
         evidence.append(Evidence("sm_clock_mhz", f"SM clock {own:.0f} MHz, the others' {usual:.0f}",
                                  own, usual))  # fmt: skip
-    for name, text in (("xid", "Xid {:.0f}"), ("ecc_errors", "{:.0f} ECC errors a window")):
+    for name, text in (
+        ("xid", "Xid {:.0f}"),
+        ("ecc_errors", "{:.0f} ECC errors a window"),
+        ("nvlink_errors", "{:.0f} NVLink errors a window"),
+    ):
         values = gpus.column(name, "max")
         if _shown(values[row, part]) >= 0.3 and np.nanmedian(
             np.nan_to_num(np.delete(values, row, axis=0)[:, part])) == 0:  # fmt: skip
@@ -67,10 +71,16 @@ def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     mine = table.codes("gpu").codes == gpus.index[gpu]
     during = mine & (at_ns >= slow.begin_ns - gpus.grid.width_ns) & (at_ns <= slow.last_ns)
     reported = [str(codes.at(int(row)) or "") for row in np.flatnonzero(during)]
-    bad = [each for each in reported if each.lower() not in BENIGN]
+    bad = [harmful for each in reported if (harmful := _harmful(each))]
     if not reported or len(bad) < 0.5 * len(reported):
         return []
     return [Evidence("throttle", f"throttled: {max(set(bad), key=bad.count)}")]
+
+
+def _harmful(reasons: str) -> str:
+    """Those of some reasons, by commas, that slow a GPU by themselves."""
+    named = (each.strip() for each in reasons.split(","))
+    return ", ".join(each for each in named if each.lower() not in BENIGN)
 
 
 def _median(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

@@ -1,5 +1,7 @@
-"""PCIe downgrade: a NIC's slot has fewer or slower lanes than it could, and all its flows feel it
-both ways."""
+"""PCIe downgrade: a slot has fewer or slower lanes than it could.
+
+Of a NIC, all its flows feel it both ways; of a GPU, its rank is behind.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +10,43 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.classes.straggler import lag
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from syntony.workload.bundle import Floats
     from syntony.workload.facts import Facts
     from syntony.workload.flows import Flows
-    from syntony.workload.ports import Links
+    from syntony.workload.ports import Things
+    from syntony.workload.ranks import Slow
 
+LOW = 0.9
+"""Of the bandwidth that a slot could have."""
 LONG_FLUSH = 2.5
 """Flush wait of the NIC's ranks over that of their peers."""
 ACTION = (
-    "reseat the NIC, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
+    "reseat the card, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
 )
 
 
 def find(facts: Facts) -> list[Finding]:
-    """NICs whose slot is slower than it, or its siblings, could be."""
+    """NICs and GPUs whose slot is slower than it, or its siblings, could be."""
+    return [*_nics(facts), *_gpus(facts)]
+
+
+def _nics(facts: Facts) -> list[Finding]:
     links = facts.links
     if links is None:
         return []
-    speed = _bandwidth(links, "pcie_gts", "pcie_width")
-    limit = _bandwidth(links, "pcie_max_gts", "pcie_max_width")
+    speed, limit = _bandwidth(links)
     siblings = median(speed, axis=0)
     with np.errstate(invalid="ignore"):
         best = np.fmin(limit, siblings) if np.isfinite(limit).any() else siblings + 0 * speed
-        low = speed < 0.9 * best
+        low = speed < LOW * best
     found = []
     for row, stretch in episodes(low, np.isfinite(speed)).items():
         span = links.grid.instant(stretch.first), links.grid.instant(stretch.last + 1)
@@ -49,11 +60,62 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _bandwidth(links: Links, rate: str, width: str) -> Floats:
-    """Lanes times GT/s; of one of them where only that was recorded. (links, windows)."""
-    gts, lanes = links.column(rate), links.column(width)
-    both: Floats = np.where(np.isfinite(gts), gts, 1.0) * np.where(np.isfinite(lanes), lanes, 1.0)
-    return np.where(np.isfinite(gts) | np.isfinite(lanes), both, np.nan)
+def _gpus(facts: Facts) -> list[Finding]:
+    """Of ranks that are behind. A GPU's lanes are slower while it is idle: the most that they reach
+    counts."""
+    ranks, gpus = facts.ranks, facts.gpus
+    if ranks is None or gpus is None or not gpus.table.rows:
+        return []
+    speed, most = _bandwidth(gpus)
+    limit = _most(most)
+    found = []
+    for slow in ranks.slow.values():
+        gpu = ranks.gpu.get(slow.rank, "")
+        row = gpus.index.get(gpu)
+        if row is None:
+            continue
+        reached = _most(speed[:, gpus.during(slow.begin_ns, slow.last_ns)])
+        best = np.fmin(limit[row], median(np.delete(reached, row)))
+        if reached[row] < LOW * best:
+            found.append(_gpu_finding(gpu, slow, float(reached[row] / best), ranks.host))
+    return found
+
+
+def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) -> Finding:
+    return Finding(
+        fault=FaultClass.PCIE, subjects=(gpu,), onset_ns=slow.begin_ns, last_ns=slow.last_ns,
+        confidence=confidence(slow.share, True),
+        evidence=(_slot(share), lag(slow)),
+        alternatives=(weigh(FaultClass.STRAGGLER, True, "its slot tells why rank"
+                            f" {slow.rank} is behind"),),
+        action=ACTION, ranks=frozenset({slow.rank}),
+        hosts=frozenset({host.get(slow.rank, "")}),
+    )  # fmt: skip
+
+
+def _most(values: Floats) -> Floats:
+    """Of each row; NaN where nothing is known."""
+    known = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
+    most: Floats = np.where(known > -np.inf, known, np.nan)
+    return most
+
+
+def _slot(share: float) -> Evidence:
+    return Evidence("pcie_gts, pcie_width", f"its slot runs at {share:.0%} of what it could",
+                    share, 1.0)  # fmt: skip
+
+
+def _bandwidth(things: Things) -> tuple[Floats, Floats]:
+    """Lanes times GT/s, or one of them where only that was recorded: now, and what slot and card
+    can, as far as that is known of the same. (things, windows)."""
+    now: Floats = np.full((len(things.names), max(1, things.grid.windows)), np.nan)
+    limit = now.copy()
+    for name in ("gts", "width"):
+        own, most = things.column(f"pcie_{name}"), things.column(f"pcie_max_{name}")
+        known, first = np.isfinite(own), np.isnan(now)
+        limit = np.where(known, np.where(first, most, limit * most), limit)
+        now = np.where(known, np.where(first, own, now * own), now)
+    return now, limit
 
 
 def _judge(
@@ -77,8 +139,7 @@ def _judge(
     if not long_flush and not both:
         return None
     port = _port_speed(facts, nic, span)
-    evidence = [Evidence("pcie_gts, pcie_width", f"its slot runs at {share:.0%} of what it could",
-                         share, 1.0)]  # fmt: skip
+    evidence = [_slot(share)]
     if long_flush and flush is not None:
         evidence.append(Evidence("flush_wait_ns", f"flushes take {flush:.1f} times its peers'",
                                  flush, 1.0))  # fmt: skip

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.errors import RemoteError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SYNTONY = (sys.executable, "-m", "syntony")
-_ECHO = (sys.executable, "-m", "syntony.lab.udp_echo")
+_ECHO = (sys.executable, str(Path(__file__).with_name("udp_echo.py")))
 _PATIENCE_S = 60.0
 _COMMAND_TIMEOUT_S = 60.0
 _LOOK = (

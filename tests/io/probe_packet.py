@@ -8,16 +8,13 @@ import msgspec
 
 from syntony.errors import UsageError, WireError
 from syntony.io._library import ffi, library
+from syntony.io.probe_key import Key, c_key
 
 PACKET_BYTES = 104
 REQUEST = 1
 REPLY = 2
 LATE = 1
 HARDWARE = 2
-KEY_BYTES = 16
-
-Key = tuple[int, bytes]
-"""(key id, 16 bytes)."""
 
 
 class Packet(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,18 +40,6 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIELDS = Packet.__struct_fields__
-
-
-def c_key(key: Key) -> dict[str, Any]:
-    """A key for cffi.
-
-    Raises:
-        UsageError: not 16 bytes, or the id does not fit 32 bits.
-    """
-    key_id, secret = key
-    if len(secret) != KEY_BYTES or not 0 <= key_id < 1 << 32:
-        raise UsageError("a probe key is a 32-bit id and 16 bytes")
-    return {"id": key_id, "bytes": secret}
 
 
 def encode(packet: Packet, key: Key) -> bytes:

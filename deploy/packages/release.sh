@@ -1,0 +1,32 @@
+#!/bin/sh
+# Make everything of a release in dist/, from what is committed: sdist, wheel, Debian packages for
+# each suite, a bill of materials (CycloneDX), the release notes and SHA256SUMS. As root.
+#
+#   make release            # SUITES="bookworm trixie"
+set -eu
+cd "$(dirname "$0")/../.."
+git diff --quiet HEAD || { echo "commit first: a release is what is committed" >&2; exit 2; }
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+python=.venv/bin/python
+rm -rf dist build/release
+mkdir -p dist build/release/wheel
+
+sh deploy/packages/wheel.sh dist
+cp dist/*.whl build/release/wheel
+for suite in ${SUITES:-bookworm trixie}; do
+    GIVE=build/release/wheel TAKE=dist deploy/try-bare-root.sh "$suite" root \
+        deploy/packages/in-bare-root.sh
+done
+
+# Of what an installation with everything has, as pip resolved it here.
+$python -m venv build/release/everything
+build/release/everything/bin/pip install -q "$(realpath dist/*.whl)[controller,postgresql,report]"
+$python -m cyclonedx_py environment build/release/everything/bin/python --pyproject pyproject.toml \
+    --output-reproducible -o "dist/syntony-$version.cdx.json"
+
+awk -v version="$version" '/^## / { on = index($0, "## " version) == 1; next } on' CHANGELOG.md \
+    >"dist/syntony-$version-notes.md"
+[ -s "dist/syntony-$version-notes.md" ] ||
+    { echo "CHANGELOG.md has no section $version" >&2; exit 2; }
+(cd dist && sha256sum -- * >../build/release/SHA256SUMS && mv ../build/release/SHA256SUMS .)
+ls -l dist

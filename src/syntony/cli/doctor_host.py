@@ -1,0 +1,245 @@
+"""The steps of docs/how-to/deploy.md on this host: which are done, and the next command."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from cryptography import x509
+
+from syntony.agent.config import AgentConfig
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
+from syntony.errors import SyntonyError
+from syntony.io.clock_page import PageReader
+from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.lab.doctor import Check, Level
+from syntony.wire.messages import FleetQuery
+
+CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/controller.toml"}
+USER = "syntony"
+HOME = Path("/var/lib/syntony")
+_AS_USER = f"runuser -u {USER} -- syntony"
+_CONNECT_S = 3.0
+_NET = Path("/sys/class/net")
+
+
+class Step(NamedTuple):
+    """One step: `look` says what is there, or raises with what is not; `remedy` is a command."""
+
+    name: str
+    look: Callable[[], str]
+    remedy: str
+
+
+class LackingError(Exception):
+    """What a step lacks; a remedy more exact than the step's may come with it."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
+def examine(role: str, path: str | None = None) -> Iterator[Check]:
+    """Each step in order, up to the first that is not done: those after it depend on it.
+
+    Args:
+        role: ``agent`` or ``controller``.
+        path: its configuration file; the packages' own by default.
+    """
+    file = path or CONFIG[role]
+    try:
+        steps = _agent(file) if role == "agent" else _controller(file)
+        for step in steps:
+            try:
+                yield Check(name=step.name, level=Level.OK, detail=step.look())
+            except LackingError as lack:
+                remedy = lack.remedy or step.remedy
+                yield Check(name=step.name, level=Level.MISSING, detail=str(lack), remedy=remedy)
+                return
+            except SyntonyError as error:
+                yield Check(
+                    name=step.name, level=Level.MISSING, detail=str(error), remedy=step.remedy
+                )
+                return
+    except SyntonyError as error:
+        remedy = f"edit {file}, then: syntony config check {file}"
+        if not Path(file).exists():
+            remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
+        yield Check(name="configuration", level=Level.MISSING, detail=str(error), remedy=remedy)
+
+
+def _agent(file: str) -> Iterator[Step]:
+    config = load_config(file, AgentConfig)
+    address = config.controllers[0].rpartition(":")[0]
+    edit = f"edit {file}, then: syntony config check {file}"
+    join = f"{_AS_USER} enrol join {config.host} --at {address}:8444 --ca CA.CRT --token TOKEN"
+    yield Step("configuration", lambda: f"{file}: host {config.host}", edit)
+    yield Step("NICs", partial(_nics, [nic.name for nic in config.nics]), edit)
+    yield _user()
+    yield Step("directory", partial(_directory, Path(config.spool_dir).parent), _directory_remedy())
+    yield Step("certificate", partial(_certificate, config.tls), join)
+    yield Step(
+        "controller reached",
+        partial(_reached, config.controllers),
+        f"open TCP to {' and '.join(config.controllers)} in the firewall; start syntony-controller",
+    )
+    for unit in ("syntony-reactor", "syntony-agent"):
+        yield _unit(unit)
+    page = Path(config.clock.dir) / "clock"
+    yield Step("fleet time", partial(_clock, page), "journalctl -u syntony-agent -n 50")
+
+
+def _controller(file: str) -> Iterator[Step]:
+    config = load_config(file, ControllerConfig)
+    yield Step(
+        "configuration",
+        lambda: f"{file}: listens at {config.listen}",
+        f"edit {file}, then: syntony config check {file}",
+    )
+    yield _user()
+    yield Step("directory", partial(_directory, HOME), _directory_remedy())
+    if config.enrolment.listen:
+        home = config.enrolment.authority
+        yield Step(
+            "authority",
+            partial(_authority, Path(home)),
+            f"{_AS_USER} enrol authority {home} --address NAME-OF-THIS-HOST",
+        )
+    yield Step(
+        "certificate", partial(_certificate, config.tls), f"{_AS_USER} enrol authority --help"
+    )
+    yield _unit("syntony-controller")
+    at = config.local_socket
+    yield Step("answers", partial(_answers, at), "journalctl -u syntony-controller -n 50")
+    yield Step(
+        "agents", partial(_agents, at), f"syntony enrol token agent HOST --controller unix:{at}"
+    )
+
+
+def _nics(names: list[str]) -> str:
+    missing = [name for name in names if not (_NET / name).exists()]
+    if missing:
+        have = " ".join(sorted(each.name for each in _NET.iterdir()))
+        raise LackingError(f"no {' '.join(missing)} here; this host has {have}")
+    return " ".join(names)
+
+
+def _user() -> Step:
+    make = f"useradd --system --home-dir {HOME} --shell /usr/sbin/nologin {USER}"
+    return Step("user", _user_exists, make)
+
+
+def _user_exists() -> str:
+    try:
+        return f"{USER}: uid {pwd.getpwnam(USER).pw_uid}"
+    except KeyError:
+        raise LackingError(f"there is no user {USER}") from None
+
+
+def _directory_remedy() -> str:
+    return f"install -d -m 700 -o {USER} -g {USER} {HOME}"
+
+
+def _directory(path: Path) -> str:
+    try:
+        owner = path.owner()
+    except (OSError, KeyError) as error:
+        raise LackingError(
+            f"{path}: {getattr(error, 'strerror', 'its owner has no name')}"
+        ) from None
+    if owner != USER:
+        raise LackingError(f"{path} belongs to {owner}")
+    return str(path)
+
+
+def _authority(home: Path) -> str:
+    try:
+        lacking = [name for name in ("ca.crt", "ca.key") if not (home / name).exists()]
+    except PermissionError:
+        raise LackingError(f"{home} cannot be read", "run this as root") from None
+    if lacking:
+        raise LackingError(f"{home} has no {' and no '.join(lacking)}")
+    return f"{home}; keep a copy of ca.key offline"
+
+
+def _certificate(files: TlsFiles) -> str:
+    """In force now, and for how long."""
+    certificate = x509.load_pem_x509_certificate(load_credentials(files).certificate)
+    left = certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
+    if left <= dt.timedelta(0):
+        raise LackingError(f"{files.cert} expired at {certificate.not_valid_after_utc}")
+    return f"{files.cert}: good for {left.total_seconds() / 3600:.1f} h, then renewed by the daemon"
+
+
+def _reached(addresses: Sequence[str]) -> str:
+    """One that accepts connections: a standby does not."""
+    failures = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+                return address
+        except (OSError, ValueError) as error:
+            failures.append(f"{address}: {error}")
+    raise LackingError("; ".join(failures))
+
+
+def _unit(name: str) -> Step:
+    return Step(name, partial(_active, name), f"systemctl enable --now {name}")
+
+
+def _active(name: str) -> str:
+    if shutil.which("systemctl") is None:
+        raise LackingError(
+            "this host has no systemd", f"run what ExecStart= of {name}.service says"
+        )
+    done = subprocess.run(
+        ["systemctl", "is-active", name], capture_output=True, text=True, timeout=10, check=False
+    )
+    state = done.stdout.strip() or done.stderr.strip() or "unknown"
+    if state == "failed":
+        raise LackingError("failed", f"journalctl -u {name} -n 50")
+    if state != "active":
+        raise LackingError(state)
+    return "active"
+
+
+def _clock(page: Path) -> str:
+    reading = PageReader(page).now()
+    if reading.bound_ns is None:
+        raise LackingError(f"{reading.status}: a fleet of two hosts and some seconds are needed")
+    return f"{reading.status}, within {reading.bound_ns} ns"
+
+
+def _ask(at: str) -> list[str]:
+    from syntony.controller.client import ask
+
+    agents = ask(f"unix:{at}", FleetQuery(), tls=None).agents
+    return [agent.host for agent in agents if agent.connected]
+
+
+def _answers(at: str) -> str:
+    _ask(at)
+    return f"at unix:{at}"
+
+
+def _agents(at: str) -> str:
+    hosts = _ask(at)
+    if not hosts:
+        raise LackingError("no agent is attached")
+    return f"{len(hosts)} attached: {' '.join(hosts[:8])}{' …' if len(hosts) > 8 else ''}"
+
+
+def hint(checks: list[Check]) -> None:
+    """The next command, on stderr."""
+    remedy = next((check.remedy for check in checks if check.level is Level.MISSING), "")
+    click.echo(f"next: {remedy}" if remedy else "every step is done", err=True)

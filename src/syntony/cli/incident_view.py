@@ -1,0 +1,91 @@
+"""One incident, on one screen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from syntony.alerts.telling import shown
+from syntony.model import format_ns
+
+Line = tuple[str, str]
+"""What it is about, and what is said of it."""
+MAX_EVIDENCE = 6
+MAX_RULES = 4
+"""Of what an incident explains, told rule by rule …"""
+MAX_NAMES = 3
+"""… each with so many subjects."""
+MAX_JOBS = 8
+MORE = "`--json` has all"
+
+
+def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[Line]:
+    """All that is to be read of it, at most 20 lines: what is broken, since when, what it hurts,
+    how sure that is, what to do, and what it explains.
+
+    Args:
+        incident: as the controller tells of it.
+        children: what it explains.
+    """
+    return [*_facts(incident), *_evidence(incident["evidence"]), *_explained(children)]
+
+
+def _facts(incident: dict[str, Any]) -> list[Line]:
+    times = incident["reopened"]
+    reopened = f", reopened {'once' if times == 1 else f'{times} times'}" if times else ""
+    facts = [
+        ("rule", f"{incident['rule']} ({incident['severity']})"),
+        ("state", incident["state"]),
+        ("since", incident["opened"] + reopened),
+    ]
+    if incident["resolved"]:
+        lasted_ns = incident["resolved_ns"] - incident["opened_ns"]
+        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns)} later"))
+    if incident["unit"] or incident["worst"] != 1:  # else it is so, and there is no more of it
+        facts.append(("worst", shown(incident["worst"], incident["unit"])))
+    facts.append(("do", incident["remedy"]))
+    if incident["repeats"]:
+        facts.append(("repeats", f"{incident['repeats']} within the past week"))
+    if incident["jobs"]:
+        facts.append(("jobs", _some(incident["jobs"], MAX_JOBS)))
+    if incident["acknowledged_by"]:
+        facts.append(("on it", f"{incident['acknowledged_by']} {incident['comment']}".strip()))
+    if incident["cause"]:
+        facts.append(("part of", f"incident {incident['cause']}"))
+    return facts
+
+
+def _evidence(evidence: Sequence[str]) -> Iterable[Line]:
+    """The newest: it comes last."""
+    older = len(evidence) - MAX_EVIDENCE
+    if older > 0:
+        yield "evidence", f"{older + 1} older lines: {MORE}"
+        evidence = evidence[older + 1 :]
+    yield from (("evidence", line) for line in evidence)
+
+
+def _explained(children: Sequence[dict[str, Any]]) -> Iterable[Line]:
+    """One line for each rule; a single incident in its own words."""
+    by_rule: dict[str, list[dict[str, Any]]] = {}
+    for child in children:
+        by_rule.setdefault(child["rule"], []).append(child)
+    rules = list(by_rule)
+    if len(rules) > MAX_RULES:
+        rest = sum(len(by_rule[rule]) for rule in rules[MAX_RULES - 1 :])
+        rules = rules[: MAX_RULES - 1]
+    else:
+        rest = 0
+    for rule in rules:
+        mine = by_rule[rule]
+        if len(mine) == 1:
+            yield "explains", f"{mine[0]['number']}: {mine[0]['summary']}"
+        else:
+            names = _some([child["subject"] for child in mine], MAX_NAMES)
+            yield "explains", f"{len(mine)} incidents of {rule}: {names}"
+    if rest:
+        yield "explains", f"{rest} more of other rules: {MORE}"
+
+
+def _some(names: Sequence[str], most: int) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

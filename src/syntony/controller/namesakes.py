@@ -1,0 +1,69 @@
+"""Two agents of one name at once, as after an installed machine was copied.
+
+An agent that starts again has a new stream, and its earlier streams never come back as the current
+one. So a stream that comes back after another one has taken its place shows that two agents live.
+The one that was there first is kept, the other is refused: were each served in turn, the plan of
+the whole fleet would follow now the one, now the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from typing import NamedTuple
+
+from syntony.controller.greeting import RefusedError
+from syntony.wire.messages import Hello
+
+_log = logging.getLogger(__name__)
+
+KEPT = 8
+"""Streams of one name that are remembered: an agent in a crash loop has as many within seconds."""
+
+
+class _Streams(NamedTuple):
+    """Of one name, newest last."""
+
+    replaced: deque[str]
+    refused: deque[str]
+
+
+class Namesakes:
+    """Streams by name; the names are those of certificates, so there are no more than of these."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, str] = {}
+        self._streams: defaultdict[str, _Streams] = defaultdict(
+            lambda: _Streams(deque(maxlen=KEPT), deque(maxlen=KEPT))
+        )
+
+    def check(self, hello: Hello, *, attached: bool) -> None:
+        """Take an agent's first message. Where it shows that the agent attached until now is
+        another one of the same name, that one is refused from now on.
+
+        Args:
+            hello: of a certificate that is accepted.
+            attached: an agent of that name is attached.
+
+        Raises:
+            RefusedError: this agent is the second one of its name.
+        """
+        host, stream = hello.host, hello.stream
+        streams = self._streams[host]
+        if attached and stream in streams.refused:
+            raise RefusedError(
+                f"another agent of the name {host!r} is attached: two machines have one name and "
+                "one certificate; give this one its own (syntony enrol token agent NAME)"
+            )
+        if hello.backlog:
+            return
+        before = self._current.get(host, stream)
+        self._current[host] = stream
+        if stream == before:
+            return
+        if stream not in streams.replaced:
+            streams.replaced.append(before)
+            return
+        streams.replaced.remove(stream)
+        streams.refused.append(before)
+        _log.warning("two agents have one name, the first is served host=%s", host)

@@ -1,0 +1,465 @@
+"""A process group over gloo whose collectives survive the loss of a rank.
+
+One thread runs all collectives of this process in the order in which they were called, and keeps a
+copy of the input of each until every rank is past the step. When a generation ends, the survivors
+connect anew and run every collective since the replacement's boundary again, with the kept inputs:
+the replacement takes part with inputs that it computes itself, and gets the same results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import queue
+import socket
+import threading
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from syntony.torch.recovery import START
+from syntony.torch.session import NewerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.torch.replica import Replica
+    from syntony.torch.session import Session
+
+_work: Any = torch._C._distributed_c10d._create_work_from_future
+BACKEND = "syntony"
+CONNECT_S = 20
+"""Connecting takes milliseconds; a peer that dies meanwhile is waited for no longer."""
+OPERATION_S = 30 * 60
+"""gloo's own default."""
+ADDRESS_VARIABLE = "SYNTONY_RESILIENCE_ADDRESS"
+"""Where other ranks reach this host."""
+VERDICT_S = 60.0
+"""After a failure of unknown cause, until the coordinator orders a new generation."""
+MAX_TRIES = 2
+"""Of an operation that fails while no rank is lost: then the program hears of it."""
+MAX_PROLOGUE_BYTES = 1 << 18
+"""Results of collectives before the first boundary are kept up to here, each."""
+
+IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+"""Their first argument is input and output."""
+TWO_SIDED = frozenset({
+    "allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced",
+    "gather", "scatter", "reduce_scatter", "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall",
+})  # fmt: skip
+"""Output first, input second."""
+UNREPEATABLE = ("send", "recv", "recv_anysource", "monitored_barrier")
+
+
+class Pool:
+    """Buffers for copies of inputs: made in the first steps, used again in all others."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, Any], list[Any]] = {}
+
+    def copy(self, tensor: Any) -> Any:
+        key = tensor.numel(), tensor.dtype
+        free = self._free.get(key)
+        buffer = free.pop() if free else torch.empty(key[0], dtype=key[1])
+        return buffer.view(tensor.shape).copy_(tensor)
+
+    def give_back(self, tensor: Any) -> None:
+        buffer = tensor.view(-1)
+        self._free.setdefault((buffer.numel(), buffer.dtype), []).append(buffer)
+
+
+class Operation:
+    """One collective: how to run it, and its inputs as they were."""
+
+    def __init__(self, group: Group, name: str, args: tuple[Any, ...], boundary: int) -> None:
+        self.group = group
+        self.name = name
+        self.args = args
+        self.boundary = boundary
+        self.number = 0
+        """In its group."""
+        self.future = torch.futures.Future()
+        self._kept: Any = None
+        self._shapes: Any = None
+
+    def keep(self, pool: Pool) -> None:
+        """Before it runs."""
+        if self.name in IN_PLACE:
+            if not self._receives_only():
+                self._kept = _each(self.args[0], pool.copy)
+        elif self.name in TWO_SIDED:
+            self._kept = _each(self.args[1], pool.copy)
+
+    def _receives_only(self) -> bool:
+        return self.name == "broadcast" and self.args[1].rootRank != self.group.rank()
+
+    def run(self) -> None:
+        _call(self.group.inner, self.name, self.args)
+
+    def rewind(self) -> None:
+        """Its input again, which a failed try may have overwritten in part."""
+        if self.name in IN_PLACE and self._kept is not None:
+            _pairs(self.args[0], self._kept)
+
+    def done(self) -> None:
+        """Forget the program's tensors; shapes and kept inputs stay."""
+        outputs = self.args[0] if self.name in IN_PLACE or self.name in TWO_SIDED else None
+        self._shapes = _each(outputs, lambda each: torch.empty_like(each, device="meta"))
+        self.future.set_result(outputs if isinstance(outputs, list) else [])
+        self.args = self.args[2:] if self.name in TWO_SIDED else self.args[1:]
+
+    def again(self) -> None:
+        """Run it for the sake of others, on copies."""
+        scratch = _each(self._shapes, lambda each: torch.empty_like(each, device="cpu"))
+        if self.name in IN_PLACE:
+            if self._kept is not None:
+                _pairs(scratch, self._kept)
+            _call(self.group.inner, self.name, (scratch, *self.args))
+        elif self.name in TWO_SIDED:
+            _call(self.group.inner, self.name, (scratch, self._kept, *self.args))
+        else:
+            _call(self.group.inner, self.name, self.args)
+
+    def drop(self, pool: Pool) -> None:
+        _each(self._kept, pool.give_back)
+        self._kept = None
+
+
+def _open_files() -> set[str]:
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
+
+
+def _call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
+    work = getattr(inner, name)(*args)
+    if work is not None:
+        work.wait()
+
+
+def _each(tensors: Any, function: Callable[[Any], Any]) -> Any:
+    """Of a tensor or nested lists of them."""
+    if tensors is None:
+        return None
+    if isinstance(tensors, list | tuple):
+        return [_each(each, function) for each in tensors]
+    return function(tensors)
+
+
+def _pairs(targets: Any, sources: Any) -> None:
+    if isinstance(targets, list | tuple):
+        for target, source in zip(targets, sources, strict=True):
+            _pairs(target, source)
+    else:
+        targets.copy_(sources)
+
+
+class Group(dist.ProcessGroup):
+    """What the program has as a process group; `inner` is gloo's, of this generation."""
+
+    def __init__(self, executor: Executor, key: str, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._executor = executor
+        self._place = rank, size
+        self.key = key
+        """The same for all members and in all generations; empty: all ranks."""
+        self.inner: Any = None
+        self.calls = 0
+
+    def getBackendName(self) -> str:  # noqa: N802 - PyTorch calls it so
+        return BACKEND
+
+    def size(self) -> int:
+        return self._place[1]
+
+    def rank(self) -> int:
+        return self._place[0]
+
+
+def _method(name: str) -> Any:
+    def method(self: Group, *args: Any, opts: Any = None) -> Any:
+        if opts is not None:
+            args = *args, opts
+        return self._executor.submit(Operation(self, name, args, self._executor.boundary))
+
+    method.__name__ = name
+    return method
+
+
+def _unrepeatable(name: str) -> Any:
+    def method(self: Group, *args: Any, **kwargs: Any) -> Any:
+        return self._executor.unrepeatable(self, name, args, kwargs)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (*IN_PLACE, *TWO_SIDED, "barrier"):
+    setattr(Group, _name, _method(_name))
+for _name in UNREPEATABLE:
+    setattr(Group, _name, _unrepeatable(_name))
+
+
+class Executor:
+    """Runs collectives, and takes this process from one generation to the next."""
+
+    def __init__(self, session: Session, replica: Replica) -> None:
+        self._session = session
+        self._replica = replica
+        self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._log: list[Operation] = []
+        self._pool = Pool()
+        self._groups: list[Group] = []
+        self._store: Any = None
+        self._sockets: set[str] | None = None
+        """Open files from before this generation connected."""
+        self._pending = 0
+        self._idle = threading.Condition()
+        self.solo = False
+        """A replacement in its prologue: collectives have the results that were kept, or none."""
+        self.results: dict[tuple[str, int], Any] = {}
+        """Of the prologue's collectives, by group and number."""
+        session.on_freeze = self._freeze
+
+    @property
+    def boundary(self) -> int:
+        return self._replica.boundary
+
+    def start(self) -> None:
+        threading.Thread(target=self._loop, name="syntony-collectives", daemon=True).start()
+
+    def new_group(self, key: str, rank: int, size: int) -> Group:
+        """One of the program's groups, of which this rank is a member."""
+        group = Group(self, key, rank, size)
+        self._groups.append(group)
+        if self.boundary > START:
+            self._session.unprotect("a process group was made after training began")
+        if not self.solo and self._store is not None:
+            self._connect_group(group, self._session.generation)
+        return group
+
+    # --- running ---
+
+    def submit(self, operation: Operation) -> Any:
+        operation.number = operation.group.calls
+        operation.group.calls += 1
+        if self.solo:
+            self._pretend(operation)
+        else:
+            with self._idle:
+                self._pending += 1
+            self._queue.put(operation)
+        return _work(operation.future)
+
+    def unrepeatable(self, group: Group, name: str, args: Any, kwargs: Any) -> Any:
+        self._session.unprotect(f"{name} is not repeated for a replacement")
+        self.drain()
+        return getattr(group.inner, name)(*args, **kwargs)
+
+    def drain(self) -> None:
+        """Until every collective that was called has its result."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._pending == 0)
+
+    def _pretend(self, operation: Operation) -> None:
+        kept = self.results.get((operation.group.key, operation.number))
+        with torch.no_grad():
+            if kept is not None:
+                _pairs(operation.args[0], kept)
+        outputs = operation.args[0] if operation.args else None
+        operation.future.set_result(outputs if isinstance(outputs, list) else [])
+
+    def _loop(self) -> None:
+        with torch.no_grad():
+            while True:
+                operation = self._queue.get()
+                if self._session.wanted > self._session.generation >= 0 and not self.solo:
+                    self._guarded(self._recover, operation)
+                if operation is not None:
+                    self._guarded(partial(self._run, operation), operation)
+                    with self._idle:
+                        self._pending -= 1
+                        self._idle.notify_all()
+
+    def _guarded(self, action: Callable[[], None], operation: Operation | None) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - the program gets it where it waits
+            if operation is not None and not operation.future.done():
+                operation.future.set_exception(error)
+
+    def _run(self, operation: Operation) -> None:
+        self._forget()
+        operation.keep(self._pool)
+        self._session.wait_ack(operation.boundary)
+        tries = 0
+        while True:
+            try:
+                operation.run()
+                break
+            except RuntimeError as error:
+                tries = tries + 1 if self._recovered_from(error) else 0
+                if tries > MAX_TRIES:
+                    raise
+                operation.rewind()
+        if operation.boundary == START:
+            self._keep_result(operation)
+        operation.done()
+        self._log.append(operation)
+
+    def _recovered_from(self, error: RuntimeError) -> bool:
+        """Find out with the coordinator why; return when it can be tried again.
+
+        True: nobody was lost, the operation may be at fault itself.
+        """
+        if self._session.reason and self._session.wanted <= self._session.generation:
+            raise error
+        self._session.tell("failed", generation=self._session.generation, why=str(error)[:200])
+        if not self._session.wait_newer(self._session.generation, VERDICT_S):
+            raise error
+        self._recover()
+        plan = self._session.plan
+        return plan is not None and not plan["joiners"]
+
+    def _forget(self) -> None:
+        floor = self._session.floor
+        if self._log and self._log[0].boundary < floor:
+            for each in self._log:
+                if each.boundary < floor:
+                    each.drop(self._pool)
+            self._log = [each for each in self._log if each.boundary >= floor]
+
+    def _keep_result(self, operation: Operation) -> None:
+        if operation.name in IN_PLACE or operation.name in TWO_SIDED:
+            sizes: list[int] = []
+            _each(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
+            if sum(sizes) <= MAX_PROLOGUE_BYTES:
+                result = _each(operation.args[0], lambda t: t.detach().clone())
+                self.results[operation.group.key, operation.number] = result
+
+    # --- generations ---
+
+    def _freeze(self) -> None:
+        """Called as soon as a new generation is wanted: end what waits for the old one's peers."""
+        self._cut()
+        self._queue.put(None)
+
+    def _cut(self) -> None:
+        before = self._sockets
+        if before is None:
+            return
+        for name in _open_files() - before:
+            with contextlib.suppress(OSError, ValueError):
+                copy = socket.socket(fileno=os.dup(int(name)))
+                with copy:
+                    if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.getpeername():
+                        copy.shutdown(socket.SHUT_RDWR)
+
+    def _recover(self) -> None:
+        """Until this survivor takes part in the generation that is wanted."""
+        session = self._session
+        while session.wanted > session.generation:
+            generation = session.wanted
+            report = self._replica.freeze()
+            self._cut()
+            for group in self._groups:
+                group.inner = None
+            session.tell(
+                "frozen", generation=generation, boundary=report.boundary,
+                stepped=report.stepped, gives=report.gives,
+            )  # fmt: skip
+            plan = session.wait_plan()
+            if plan["generation"] != generation:
+                continue
+            if not self.enter(plan):
+                continue
+            self._replica.thaw()
+            try:
+                for each in self._log:
+                    if each.boundary >= plan["boundary"]:
+                        each.again()
+            except RuntimeError as error:
+                session.tell("failed", generation=generation, why=str(error)[:200])
+                if not session.wait_newer(generation, VERDICT_S):
+                    raise
+
+    def enter(self, plan: dict[str, Any]) -> bool:
+        """Connect as planned and hand over state; False if something newer is wanted."""
+        session, generation = self._session, plan["generation"]
+        assert session.rank is not None
+        session.tell("arrived", generation=generation)
+        self._sockets = _open_files()
+        try:
+            if plan["provider"] == session.rank:
+                session.wait_host(generation)
+                address = os.environ.get(ADDRESS_VARIABLE, "127.0.0.1")
+                self._store = dist.TCPStore(
+                    address, 0, is_master=True, wait_for_workers=False,
+                    timeout=timedelta(seconds=CONNECT_S),
+                )  # fmt: skip
+                session.tell(
+                    "hosted", generation=generation, address=f"{address}:{self._store.port}"
+                )
+            address, _, port = session.wait_address(generation).rpartition(":")
+            if plan["provider"] != session.rank:
+                self._store = dist.TCPStore(
+                    address, int(port), is_master=False, timeout=timedelta(seconds=CONNECT_S)
+                )
+            self._connect(generation, plan["world"])
+            if plan["boundary"] > START:
+                self._hand_over(plan)
+        except NewerError:
+            return False
+        except RuntimeError as error:  # a peer was lost meanwhile
+            session.tell("failed", generation=generation, why=str(error)[:200])
+            if not session.wait_newer(generation, VERDICT_S):
+                raise
+            return False
+        session.generation = generation
+        session.tell("formed", generation=generation)
+        return bool(session.wanted == generation)
+
+    def _connect(self, generation: int, world: int) -> None:
+        self._world = self._gloo(generation, "all", self._session.rank or 0, world)
+        for group in self._groups:
+            self._connect_group(group, generation)
+
+    def _connect_group(self, group: Group, generation: int) -> None:
+        if not group.key:
+            group.inner = self._world
+        else:
+            group.inner = self._gloo(generation, group.key, group.rank(), group.size())
+
+    def _gloo(self, generation: int, name: str, rank: int, size: int) -> Any:
+        store = dist.PrefixStore(f"{generation}/{name}", self._store)
+        made = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=CONNECT_S))
+        made.set_timeout(timedelta(seconds=OPERATION_S))
+        return made
+
+    def _hand_over(self, plan: dict[str, Any]) -> None:
+        rank, undo = self._session.rank, plan["undo"]
+        if rank == plan["provider"]:
+            for each in plan["joiners"]:
+                size = self._replica.give(partial(self._send, each), undo=undo)
+                self._session.event("state-sent", to=each, bytes=size)
+        elif rank in plan["joiners"]:
+            provider = plan["provider"]
+            self._replica.take(
+                lambda tensor: self._world.recv([tensor], provider, 1).wait(), undo=undo
+            )
+
+    def _send(self, to: int, tensor: Any) -> None:
+        self._world.send([tensor], to, 1).wait()
+
+    def prologue(self) -> bytes:
+        """Results that a replacement of this rank will need before its first boundary."""
+        kept, self.results = self.results, {}
+        return pickle.dumps(kept)
+
+    def restore_prologue(self, data: bytes) -> None:
+        self.results = pickle.loads(data) if data else {}
+        self.solo = True

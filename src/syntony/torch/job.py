@@ -1,0 +1,198 @@
+"""One worker of a protected job: joins its parts, and patches PyTorch for the program."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from syntony.torch.collectives import BACKEND, Executor
+from syntony.torch.position import VERIFY_AFTER, Position, patch_loader
+from syntony.torch.recovery import START
+from syntony.torch.replica import Replica, random_state, set_random_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syntony.torch.session import Session
+
+MOVED = 97
+"""Exit code of a replacement that was overtaken: the others went on from another step."""
+GLOO = {None, "gloo", "cpu:gloo"}
+
+
+class Job:
+    """Everything of this process."""
+
+    def __init__(self, session: Session, local_modules: frozenset[str]) -> None:
+        self.session = session
+        self.replica = Replica(session)
+        self.executor = Executor(session, self.replica)
+        self.position = Position(self, local_modules)
+        self._plan: dict[str, Any] | None = None
+        """A replacement's, once it has begun to follow it."""
+        self._verify: set[int] = {0}
+        """Boundaries at which ranks compare parameters."""
+        self._verified_for = 0
+        self._init = c10d.init_process_group
+        self._patch()
+        self.executor.start()
+
+    def _patch(self) -> None:
+        c10d.Backend.register_backend(BACKEND, self._made, extended_api=True, devices=["cpu"])
+        for module in (dist, c10d):
+            module.init_process_group = self._begin
+        new_group = c10d.new_group
+
+        def made(ranks: Any = None, timeout: Any = None, backend: Any = None, **rest: Any) -> Any:
+            return new_group(ranks, timeout, None if backend in GLOO else backend, **rest)
+
+        dist.new_group = c10d.new_group = made
+        forward = DistributedDataParallel.forward
+
+        def warmed(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.replica.warm_models:
+                self._warm(model, forward, args, kwargs)
+            return forward(model, *args, **kwargs)
+
+        DistributedDataParallel.forward = warmed
+        patch_loader(lambda: self.position)
+
+    # --- joining ---
+
+    def _begin(self, backend: Any = None, *args: Any, **kwargs: Any) -> None:
+        """In the place of `init_process_group`."""
+        if backend not in GLOO:
+            self.session.unprotect(f"backend {backend}: only gloo so far")
+            self._init(backend, *args, **kwargs)
+            return
+        rank = self.session.wait_rank()
+        plan = self.session.wait_plan()
+        while plan["boundary"] == START and not self.executor.enter(plan):
+            plan = self.session.wait_plan()
+        if plan["boundary"] > START:
+            self._plan = plan
+            self.executor.restore_prologue(self.session.prologue)
+            self.position.aim(pickle.loads(self.session.record))
+        self._init(BACKEND, store=dist.HashStore(), rank=rank, world_size=plan["world"])
+
+    def _made(self, options: Any, _: Any) -> Any:
+        """A group for c10d: called on its members."""
+        size = options.group_size
+        whole = size == self.session.world
+        key = "" if whole and not self._has_world else f"{options.group_id}"
+        self._has_world = True
+        return self.executor.new_group(key, options.group_rank, size)
+
+    _has_world = False
+
+    def become(self) -> None:
+        """A replacement is where the lost rank was: take its state and its place."""
+        session, plan = self.session, self._plan
+        assert plan is not None
+        while True:
+            newest = session.wait_plan()
+            if newest["boundary"] != plan["boundary"]:
+                session.event("overtaken", boundary=plan["boundary"], now=newest["boundary"])
+                os._exit(MOVED)
+            record = pickle.loads(session.record)
+            self.executor.solo = False
+            if self.executor.enter(newest):
+                break
+            if session.generation == newest["generation"]:
+                break  # it is a survivor by now: the executor goes on
+        self.replica.restore(record, plan["boundary"])
+        session.acked = plan["boundary"]
+
+    # --- boundaries ---
+
+    def first_boundary(self) -> None:
+        """Say what a replacement could not do, before the first step."""
+        reason = self.replica.unprotected()
+        if reason:
+            self.session.unprotect(reason)
+        self.session.tell("prologue", self.executor.prologue())
+
+    def passed(self, boundary: int) -> None:
+        """At a boundary: compare parameters where it is due."""
+        plan = self.session.plan
+        if plan is not None and plan["generation"] > self._verified_for:
+            self._verified_for = plan["generation"]
+            if plan["joiners"]:
+                self._verify.add(plan["boundary"] + VERIFY_AFTER)
+        if boundary in self._verify:
+            self._verify.discard(boundary)
+            self.session.tell("digest", boundary=boundary, digest=self.replica.digest())
+
+    # --- DDP ---
+
+    def _warm(self, model: Any, forward: Any, args: Any, kwargs: Any) -> None:
+        """DDP rebuilds its buckets after the first backward pass: a replacement does so alone."""
+        at = next((n for n, each in enumerate(self.replica.models) if each is model), -1)
+        if at not in self.replica.warm_models or not torch.is_grad_enabled():
+            return
+        self.replica.warm_models.discard(at)
+        state = random_state()
+        buffers = [each.detach().clone() for each in model.module.buffers()]
+        gradients = [each.grad for each in model.module.parameters()]
+        for each in model.module.parameters():
+            each.grad = None
+        self.executor.solo = True
+        try:
+            total = sum(each.float().sum() for each in _tensors(forward(model, *args, **kwargs)))
+            total.backward()
+            for each in model.module.parameters():
+                each.grad = None
+            forward(model, *args, **kwargs)
+        finally:
+            self.executor.solo = False
+        with torch.no_grad():
+            for buffer, before in zip(model.module.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+        for each, gradient in zip(model.module.parameters(), gradients, strict=True):
+            each.grad = gradient
+        set_random_state(state)
+
+    # --- the end ---
+
+    def finish(self) -> None:
+        """The program has ended well: stay until all have, for a replacement may need this rank."""
+        if self.session.generation >= 0:
+            self.executor.drain()
+            self.session.event("spent", record_ns=self.position.spent_ns,
+                               boundaries=self.replica.boundary + 1,
+                               record_bytes=self.position.last_record_bytes)  # fmt: skip
+        self.session.tell("finished")
+        self.session.wait_release()
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    """Floating-point tensors that have a gradient, in whatever a model returned."""
+    if torch.is_tensor(output):
+        if output.requires_grad and output.is_floating_point():
+            yield output
+    elif isinstance(output, dict):
+        for each in output.values():
+            yield from _tensors(each)
+    elif isinstance(output, list | tuple):
+        for each in output:
+            yield from _tensors(each)
+    elif hasattr(output, "__dict__"):
+        yield from _tensors(vars(output))
+
+
+def warm_up() -> None:
+    """Pay for first calls while a spare waits: imports, kernels, the autograd engine."""
+    import torch._dynamo
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.zeros(2, 4)).sum().backward()
+    optimizer.step()
+    sys.stdout.flush()

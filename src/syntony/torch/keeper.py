@@ -1,0 +1,182 @@
+"""A process beside each worker: starts it, reports its end, kills it when the coordinator says so.
+
+The launcher (torchrun, srun, mpirun) waits for the keeper, which ends when the *rank* has ended,
+whichever process holds it by then. It is a small process of its own so that nothing that the
+training program does, such as holding the interpreter's lock for seconds, can keep it from
+answering.
+
+Run as a file, with the interpreter and the arguments of the process whose place it took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+POLL_S = 0.2
+HELLO_S = 20.0
+_PR_SET_PDEATHSIG = 1
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+RANK_VARIABLES = (
+    # Rank, ranks, by launcher.
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+def place(environ: dict[str, str]) -> tuple[int, int] | None:
+    """Rank and ranks that a launcher gave this process, if one did."""
+    for rank, ranks in RANK_VARIABLES:
+        if environ.get(rank, "").isdigit() and environ.get(ranks, "").isdigit():
+            return int(environ[rank]), int(environ[ranks])
+    return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Stopped by a signal; not by a debugger."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] == "T"
+
+
+class Keeper:
+    """Waits for the worker and for orders at once."""
+
+    def __init__(self, argv: list[str]) -> None:
+        from syntony.torch import messages
+
+        self._messages = messages
+        self._name = uuid.uuid4().hex[:12]
+        self._spare = bool(os.environ.pop(messages.SPARE_VARIABLE, ""))
+        self._process = self._start(argv)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        found = None if self._spare else place(dict(os.environ))
+        rank, ranks = found or (None, 0)
+        hello: dict[str, Any] = {
+            "role": "keeper", "name": self._name, "rank": rank, "world": ranks,
+            "pid": self._process.pid, "host": os.uname().nodename,
+        }  # fmt: skip
+        if not self._spare:
+            hello |= {
+                "python": sys.executable,
+                "argv": argv,
+                "environ": dict(os.environ),
+                "directory": str(Path.cwd()),
+            }
+        self._connection: Any = None
+        try:
+            self._connection = messages.Connection(os.environ[messages.VARIABLE], hello)
+        except (OSError, ValueError) as error:
+            print(f"syntony: not protected: no coordinator: {error}", file=sys.stderr)
+
+    def _start(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        """The worker: the same program, run by `runner`."""
+        runner = Path(__file__).with_name("runner.py")
+        flags, words = split(argv)
+        environ = os.environ | {self._messages.NAME_VARIABLE: self._name}
+        libc = ctypes.CDLL(None)
+
+        def die_with_us() -> None:
+            libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+        return subprocess.Popen(
+            [sys.executable, *flags, str(runner), *words],
+            env=environ,
+            preexec_fn=die_with_us,  # noqa: PLW1509 - one thread
+        )
+
+    def run(self) -> int:
+        """Until the rank has ended; its exit code."""
+        for number in FORWARDED:
+            signal.signal(number, lambda each, _frame: self._process.send_signal(each))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pidfd, selectors.EVENT_READ, "worker")
+            if self._connection is not None:
+                selector.register(self._connection, selectors.EVENT_READ, "coordinator")
+            while True:
+                ready = {key.data for key, _ in selector.select(POLL_S)}
+                if "coordinator" in ready:
+                    code = self._obey()
+                    if code is not None:
+                        return code
+                    if self._connection is None:
+                        selector.close()
+                        return self._alone()
+                if "worker" in ready:
+                    selector.unregister(self._pidfd)
+                    self._tell({"kind": "exit", "code": self._process.wait()})
+                    if self._connection is None or self._spare:
+                        return self._code()
+                elif self._process.returncode is None:
+                    stopped = is_stopped(self._process.pid)
+                    self._tell({"kind": "state", "stopped": stopped})
+
+    def _obey(self) -> int | None:
+        received = self._connection.receive()
+        if received is None:
+            self._connection.close()
+            self._connection = None
+            return None
+        message = received[0]
+        if message["kind"] == "kill":
+            self._process.kill()
+        elif message["kind"] == "end":
+            self._end()
+            return int(message["code"])
+        return None
+
+    def _end(self) -> None:
+        """The worker, should it still run, is none of the job any more."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _alone(self) -> int:
+        """Without a coordinator: as if we were not there, or a spare that nobody needs."""
+        if self._spare:
+            self._end()
+            return 0
+        self._process.wait()
+        return self._code()
+
+    def _code(self) -> int:
+        """As a shell reports it."""
+        code = self._process.wait()
+        return code if code >= 0 else 128 - code
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # its end is seen when we look for orders
+                self._connection.send(message)
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The interpreter's own options, and what it was to run with its arguments.
+
+    Args:
+        argv: `sys.orig_argv` of the process, without the interpreter.
+    """
+    flags: list[str] = []
+    rest = list(argv)
+    while rest and rest[0].startswith("-") and rest[0] not in {"-", "-m", "-c"}:
+        flags.append(rest.pop(0))
+        if flags[-1] in {"-X", "-W"} and rest:
+            flags.append(rest.pop(0))
+    return flags, rest
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.exit(Keeper(sys.argv[1:]).run())

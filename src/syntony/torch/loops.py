@@ -1,0 +1,187 @@
+"""Finds the training loops of a program and has them iterate through `position`: source to source.
+
+Only loops are changed. A loop is one of training if its body calls `.backward()` and `.step()`,
+itself or through functions of the same file. What it assigned is assigned again when a replacement
+continues in its middle.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import cast
+
+RUNTIME = "__syntony__"
+"""The name under which the program finds `position.Position`."""
+UNSUPPORTED = {
+    "FullyShardedDataParallel": "FSDP shards parameters",
+    "FSDP": "FSDP shards parameters",
+    "fully_shard": "FSDP2 shards parameters",
+    "ZeroRedundancyOptimizer": "its optimizer state is sharded",
+    "parallelize_module": "tensor parallelism shards parameters",
+    "PipelineStage": "pipeline stages differ between ranks",
+    "PostLocalSGDOptimizer": "ranks differ between averaging steps",
+    "deepspeed": "DeepSpeed replaces the training loop",
+    "rpc_async": "RPC is not repeated",
+    "rpc_sync": "RPC is not repeated",
+}
+"""Names whose use makes a program one that cannot be protected yet."""
+_Loop = ast.For | ast.While
+
+
+@dataclass
+class Program:
+    """A transformed program and what was found in it."""
+
+    tree: ast.Module
+    loops: list[str] = field(default_factory=list)
+    """Sites of training loops."""
+    unsupported: list[str] = field(default_factory=list)
+    """Why it cannot be protected, for people."""
+
+
+def transform(source: str, file: str) -> Program:
+    """Rewrite training loops.
+
+    Raises:
+        SyntaxError: the source is none.
+    """
+    tree = ast.parse(source, file)
+    program = Program(tree, unsupported=_unsupported(tree))
+    hot = _Hot(tree)
+    rewriter = _Rewriter(hot, program)
+    program.tree = cast("ast.Module", ast.fix_missing_locations(rewriter.visit(tree)))
+    return program
+
+
+def _unsupported(tree: ast.Module) -> list[str]:
+    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    names |= {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Import | ast.ImportFrom):
+            names |= {alias.name.split(".")[0] for alias in each.names}
+    return [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
+
+
+class _Hot:
+    """Which functions and loops do a backward pass, or a step."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._functions: dict[str, set[str]] = {}
+        found = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+        before = -1
+        while sum(map(len, self._functions.values())) != before:
+            before = sum(map(len, self._functions.values()))
+            for each in found:
+                self._functions.setdefault(each.name, set()).update(self.does(each))
+
+    def does(self, node: ast.AST) -> set[str]:
+        """`backward` and `step`, as far as it does them."""
+        done: set[str] = set()
+        for each in ast.walk(node):
+            if isinstance(each, ast.Call):
+                name = _called(each)
+                done |= {name} & {"backward", "step"} if _is_method(each) else set()
+                done |= self._functions.get(name, set())
+        return done
+
+    def trains(self, node: ast.AST) -> bool:
+        return self.does(node) >= {"backward", "step"}
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _is_method(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute)
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, hot: _Hot, program: Program) -> None:
+        self._hot = hot
+        self._program = program
+        self._scope: ast.FunctionDef | None = None
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outside, self._scope = self._scope, node
+        self.generic_visit(node)
+        self._scope = outside
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        outside, self._scope = self._scope, None
+        self.generic_visit(node)
+        self._scope = outside
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        if not self._hot.trains(node):
+            return self.generic_visit(node)
+        site = self._site(node)
+        targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+        prelude = self._prelude(site, targets)
+        self.generic_visit(node)
+        source = _Enumerate().visit(node.iter)
+        node.iter = ast.Call(_runtime("loop"), [source, ast.Constant(site)], [])
+        node.body = prelude + node.body
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        if not self._hot.trains(node):
+            return self.generic_visit(node)
+        if node.orelse:
+            self._program.unsupported.append(f"line {node.lineno}: a while loop with else")
+            return self.generic_visit(node)
+        site = self._site(node)
+        prelude = self._prelude(site, set())
+        self.generic_visit(node)
+        leave = ast.If(ast.UnaryOp(ast.Not(), node.test), [ast.Break()], [])
+        tick = ast.Call(_runtime("loop"), [_runtime("forever"), ast.Constant(site)], [])
+        target = ast.Name(f"{RUNTIME}_turn", ast.Store())
+        turned = ast.For(target, tick, [*prelude, leave, *node.body], [])
+        return ast.copy_location(turned, node)
+
+    def _site(self, node: _Loop) -> str:
+        name = self._scope.name if self._scope is not None else "module"
+        site = f"{name}:{node.lineno}"
+        self._program.loops.append(site)
+        return site
+
+    def _prelude(self, site: str, targets: set[str]) -> list[ast.stmt]:
+        names = sorted(self._assigned() - targets)
+        lines = [f"if {RUNTIME}.has({site!r}):", f"    {RUNTIME}_l = {RUNTIME}.take({site!r})"]
+        lines += [
+            f"    if {each!r} in {RUNTIME}_l: {each} = {RUNTIME}_l[{each!r}]" for each in names
+        ]
+        return ast.parse("\n".join(lines)).body
+
+    def _assigned(self) -> set[str]:
+        """Names that the scope around the loop assigns."""
+        scope: ast.AST = self._scope if self._scope is not None else self._program.tree
+        names: set[str] = set()
+        waiting = list(ast.iter_child_nodes(scope))
+        while waiting:
+            each = waiting.pop()
+            if isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Lambda | ast.comprehension):
+                continue
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                names.add(each.id)
+            waiting += ast.iter_child_nodes(each)
+        return {each for each in names if not each.startswith("__")}
+
+
+class _Enumerate(ast.NodeTransformer):
+    """An `enumerate` that can begin in the middle."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "enumerate":
+            node.func = _runtime("enumerate")
+        return node
+
+
+def _runtime(name: str) -> ast.Attribute:
+    return ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load())

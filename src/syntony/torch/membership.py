@@ -1,0 +1,478 @@
+"""Which process holds which rank of a job, and how a lost one is replaced: events in, orders out.
+
+Each rank is held by one *worker* process. Beside it a *keeper*, which the launcher started, waits
+for the worker's death, kills it when ordered, and stays until the rank has ended, whoever holds it
+by then. Each set of workers that exchange data is a *generation*: when one is lost the survivors
+close all connections of the old generation, so a worker that was given up can never write into the
+job again, and the replacement and they connect anew.
+
+Nothing here reads a clock or a socket. Messages are small dictionaries with a `kind`; what each
+means stands beside the method that handles it (`on_KIND`) or the order that sends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from syntony.torch.recovery import START, Refusal, Report, make_plan
+
+MS, S = 1_000_000, 1_000_000_000
+SILENT_NS = 15 * S
+"""A worker is lost when both its keeper and itself were silent for so long: each speaks once a
+second, and a host that is merely starved is heard sooner."""
+PAUSE_NS = 1 * S
+"""A coordinator that was itself away for longer starts all waiting anew."""
+MAX_SAME_STEP = 3
+"""Deaths of one rank at one step before the program is blamed, not the host."""
+TOGETHER_NS = 500 * MS
+"""Ranks that stop within this time were stopped by one hand."""
+ENDING = (1, 2, 15)
+"""SIGHUP, SIGINT, SIGTERM: somebody ends the job; a worker that dies of one is not replaced."""
+
+
+class Settings(NamedTuple):
+    """What the operator chose."""
+
+    spares: int
+    stopped_ns: int = 1 * S
+    """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
+    max_replacements: int = 64
+
+
+class Send(NamedTuple):
+    """Order: a message to a worker, or to its keeper, and records of boundaries by rank."""
+
+    worker: str
+    to_keeper: bool
+    message: dict[str, Any]
+    record: tuple[int, int] | None = None
+    """(rank, boundary) of the record that goes with it."""
+
+
+class Spawn(NamedTuple):
+    """Order: start another spare."""
+
+
+class Log(NamedTuple):
+    """Order: append to the audit trail."""
+
+    event: dict[str, Any]
+
+
+class Forget(NamedTuple):
+    """Order: records of this rank's boundaries before this one are needed no more."""
+
+    rank: int
+    before: int
+
+
+Order = Send | Spawn | Log | Forget
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process that holds a rank or waits for one."""
+
+    name: str
+    rank: int | None = None
+    boundary: int = START
+    waiting: bool = False
+    """It is a spare that is ready for a rank."""
+    joining: bool = False
+    """It has a rank and does not yet take part in a generation."""
+    finished: bool = False
+    """Its program has ended; it waits for the others."""
+    stopped_ns: int | None = None
+    """Since when it is stopped."""
+    heard_ns: int = 0
+
+
+@dataclass(slots=True)
+class Forming:
+    """A generation that is being formed."""
+
+    lost: dict[int, str]
+    """Ranks to be replaced, with the reason."""
+    began_ns: int
+    reports: dict[int, Report] = field(default_factory=dict)
+    arrived: set[int] = field(default_factory=set)
+    formed: set[int] = field(default_factory=set)
+    boundary: int | None = None
+    """Once planned."""
+    provider: int = 0
+    hosted: bool = False
+
+
+class Membership:
+    """The coordinator's state. Every method returns orders, to be carried out in sequence."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.generation = 0
+        self.world = 0
+        self.workers: dict[str, Worker] = {}
+        self.holders: dict[int, str] = {}
+        """Rank to the worker that holds it."""
+        self.keepers: dict[int, str] = {}
+        """Rank to the worker whose keeper the launcher waits for."""
+        self.records: dict[int, int] = {}
+        """Rank to the last boundary of which there is a record."""
+        self.floor = START
+        self.forming: Forming | None = Forming({}, 0)
+        self.ended: dict[int, int] = {}
+        """Exit codes of ranks."""
+        self.over = False
+        """No rank is replaced any more."""
+        self.unprotected = ""
+        self.replaced = 0
+        self._deaths: dict[tuple[int, int], int] = {}
+        self._digests: dict[int, dict[int, str]] = {}
+        self._ticked_ns = 0
+
+    # --- arrivals ---
+
+    def on_keeper(self, name: str, rank: int | None, world: int, now_ns: int) -> list[Order]:
+        """A keeper started its worker; `rank` is None for spares."""
+        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
+        if rank is None:
+            return []
+        if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
+            return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
+        self.world = self.world or world
+        self.holders[rank] = self.keepers[rank] = name
+        worker.joining = True
+        return self._advance()
+
+    def on_waiting(self, worker: Worker) -> list[Order]:
+        """A spare is warm."""
+        if worker.rank is not None:
+            return []
+        worker.waiting = True
+        return [Log({"event": "spare-ready", "worker": worker.name}), *self._assign()]
+
+    def on_arrived(self, worker: Worker, generation: int) -> list[Order]:
+        """A worker that joins is at the point from which it can take part."""
+        forming = self.forming
+        if forming is None or worker.rank is None or generation != self.generation:
+            return []
+        forming.arrived.add(worker.rank)
+        return self._advance()
+
+    # --- running ---
+
+    def on_boundary(self, worker: Worker, boundary: int, now_ns: int) -> list[Order]:
+        """A worker passed a boundary, and its record is stored."""
+        if worker.rank is None or boundary <= worker.boundary:
+            return []  # again, by a replacement that repeats a step
+        worker.boundary = boundary
+        worker.heard_ns = now_ns
+        self.records[worker.rank] = max(self.records.get(worker.rank, START), boundary)
+        ack = {"kind": "ack", "boundary": boundary}
+        orders: list[Order] = []
+        if len(self.records) == self.world:
+            self.floor = min(self._boundaries())
+            orders = [Forget(worker.rank, self.floor)]
+        return [Send(worker.name, False, ack | {"floor": self.floor}), *orders]
+
+    def _boundaries(self) -> list[int]:
+        """Of every rank: what its holder passed, or where its replacement must begin."""
+        return [
+            min(self.records.get(rank, START), self.workers[name].boundary)
+            for rank, name in self.holders.items()
+        ]
+
+    def on_unprotected(self, worker: Worker, reason: str) -> list[Order]:
+        """Something that the job does cannot be repeated exactly."""
+        if self.unprotected:
+            return []
+        self.unprotected = reason
+        return [Log({"event": "unprotected", "rank": worker.rank, "reason": reason})]
+
+    def on_digest(self, worker: Worker, boundary: int, digest: str) -> list[Order]:
+        """Hash of a worker's parameters at a boundary: replicas must agree."""
+        if worker.rank is None:
+            return []
+        digests = self._digests.setdefault(boundary, {})
+        digests[worker.rank] = digest
+        if len(digests) < self.world - len(self.ended):
+            return []
+        del self._digests[boundary]
+        equal = len(set(digests.values())) == 1
+        event = {"event": "digest", "boundary": boundary, "equal": equal, "sha256": digests}
+        orders: list[Order] = [Log(event)]
+        if equal:
+            return orders
+        if self.generation == 0:
+            return orders + self.on_unprotected(
+                worker, "parameters differ between ranks (tensor, pipeline or sharded)"
+            )
+        return orders + self._give_up("parameters differ after a replacement")
+
+    # --- ends and losses ---
+
+    def on_heard(self, worker: Worker, now_ns: int) -> list[Order]:
+        """A worker speaks for itself."""
+        worker.heard_ns = now_ns
+        return []
+
+    def on_state(self, worker: Worker, stopped: bool, now_ns: int) -> list[Order]:
+        """The keeper looked at its worker."""
+        worker.heard_ns = now_ns
+        if not stopped:
+            worker.stopped_ns = None
+        elif worker.stopped_ns is None:
+            worker.stopped_ns = now_ns
+        return []
+
+    def on_exit(self, worker: Worker, code: int, now_ns: int) -> list[Order]:
+        """A worker's process ended; `code` is negative for a signal."""
+        rank = worker.rank
+        del self.workers[worker.name]
+        if rank is None:
+            again: list[Order] = [] if self.over or code >= 0 else self._respawn()
+            return [Log({"event": "spare-exit", "worker": worker.name, "code": code}), *again]
+        if self.holders.get(rank) != worker.name:
+            return []  # it was given up before
+        if code < 0 and -code not in ENDING and not worker.finished and not self.over:
+            return self._lose({rank: f"killed by signal {-code}"}, now_ns)
+        if code > 0 and worker.joining and self.generation and not self.over:
+            return self._lose({rank: f"replacement failed with exit code {code}"}, now_ns)
+        self.ended[rank] = code
+        if code:
+            self.over = True
+        return [Log({"event": "exit", "rank": rank, "code": code}), *self._ends(rank, code)]
+
+    def on_finished(self, worker: Worker) -> list[Order]:
+        """A worker's program ended well; it stays until all have, for others may need it."""
+        worker.finished = True
+        holders = [self.workers.get(name) for name in self.holders.values()]
+        if any(each is not None and not each.finished for each in holders):
+            return []
+        self.over = True
+        return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
+
+    def on_failed(self, generation: int, now_ns: int) -> list[Order]:
+        """A collective failed at a worker, and nobody is known to be lost.
+
+        A lost process is reported by its keeper, sooner or later; else connect anew.
+        """
+        if self.forming is not None or generation != self.generation or self.over:
+            return []
+        return self._lose({}, now_ns)
+
+    def on_drain(self, rank: int, now_ns: int) -> list[Order]:
+        """An operator wants the process of a rank gone."""
+        name = self.holders.get(rank)
+        if name is None or name not in self.workers or rank in self.ended:
+            return [Log({"event": "drain-refused", "rank": rank, "reason": "no such running rank"})]
+        if not any(each.waiting for each in self.workers.values()):
+            return [Log({"event": "drain-refused", "rank": rank, "reason": "no spare is ready"})]
+        return self._lose({rank: "drained"}, now_ns)
+
+    def on_tick(self, now_ns: int) -> list[Order]:
+        """Call some ten times a second."""
+        away = now_ns - self._ticked_ns > PAUSE_NS
+        self._ticked_ns = now_ns
+        ranked = [each for each in self.workers.values() if each.rank is not None]
+        if away:
+            for each in self.workers.values():
+                each.heard_ns = now_ns
+                each.stopped_ns = None if each.stopped_ns is None else now_ns
+            return []
+        if self.over:
+            return []
+        lost: dict[int, str] = {}
+        silent = [each for each in ranked if now_ns - each.heard_ns > SILENT_NS]
+        for each in ranked:
+            due = (
+                each.stopped_ns is not None and now_ns - each.stopped_ns >= self.settings.stopped_ns
+            )
+            if due and each.rank is not None and not self._paused_with(each, ranked):
+                lost[each.rank] = "stopped"
+        if 2 * len(silent) < len(ranked):
+            lost |= {each.rank: "silent" for each in silent if each.rank is not None}
+        return self._lose(lost, now_ns) if lost else []
+
+    @staticmethod
+    def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
+        """Whether half of all were stopped together with it: an operator has paused the job."""
+        at_ns = worker.stopped_ns or 0
+        others = [each.stopped_ns for each in ranked if each.stopped_ns is not None]
+        return 2 * sum(abs(each - at_ns) <= TOGETHER_NS for each in others) >= len(ranked)
+
+    def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
+        """Keeper and worker have both closed their connections: their host, or both, are gone."""
+        if worker.name not in self.workers:
+            return []
+        if worker.rank is None:
+            del self.workers[worker.name]
+            return [] if self.over else self._respawn()
+        if self.over or self.holders.get(worker.rank) != worker.name:
+            return []
+        return self._lose({worker.rank: "gone"}, now_ns)
+
+    # --- how a generation is formed ---
+
+    def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
+        began_ns = now_ns if self.forming is None else self.forming.began_ns
+        pending = {} if self.forming is None else dict(self.forming.lost)
+        orders: list[Order] = []
+        for rank, reason in lost.items():
+            orders += self._fence(rank, reason)
+        refusal = self._refusal(lost)
+        if refusal:
+            return orders + self._give_up(refusal, lost)
+        self.generation += 1
+        self.forming = Forming(pending | lost, began_ns)
+        self._digests.clear()
+        for rank in lost:
+            self.holders.pop(rank, None)
+        for name in self.holders.values():
+            orders.append(Send(name, False, {"kind": "freeze", "generation": self.generation}))
+        return orders + self._assign()
+
+    def _fence(self, rank: int, reason: str) -> list[Order]:
+        """Its keeper kills it; should both be out of reach, nobody of the job listens to it."""
+        name = self.holders[rank]
+        place = rank, self.records.get(rank, START)
+        self._deaths[place] = self._deaths.get(place, 0) + (reason != "drained")
+        event = {"event": "lost", "rank": rank, "reason": reason, "boundary": place[1]}
+        self.workers.pop(name, None)
+        return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
+
+    def _refusal(self, lost: dict[int, str]) -> str:
+        if self.unprotected:
+            return f"not protected: {self.unprotected}"
+        if any(each.finished for each in self.workers.values()):
+            return "a rank has already ended"
+        for rank in lost:
+            if self._deaths[rank, self.records.get(rank, START)] >= MAX_SAME_STEP:
+                return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
+        if self.replaced + len(lost) > self.settings.max_replacements:
+            return f"{self.replaced} ranks were replaced, no more are allowed"
+        if lost and self.settings.spares == 0:
+            return "there are no spares"
+        return ""
+
+    def _assign(self) -> list[Order]:
+        """Give ranks that nobody holds to spares that wait."""
+        if self.forming is None or self.over:
+            return []
+        orders: list[Order] = []
+        for rank in sorted(set(self.forming.lost) - set(self.holders)):
+            ready = (each for each in self.workers.values() if each.waiting)
+            spare = next((each for each in ready if each.stopped_ns is None), None)
+            if spare is None:
+                orders.append(Log({"event": "no-spare", "rank": rank}))
+                break
+            spare.rank, spare.waiting, spare.joining = rank, False, True
+            self.holders[rank] = spare.name
+            self.replaced += 1
+            message = {"kind": "assign", "rank": rank, "world": self.world}
+            place = {"event": "assigned", "rank": rank, "worker": spare.name}
+            orders += [Send(spare.name, False, message), Log(place), *self._respawn()]
+        return orders + self._advance()
+
+    def _respawn(self) -> list[Order]:
+        spares = sum(each.rank is None for each in self.workers.values())
+        return [Spawn()] if spares < self.settings.spares else []
+
+    def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
+        """A survivor's state does not change any more until it hears of a plan."""
+        forming = self.forming
+        if forming is None or worker.rank is None or generation != self.generation:
+            return []
+        if worker.joining:
+            return []
+        forming.reports[worker.rank] = report
+        return self._advance()
+
+    def _advance(self) -> list[Order]:
+        forming = self.forming
+        if forming is None or self.over or not self.world or len(self.holders) < self.world:
+            return []
+        survivors = self._survivors()
+        if forming.boundary is None and set(forming.reports) >= survivors:
+            return self._plan(forming)
+        everybody = set(self.holders)
+        if forming.boundary is not None and not forming.hosted and forming.arrived >= everybody:
+            forming.hosted = True
+            message = {"kind": "host", "generation": self.generation}
+            return [Send(self.holders[forming.provider], False, message)]
+        return []
+
+    def _survivors(self) -> set[int]:
+        """Ranks whose holders have taken part in a generation."""
+        return {
+            rank
+            for rank, name in self.holders.items()
+            if name in self.workers and not self.workers[name].joining
+        }
+
+    def _plan(self, forming: Forming) -> list[Order]:
+        joiners = set(self.holders) - self._survivors()
+        if self.generation == 0 or not forming.reports:
+            if any(self.records.get(rank, START) > START for rank in joiners):
+                return self._give_up("no rank is left that has the parameters")
+            forming.boundary, forming.provider, undo = START, min(self.holders), False
+        else:
+            lost = {rank: self.records.get(rank, START) for rank in joiners}
+            plan = make_plan(forming.reports, lost)
+            if isinstance(plan, Refusal):
+                return self._give_up(plan.reason, forming.lost)
+            forming.boundary, forming.provider, undo = plan.boundary, plan.provider, plan.undo
+        message = {
+            "kind": "plan", "generation": self.generation, "boundary": forming.boundary,
+            "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
+            "world": self.world,
+        }  # fmt: skip
+        orders: list[Order] = [Log(message | {"event": "plan"})]
+        for rank, name in sorted(self.holders.items()):
+            record = (rank, forming.boundary) if rank in joiners else None
+            if forming.boundary == START:
+                record = None
+            orders.append(Send(name, False, message, record))
+            if rank in joiners:
+                self.workers[name].boundary = forming.boundary
+        return orders
+
+    def on_hosted(self, generation: int, address: str) -> list[Order]:
+        """The provider serves the store in which the workers find each other."""
+        if self.forming is None or generation != self.generation:
+            return []
+        message = {"kind": "form", "generation": generation, "address": address}
+        return [Send(name, False, message) for name in self.holders.values()]
+
+    def on_formed(self, worker: Worker, generation: int, now_ns: int) -> list[Order]:
+        """A worker is connected, and has what it needs to go on."""
+        forming = self.forming
+        if forming is None or worker.rank is None or generation != self.generation:
+            return []
+        worker.joining = False
+        forming.formed.add(worker.rank)
+        if forming.formed < set(self.holders):
+            return []
+        self.forming = None
+        event = {"event": "formed", "generation": generation, "boundary": forming.boundary}
+        took = {"lost": forming.lost, "took_ns": now_ns - forming.began_ns}
+        return [Log(event | (took if generation else {}) | {"holders": dict(self.holders)})]
+
+    # --- giving up ---
+
+    def _give_up(self, reason: str, lost: dict[int, str] | None = None) -> list[Order]:
+        """The launcher hears of a dead rank, as it would have without us."""
+        if self.over:
+            return []
+        self.over = True
+        orders: list[Order] = [Log({"event": "gave-up", "reason": reason})]
+        for rank in lost or list(self.keepers)[:1]:
+            orders += self._ends(rank, 1)
+        return orders
+
+    def _ends(self, rank: int, code: int) -> list[Order]:
+        name = self.keepers.get(rank)
+        return [] if name is None else [self._end(name, code)]
+
+    def _end(self, name: str, code: int) -> Order:
+        return Send(name, True, {"kind": "end", "code": code})

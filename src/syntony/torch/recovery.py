@@ -1,0 +1,94 @@
+"""Where a lost rank resumes, and who gives it parameters: the decision alone.
+
+A *boundary* is the start of a loop iteration that follows an optimizer step; boundaries are
+numbered from 0 on every rank. -1 is the start of the program. A rank's *record* of a boundary is
+what only that rank knows (random number generators, position in its loops, buffers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+START = -1
+"""The boundary before the first: the program's start, from which anybody can begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a surviving rank says of itself once nothing of its state changes any more."""
+
+    boundary: int
+    """The last that it passed."""
+    stepped: bool
+    """Its optimizer has stepped since; the parameters from before are in its undo copy."""
+    gives: bool = True
+    """False: it is itself still catching up and has no whole state to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a generation begins."""
+
+    boundary: int
+    """Where replacements resume; survivors run again every collective since."""
+    provider: int
+    """The rank that sends parameters and optimizer state; at the start: who hosts the store."""
+    undo: bool
+    """The provider is past the boundary's step: it sends the parameters from before it as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no plan gives the same result as an undisturbed run."""
+
+    reason: str
+
+
+def make_plan(survivors: Mapping[int, Report], lost: Mapping[int, int]) -> Plan | Refusal:
+    """Choose the boundary and the provider.
+
+    Args:
+        survivors: by rank; at least one.
+        lost: the last boundary of which there is a record, by rank; may be empty (nobody died, the
+            connections did).
+    """
+    if not survivors:
+        return Refusal("no rank is left that has the parameters")
+    boundary = min([report.boundary for report in survivors.values()] + list(lost.values()))
+    if boundary == START:
+        return _from_the_start(survivors)
+    ahead = {r: each for r, each in survivors.items() if each.boundary > boundary + 1}
+    if ahead:
+        rank, report = next(iter(ahead.items()))
+        return Refusal(
+            f"rank {rank} is at step {report.boundary}, others at {boundary}: "
+            "a step had no collective that all ranks take part in"
+        )
+    return _provided(survivors, boundary) if lost else Plan(boundary, min(survivors), undo=False)
+
+
+def _provided(survivors: Mapping[int, Report], boundary: int) -> Plan | Refusal:
+    live = _first(survivors, lambda each: each.boundary == boundary and not each.stepped)
+    if live is not None:
+        return Plan(boundary, live, undo=False)
+    past = _first(survivors, lambda each: (each.boundary == boundary) == each.stepped)
+    if past is not None:
+        return Plan(boundary, past, undo=True)
+    return Refusal(f"no rank has the parameters of step {boundary} any more")
+
+
+def _from_the_start(survivors: Mapping[int, Report]) -> Plan | Refusal:
+    late = [rank for rank, each in survivors.items() if each.boundary > START + 1 or each.stepped]
+    if late:
+        return Refusal(f"rank {late[0]} is past its first step, another has not begun")
+    return Plan(START, min(survivors), undo=False)
+
+
+def _first(survivors: Mapping[int, Report], fits: Callable[[Report], bool]) -> int | None:
+    return min(
+        (rank for rank, each in survivors.items() if each.gives and fits(each)), default=None
+    )

@@ -1,0 +1,371 @@
+"""What a rank is made of: models, optimizers and their like, kept so that another can become it.
+
+Parameters and optimizer state are the same on every rank and come from a peer. The rest (random
+number generators, buffers, learning rates, position) is this rank's own and goes into a *record* at
+each boundary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import random
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from syntony.torch.recovery import START, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from syntony.torch.session import Session
+
+STEP_S = 600.0
+"""A step of an optimizer that takes longer hangs."""
+MAX_BUFFER_BYTES = 16 << 20
+
+
+class Replica:
+    """Tracks what the program makes; hooks its optimizers' steps."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.optimizers: list[Any] = []
+        self.models: list[Any] = []
+        """Those in `DistributedDataParallel`."""
+        self.stateful: list[Any] = []
+        """Schedulers, gradient scalers and what the program registered: `state_dict` is small."""
+        self.boundary = START
+        self.stepped: set[int] = set()
+        """Optimizers (by number) that stepped since the boundary."""
+        self._previously: set[int] = set()
+        """Optimizers that stepped between the last two boundaries."""
+        self.cv = threading.Condition()
+        self._stepping = False
+        self._frozen = False
+        self._undo: dict[int, list[Any]] = {}
+        """Optimizer's number to its parameters before its step."""
+        self._after: dict[int, tuple[list[Any], list[dict[str, Any]]]] = {}
+        """Of a replacement that repeats a step which others are past: what follows it."""
+        self.warm_models: set[int] = set()
+        """Models of a replacement whose buckets are not yet as on other ranks."""
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        _track(torch.optim.Optimizer, self._add_optimizer)
+        _track(torch.optim.lr_scheduler.LRScheduler, self._add_stateful)
+        _track(torch.amp.GradScaler, self._add_stateful)
+        _track(DistributedDataParallel, self._add_model)
+
+    def _add_optimizer(self, made: Any) -> None:
+        if not any(each is made for each in self.optimizers):
+            self.optimizers.append(made)
+
+    def _add_stateful(self, made: Any) -> None:
+        if not any(each is made for each in self.stateful):
+            self.stateful.append(made)
+
+    def _add_model(self, made: Any) -> None:
+        self.models.append(made)
+
+    # --- the optimizer's step ---
+
+    def _number(self, optimizer: Any) -> int | None:
+        found = (n for n, each in enumerate(self.optimizers) if each is optimizer)
+        return next(found, None)
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        number = self._number(optimizer)
+        if number is None or self.boundary == START:
+            return
+        with self.cv:
+            self.cv.wait_for(lambda: not self._frozen)
+            self._stepping = True
+            twice = number in self.stepped
+            self.stepped.add(number)
+        if twice:
+            self._session.unprotect("an optimizer steps twice in one iteration")
+            return
+        with torch.no_grad():
+            now = [each.detach() for each in _parameters(optimizer)]
+            if number not in self._undo:
+                self._undo[number] = [torch.empty_like(each) for each in now]
+            torch._foreach_copy_(self._undo[number], now)
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        number = self._number(optimizer)
+        if number is None:
+            return
+        after = self._after.pop(number, None)
+        if after is not None:
+            with torch.no_grad():
+                for parameter, value in zip(_parameters(optimizer), after[0], strict=True):
+                    parameter.copy_(value)
+            _set_state(optimizer, after[1])
+            self._session.event("caught-up", boundary=self.boundary)
+        with self.cv:
+            self._stepping = False
+            self.cv.notify_all()
+
+    def freeze(self) -> Report:
+        """Wait for a step under way; from now on none begins, and no boundary is passed."""
+        with self.cv:
+            self.cv.wait_for(lambda: not self._stepping, STEP_S)
+            self._frozen = True
+            return Report(self.boundary, bool(self.stepped), gives=not self._after)
+
+    def thaw(self) -> None:
+        with self.cv:
+            self._frozen = False
+            self.cv.notify_all()
+
+    def pass_boundary(self) -> int:
+        with self.cv:
+            self.cv.wait_for(lambda: not self._frozen)
+            self.boundary += 1
+            self._previously = self.stepped
+            self.stepped = set()
+            return self.boundary
+
+    # --- the record of a boundary ---
+
+    def record(self) -> dict[str, Any]:
+        """What only this rank knows; numbers and NumPy arrays."""
+        return {
+            "random": random_state(),
+            "groups": [
+                [{k: v for k, v in group.items() if k != "params"} for group in each.param_groups]
+                for each in self.optimizers
+            ],
+            "stateful": [each.state_dict() for each in self.stateful],
+            "buffers": [_bytes_of(each) for each in self._buffers()],
+            "gradients": [[p.grad is not None for p in _parameters(o)] for o in self.optimizers],
+            "buckets": [_buckets(each) for each in self.models],
+            "training": [[m.training for m in each.modules()] for each in self.models],
+        }
+
+    def restore(self, record: dict[str, Any], boundary: int) -> None:
+        """Of a replacement that has parameters and optimizer state already."""
+        self.boundary = boundary
+        self.stepped.clear()
+        for optimizer, groups in zip(self.optimizers, record["groups"], strict=True):
+            for group, kept in zip(optimizer.param_groups, groups, strict=True):
+                group.update(kept)
+        for each, kept in zip(self.stateful, record["stateful"], strict=True):
+            each.load_state_dict(kept)
+        with torch.no_grad():
+            for buffer, data in zip(self._buffers(), record["buffers"], strict=True):
+                _fill(buffer, data)
+        for optimizer, present in zip(self.optimizers, record["gradients"], strict=True):
+            for parameter, was in zip(_parameters(optimizer), present, strict=True):
+                parameter.grad = torch.zeros_like(parameter) if was else None
+        for each, flags in zip(self.models, record["training"], strict=True):
+            for module, training in zip(each.modules(), flags, strict=True):
+                module.training = training
+        self.warm_models = {
+            at for at, (sizes, _) in enumerate(record["buckets"]) if sizes is not None
+        }
+        self.expected_buckets = [sizes for sizes, _ in record["buckets"]]
+        set_random_state(record["random"])
+
+    def _buffers(self) -> Iterator[Any]:
+        for each in self.models:
+            yield from each.module.buffers()
+
+    def unprotected(self) -> str:
+        """Why this rank's state cannot be given to another; empty if it can."""
+        if not self.optimizers:
+            return "no optimizer was made before the training loop"
+        devices = {str(each.device) for each in self.parameters()}
+        if devices - {"cpu"}:
+            return f"parameters are on {', '.join(sorted(devices))}: only CPUs so far"
+        kinds = {type(each).__name__ for each in self.parameters()} - {"Parameter", "Tensor"}
+        if kinds:
+            return f"parameters are of type {', '.join(sorted(kinds))}"
+        size = sum(each.numel() * each.element_size() for each in self._buffers())
+        if size > MAX_BUFFER_BYTES:
+            return f"buffers of {size >> 20} MiB: at most {MAX_BUFFER_BYTES >> 20}"
+        return ""
+
+    def parameters(self) -> list[Any]:
+        """Of all models and optimizers, each once, in an order that all ranks share."""
+        found = {id(p): p for each in self.models for p in each.module.parameters()}
+        for optimizer in self.optimizers:
+            found |= {id(p): p for p in _parameters(optimizer)}
+        return list(found.values())
+
+    def digest(self) -> str:
+        """SHA-256 of parameters and optimizer state."""
+        state = hashlib.sha256()
+        for each in self.parameters():
+            state.update(_memory(each.detach()))
+        for optimizer in self.optimizers:
+            for parameter in _parameters(optimizer):
+                for _, value in sorted(optimizer.state.get(parameter, {}).items()):
+                    data = _memory(value) if torch.is_tensor(value) else repr(value).encode()
+                    state.update(data)
+        return state.hexdigest()
+
+    # --- from rank to rank ---
+
+    def give(self, send: Callable[[Any], None], *, undo: bool) -> int:
+        """Send everything that ranks have in common; how many bytes."""
+        before = self._before() if undo else []
+        skeleton = {
+            "state": [_skeleton(each) for each in self.optimizers],
+            "stepped": sorted(self.stepped or self._previously) if undo else [],
+            "shapes": [(tuple(p.shape), str(p.dtype)) for p in self.parameters()],
+        }
+        data = pickle.dumps(skeleton)
+        send(torch.tensor([len(data)]))
+        send(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        tensors = [*before, *(p.detach() for p in self.parameters())]
+        for each in self.optimizers:
+            tensors += _state_tensors(each)
+        for tensor in tensors:
+            send(tensor.contiguous())
+        return sum(each.numel() * each.element_size() for each in tensors)
+
+    def _before(self) -> list[Any]:
+        """Parameters as they were before this boundary's, or the last boundary's, steps."""
+        old: dict[int, Any] = {}
+        for number in self.stepped or self._previously:
+            for parameter, value in zip(
+                _parameters(self.optimizers[number]), self._undo[number], strict=True
+            ):
+                old[id(parameter)] = value
+        return [old.get(id(each), each.detach()) for each in self.parameters()]
+
+    def take(self, receive: Callable[[Any], None], *, undo: bool) -> int:
+        """Receive it, as a replacement; how many bytes."""
+        size = torch.zeros(1, dtype=torch.int64)
+        receive(size)
+        data = torch.empty(int(size.item()), dtype=torch.uint8)
+        receive(data)
+        skeleton = pickle.loads(data.numpy().tobytes())
+        parameters = self.parameters()
+        if skeleton["shapes"] != [(tuple(p.shape), str(p.dtype)) for p in parameters]:
+            raise RuntimeError("the replacement's parameters have other shapes")
+        count = len(parameters)
+        live = [torch.empty_like(p, requires_grad=False) for p in parameters]
+        with torch.no_grad():
+            if undo:
+                for parameter in parameters:
+                    receive(parameter.detach())
+            for tensor in live if undo else (p.detach() for p in parameters):
+                receive(tensor)
+        for number, optimizer in enumerate(self.optimizers):
+            state = _from_skeleton(skeleton["state"][number], receive)
+            _set_state(optimizer, state)
+            if number in skeleton["stepped"]:
+                at = {id(p): value for p, value in zip(parameters, live, strict=True)}
+                self._after[number] = [at[id(p)] for p in _parameters(optimizer)], _copied(state)
+        return count
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
+    """State by parameter, tensors by their shape and type."""
+    return [
+        {
+            key: ("tensor", tuple(v.shape), v.dtype) if torch.is_tensor(v) else ("value", v)
+            for key, v in optimizer.state.get(each, {}).items()
+        }
+        for each in _parameters(optimizer)
+    ]
+
+
+def _state_tensors(optimizer: Any) -> list[Any]:
+    return [
+        value
+        for each in _parameters(optimizer)
+        for value in optimizer.state.get(each, {}).values()
+        if torch.is_tensor(value)
+    ]
+
+
+def _from_skeleton(
+    skeleton: list[dict[str, Any]], receive: Callable[[Any], None]
+) -> list[dict[str, Any]]:
+    state: list[dict[str, Any]] = []
+    for each in skeleton:
+        found: dict[str, Any] = {}
+        for key, what in each.items():
+            if what[0] == "tensor":
+                found[key] = torch.empty(what[1], dtype=what[2])
+                receive(found[key])
+            else:
+                found[key] = what[1]
+        state.append(found)
+    return state
+
+
+def _copied(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {key: v.clone() if torch.is_tensor(v) else v for key, v in each.items()} for each in state
+    ]
+
+
+def _set_state(optimizer: Any, state: list[dict[str, Any]]) -> None:
+    for parameter, kept in zip(_parameters(optimizer), state, strict=True):
+        if kept:
+            optimizer.state[parameter] = kept
+
+
+def _memory(tensor: Any) -> Any:
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def _bytes_of(tensor: Any) -> bytes:
+    return bytes(_memory(tensor.detach()).tobytes())
+
+
+def _fill(tensor: Any, data: bytes) -> None:
+    kept = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
+    tensor.copy_(kept.view(tensor.shape))
+
+
+def _buckets(model: Any) -> tuple[str | None, bool]:
+    """Sizes of DDP's buckets once it has rebuilt them."""
+    if not getattr(model, "_has_rebuilt_buckets", False):
+        return None, False
+    return model.logger._get_ddp_logging_data().strs_map.get("rebuilt_bucket_sizes", ""), True
+
+
+def _track(kind: Any, add: Callable[[Any], None]) -> None:
+    init = kind.__init__
+
+    def tracked(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        add(self)
+
+    tracked.__wrapped__ = init  # type: ignore[attr-defined]
+    kind.__init__ = tracked
+
+
+def random_state() -> Any:
+    numpy = sys.modules.get("numpy")
+    return (
+        torch.get_rng_state().numpy().tobytes(),
+        random.getstate(),
+        None if numpy is None else numpy.random.get_state(),
+    )
+
+
+def set_random_state(state: Any) -> None:
+    torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
+    random.setstate(state[1])
+    if state[2] is not None:
+        import numpy as np
+
+        np.random.set_state(state[2])  # noqa: NPY002 - the program's own

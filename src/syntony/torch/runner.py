@@ -1,0 +1,174 @@
+"""A worker: runs the program of a rank, or waits as a spare until it gets a rank.
+
+Run as a file by `keeper`, with the program and its arguments.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+RANK_NAMES = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK",
+}  # fmt: skip
+OLDEST, NEWEST = (2, 5), (2, 13)
+"""Versions of torch whose inner parts are known."""
+
+
+def _load_package() -> None:
+    """Make our package importable, and nothing beside it: the job's environment is its own."""
+    root = Path(__file__).resolve().parents[1]
+    spec = importlib.util.spec_from_file_location(
+        "syntony", root / "__init__.py", submodule_search_locations=[str(root)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["syntony"] = module
+    spec.loader.exec_module(module)
+
+
+class _Program:
+    """What is to be run as `__main__`."""
+
+    def __init__(self, words: list[str]) -> None:
+        """From `script arguments` or `-m module arguments`."""
+        self.package: str | None = None
+        if words[0] == "-m":
+            spec = importlib.util.find_spec(words[1])
+            if spec is not None and spec.submodule_search_locations is not None:
+                spec = importlib.util.find_spec(f"{words[1]}.__main__")
+            if spec is None or spec.origin is None:
+                sys.exit(f"{sys.executable}: No module named {words[1]}")
+            self.file, self.package = spec.origin, spec.parent
+            sys.argv = [spec.origin, *words[2:]]
+            sys.path[0] = str(Path.cwd())
+        else:
+            self.file = words[0]
+            sys.argv = list(words)
+            sys.path[0] = str(Path(self.file).resolve().parent)
+        self.source = Path(self.file).read_text()
+
+    def run(self, tree: Any, extra: dict[str, Any]) -> None:
+        module = types.ModuleType("__main__")
+        module.__dict__.update(
+            __file__=self.file, __builtins__=__builtins__, __package__=self.package, **extra
+        )
+        sys.modules["__main__"] = module
+        exec(compile(tree, self.file, "exec"), module.__dict__)  # noqa: S102 - what we are for
+
+
+def _run_plain(program: _Program) -> None:
+    program.run(program.source, {})
+
+
+def _say(text: str) -> None:
+    print(f"syntony: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    _load_package()
+    from syntony.torch import loops, messages
+    from syntony.torch.session import Session
+
+    name = os.environ.pop(messages.NAME_VARIABLE)
+    target = os.environ.pop(messages.VARIABLE)
+    program = _Program(sys.argv[1:])
+    try:
+        session = Session(target, name)
+    except (OSError, ValueError):
+        _run_plain(program)  # the keeper has said why
+        return
+    found = loops.transform(program.source, program.file)
+    reasons = list(found.unsupported)
+    if not found.loops:
+        reasons.append(f"no training loop (.backward() and .step()) in {program.file}")
+    version = _torch_version()
+    if version is None or not OLDEST <= version <= NEWEST:
+        reasons.append(f"torch {version or 'is not installed'}: 2.5 to 2.13 are known")
+    if reasons:
+        session.unprotect("; ".join(reasons))
+    spare = "RANK" not in os.environ and not RANK_NAMES & set(os.environ)
+    if version is None or reasons:
+        if spare:
+            session.wait_rank()  # never comes: the process ends with the job
+        _run_plain(program)
+        session.tell("finished")
+        return
+    _run_protected(program, found.tree, session, spare=spare)
+
+
+def _run_protected(program: _Program, tree: Any, session: Any, *, spare: bool) -> None:
+    from syntony.torch import job as jobs
+
+    if spare:
+        jobs.warm_up()
+    job = jobs.Job(session, frozenset({"__main__"}))
+    if spare:
+        _wait_at_rank(session)
+    else:
+        session.rank = _own_rank()
+        session.world = int(os.environ.get("WORLD_SIZE", "0"))
+    code = 0
+    try:
+        program.run(tree, {"__syntony__": job.position})
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - as the interpreter would do at its top
+        traceback.print_exc()
+        code = 1
+    if code == 0:
+        job.finish()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # collectives of others may be waited for; nothing here is worth it
+
+
+def _own_rank() -> int:
+    names = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+    return next(int(os.environ[name]) for name in names if name in os.environ)
+
+
+def _wait_at_rank(session: Any) -> None:
+    """A spare's program runs until it asks which rank it is: from then on it is one."""
+
+    class Waiting(type(os.environ)):  # type: ignore[misc]
+        def __getitem__(self, name: str) -> str:
+            if name in RANK_NAMES:
+                _take_rank(session)
+            return str(super().__getitem__(name))
+
+        def __contains__(self, name: object) -> bool:
+            if name in RANK_NAMES:
+                _take_rank(session)
+            return bool(super().__contains__(name))
+
+    os.environ.__class__ = Waiting
+
+
+def _take_rank(session: Any) -> None:
+    rank = str(session.wait_rank())
+    os.environ.__class__ = os.environ.__class__.__mro__[1]
+    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(session.world)}
+
+
+def _torch_version() -> tuple[int, int] | None:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""A worker's view of the coordinator: what it was told last, for all threads of the process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from syntony.torch.messages import Connection
+from syntony.torch.recovery import START
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FENCED = 98
+"""Exit code of a worker whose rank somebody else holds."""
+HEARD_S = 1.0
+ACK_S = 5.0
+"""A collective waits for the record of its step no longer: rather unprotected than late."""
+
+
+class LostError(RuntimeError):
+    """The job cannot go on: nobody can say with whom."""
+
+
+class NewerError(Exception):
+    """A newer generation is being formed."""
+
+
+class Session:
+    """Receives in a thread of its own; everything else waits on `cv`."""
+
+    def __init__(self, target: str, name: str) -> None:
+        self.cv = threading.Condition()
+        self.generation = -1
+        """In which this worker takes part."""
+        self.wanted = 0
+        """That is being formed, or formed."""
+        self.rank: int | None = None
+        self.world = 0
+        self.plan: dict[str, Any] | None = None
+        self.record = b""
+        """Of the boundary at which this replacement begins."""
+        self.prologue = b""
+        self.floor = START
+        self.acked = START
+        self.lost = False
+        self.reason = ""
+        """Why this worker is not protected."""
+        self.on_freeze: Callable[[], None] = lambda: None
+        self._address: tuple[int, str] = (-1, "")
+        self._host = -1
+        self._released = False
+        self._connection = Connection(target, {"role": "worker", "name": name})
+        threading.Thread(target=self._receive, name="syntony-receive", daemon=True).start()
+        threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
+
+    def tell(self, kind: str, record: bytes = b"", **rest: Any) -> None:
+        if not self.lost:
+            try:
+                self._connection.send({"kind": kind} | rest, record)
+            except OSError:
+                self._lose()
+
+    def event(self, event: str, **rest: Any) -> None:
+        """A line of the audit trail."""
+        self.tell("event", event=event, **rest)
+
+    def unprotect(self, reason: str) -> None:
+        """From now on a lost rank ends the job, as without us."""
+        if not self.reason:
+            self.reason = reason
+            self.tell("unprotected", reason=reason)
+
+    # --- waiting ---
+
+    def wait_rank(self) -> int:
+        """This worker's rank; a spare waits until it gets one."""
+        if self.rank is None:
+            self.tell("waiting")
+        with self.cv:
+            self.cv.wait_for(lambda: self.rank is not None or self.lost)
+            if self.rank is None:
+                os._exit(0)  # a spare that nobody needs any more
+            return self.rank
+
+    def wait_plan(self) -> dict[str, Any]:
+        """The newest generation's plan."""
+        with self.cv:
+            self.cv.wait_for(self._planned)
+            self._check()
+            assert self.plan is not None
+            return self.plan
+
+    def _planned(self) -> bool:
+        return self.lost or (self.plan is not None and self.plan["generation"] == self.wanted)
+
+    def wait_host(self, generation: int) -> None:
+        self._wait(generation, lambda: self._host == generation)
+
+    def wait_address(self, generation: int) -> str:
+        self._wait(generation, lambda: self._address[0] == generation)
+        return self._address[1]
+
+    def _wait(self, generation: int, ready: Callable[[], bool]) -> None:
+        with self.cv:
+            self.cv.wait_for(lambda: ready() or self.wanted != generation or self.lost)
+            self._check()
+            if self.wanted != generation:
+                raise NewerError
+
+    def wait_newer(self, generation: int, timeout_s: float) -> bool:
+        """Whether a generation after `generation` is wanted."""
+        with self.cv:
+            self.cv.wait_for(lambda: self.wanted > generation or self.lost, timeout_s)
+            self._check()
+            return self.wanted > generation
+
+    def wait_ack(self, boundary: int) -> None:
+        """Until the coordinator has this worker's record of a boundary."""
+        if self.acked >= boundary or self.reason or self.lost:
+            return
+        with self.cv:
+            if not self.cv.wait_for(lambda: self.acked >= boundary or self.lost, ACK_S):
+                self.unprotect(f"the coordinator did not answer for {ACK_S:.0f} s")
+
+    def wait_release(self) -> None:
+        with self.cv:
+            self.cv.wait_for(lambda: self._released or self.lost)
+
+    def _check(self) -> None:
+        if self.lost:
+            raise LostError("a rank was lost, and so was the coordinator (`syntony run`)")
+
+    # --- receiving ---
+
+    def _speak(self) -> None:
+        pause = threading.Event()
+        while not self.lost:
+            pause.wait(HEARD_S)
+            self.tell("heard")
+
+    def _receive(self) -> None:
+        while (received := self._connection.receive()) is not None:
+            message, record = received
+            with self.cv:
+                self._note(message, record)
+                self.cv.notify_all()
+            if message["kind"] == "freeze":
+                self.on_freeze()
+        self._lose()
+
+    def _note(self, message: dict[str, Any], record: bytes) -> None:
+        match message["kind"]:
+            case "ack":
+                self.acked, self.floor = message["boundary"], message["floor"]
+            case "assign":
+                self.rank, self.world = message["rank"], message["world"]
+            case "freeze":
+                self.wanted = max(self.wanted, message["generation"])
+            case "prologue":
+                self.prologue = record
+            case "plan":
+                self.wanted = max(self.wanted, message["generation"])
+                self.plan, self.record = message, record
+            case "host":
+                self._host = message["generation"]
+            case "form":
+                self._address = message["generation"], message["address"]
+            case "release":
+                self._released = True
+            case "fenced":
+                os._exit(FENCED)
+
+    def _lose(self) -> None:
+        with self.cv:
+            self.lost = True
+            self.cv.notify_all()

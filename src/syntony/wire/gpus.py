@@ -1,0 +1,81 @@
+"""What the process that asks GPUs' drivers tells the agent: a line of JSON for each look."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from syntony.errors import WireError
+
+MAX_LINE = 1 << 20
+"""Bytes of one look."""
+MAX_GPUS, MAX_PROCESSES = 64, 1_024
+_Text = Annotated[str, msgspec.Meta(max_length=128)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
+class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU at one moment. None: the driver does not say. Counters count from the driver's start
+    or the last reset."""
+
+    gpu: _Text
+    """UUID."""
+    bus: _Text = ""
+    """PCI address."""
+    model: _Text = ""
+    error: _Text = ""
+    """Why the device could not be read: fallen off the bus, waits for a reset."""
+    pids: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=MAX_PROCESSES)] = ()
+    """Processes that compute on it."""
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttle: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] | None = None
+    """Reasons why the clock is not higher, in NVML's words."""
+    temperature_c: float | None = None
+    power_w: float | None = None
+    ecc_errors: _Count | None = None
+    """Counter, corrected and uncorrected."""
+    xid: _Number = 0
+    """Newest Xid since the look before; 0: none."""
+    nvlink_errors: _Count | None = None
+    """Counter: replays, recoveries, CRC errors of all links."""
+    nvlink_bytes: _Count | None = None
+    """Counter, both directions of all links."""
+    pcie_gts: float | None = None
+    pcie_max_gts: float | None = None
+    """GT/s that card and slot can."""
+    pcie_width: float | None = None
+    pcie_max_width: float | None = None
+    pcie_replays: _Count | None = None
+    """Counter."""
+    pcie_bytes_per_s: float | None = None
+    """Both directions."""
+
+
+class GpuLook(msgspec.Struct, frozen=True, kw_only=True):
+    """All GPUs of a host at one moment."""
+
+    at_ns: int = 0
+    """CLOCK_MONOTONIC."""
+    gpus: Annotated[tuple[GpuReading, ...], msgspec.Meta(max_length=MAX_GPUS)] = ()
+    reason: Annotated[str, msgspec.Meta(max_length=1_024)] = ""
+    """Why nothing can be read; the process ends."""
+
+
+def encode(look: GpuLook) -> bytes:
+    """One line."""
+    return msgspec.json.encode(look) + b"\n"
+
+
+def decode(line: bytes) -> GpuLook:
+    """One line.
+
+    Raises:
+        WireError: it is none.
+    """
+    try:
+        return msgspec.json.decode(line, type=GpuLook)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WireError(f"the reader of GPUs wrote what cannot be read: {error}") from error

@@ -1,0 +1,56 @@
+"""GPUs of a job from the store's rows to those of a bundle. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Row = dict[str, Any]
+NONE = "none"
+"""As throttle reason of a GPU that has none; empty is not known."""
+SLOT = ("pcie_gts", "pcie_max_gts", "pcie_width", "pcie_max_width")
+NUMBERS = (
+    "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "ecc_errors", "nvlink_errors",
+    "nvlink_bps", "pcie_bps", "pcie_replays", *SLOT,
+)  # fmt: skip
+"""Named in both alike."""
+
+
+def gpus_of_ranks(rows: Iterable[Row]) -> dict[int, str]:
+    """Rank to UUID, of ranks that compute on one GPU only."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for each in rows:
+        if each["rank"] >= 0:
+            found[each["rank"]].add(each["gpu"])
+    return {rank: next(iter(gpus)) for rank, gpus in found.items() if len(gpus) == 1}
+
+
+def gpu_rows(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
+    """Rows of the table `hosts`: one a reading, though several ranks may compute on the GPU."""
+    done = set()
+    silent: dict[str, str] = {}
+    for each in rows:
+        key = each["gpu"], each["ts_ns"]
+        if key in done:
+            continue
+        done.add(key)
+        if each["error"]:
+            silent[f"{each['gpu']} of {each['host']}"] = each["error"]
+        throttle = each["throttle"]
+        yield {
+            "at_ns": each["ts_ns"],
+            "window_ns": each["window_ns"],
+            "host": each["host"],
+            "gpu": each["gpu"],
+            "throttle": None if not throttle else "" if throttle == NONE else throttle,
+            "xid": each["xid"],
+            **{name: known(each[name]) for name in NUMBERS},
+        }
+    notes += [f"GPU {gpu} could not be read: {why}" for gpu, why in sorted(silent.items())]
+
+
+def known(value: float | None) -> float | None:
+    """Not a number is not known."""
+    return None if value is None or math.isnan(value) else value

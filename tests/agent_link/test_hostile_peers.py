@@ -1,0 +1,224 @@
+"""Peers that open connections, announce gigabytes, or go by one name, against a real controller:
+each is one line in its log and a counter or a refusal, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import select
+import signal
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.link import ControllerProcess, free_port, hello, wait_until
+
+from syntony.agent.spool import open_spool
+from syntony.agent.uplink import Uplink
+from syntony.controller.client import ask
+from syntony.controller.listen import raise_descriptor_limit
+from syntony.io.transport import grpc
+from syntony.wire.enrol import JOIN
+from syntony.wire.messages import ATTACH, QUERY, ControllerMessage, FleetQuery, Hello, Refuse
+from syntony.wire.roles import Role
+
+IDLE = 10_000
+"""Connections of a stranger; each end needs a file descriptor for each."""
+GB = 1 << 30
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < IDLE + 1_000, reason="too few descriptors"
+)
+def test_ten_thousand_idle_connections(controller: ControllerProcess) -> None:
+    """1,024 of them once locked out every client."""
+    tls = controller.issue("o1", Role.OPERATOR)
+    with contextlib.ExitStack() as stack:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        raise_descriptor_limit()
+        idle = {
+            each.fileno(): each
+            for each in (
+                stack.enter_context(socket.create_connection(("127.0.0.1", controller.port), 60))
+                for _ in range(IDLE)
+            )
+        }
+        ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+        # None of them is kept for longer than a handshake may take.
+        poll = select.poll()
+        for number in idle:
+            poll.register(number, select.POLLIN)
+
+        def closed() -> bool:
+            for number, _ in poll.poll(0):
+                poll.unregister(number)
+                idle.pop(number)
+            return not idle
+
+        wait_until(closed)
+    ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+
+
+@pytest.mark.parametrize("method", [QUERY, ATTACH, JOIN])
+def test_a_gigabyte_is_refused_when_it_is_announced(
+    controller: ControllerProcess, method: str
+) -> None:
+    """Not when it has arrived: as a client that is not gRPC sees it."""
+    before = _resident(controller.pid)
+    with _http2(controller, method) as connection:
+        connection.sendall(_frame(0, 0, 1, b"\0" + GB.to_bytes(4, "big") + bytes(8_000)))
+        answer = _read_to_the_end(connection)
+    assert b"grpc-status" in answer or _RESET in answer
+    assert _resident(controller.pid) - before < GB / 8
+    controller.fleet()
+
+
+@pytest.mark.parametrize("method", [QUERY, ATTACH])
+def test_what_unpacks_to_a_gigabyte_is_not_unpacked(
+    controller: ControllerProcess, method: str
+) -> None:
+    """A compressed message announces its compressed size only."""
+    before = _resident(controller.pid)
+    with (
+        grpc.secure_channel(
+            f"127.0.0.1:{controller.port}",
+            _credentials(controller),
+            options=[("grpc.max_send_message_length", -1)],
+            compression=grpc.Compression.Gzip,
+        ) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        channel.unary_unary(method)(bytes(GB // 4), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert _peak(controller.pid) - before < GB / 8
+    controller.fleet()
+
+
+class _Agent:
+    """An uplink that claims a host and addresses of its own, and what it is told."""
+
+    def __init__(self, controller: ControllerProcess, host: str, place: Path, rail: int) -> None:
+        self._rail = rail
+        self.reported: list[ControllerMessage] = []
+        self.spool = open_spool(str(place), 1 << 20)
+        config = controller.agent_config(host, controller.issue(host, place=place.name))
+        self.uplink = Uplink(config, self._hello, self.reported.append, self.spool)
+        self._host = host
+
+    def _hello(self, stream: str) -> Hello:
+        usual = hello(self._host, stream, rails=1)
+        address = f"10.77.{self._rail}.1"
+        nic = msgspec.structs.replace(usual.nics[0], addresses=(address,))
+        return msgspec.structs.replace(usual, nics=(nic,))
+
+    @property
+    def refusals(self) -> list[str]:
+        return [each.reason for each in self.reported if isinstance(each, Refuse)]
+
+
+def test_one_name_on_two_machines(tmp_path: Path) -> None:
+    """They once took turns, ten times a second, and the whole fleet's plan with them."""
+    controller, scraped = ControllerProcess(tmp_path), free_port()
+    with controller.config.open("a") as config:
+        config.write(f'metrics = {{ listen = "127.0.0.1:{scraped}" }}\n')
+    with contextlib.ExitStack() as stack:
+        controller.start()
+        stack.callback(controller.end, signal.SIGKILL)
+        first, other = (
+            _Agent(controller, host, tmp_path / host, rail)
+            for rail, host in enumerate(("h1", "h2"))
+        )
+        for agent in (first, other):
+            stack.callback(agent.spool.close)
+            stack.enter_context(agent.uplink)
+        wait_until(lambda: "plan generation=" in controller.log())
+        copy = _Agent(controller, "h1", tmp_path / "copy", 2)
+        stack.callback(copy.spool.close)
+        copy_up = stack.enter_context(copy.uplink)
+        wait_until(lambda: len(copy.refusals) >= 5)
+        assert "two machines have one name" in copy.refusals[-1]
+        assert first.uplink.connected
+        assert not copy_up.connected
+        assert (first.refusals, first.uplink.connections) == ([], 2)
+        assert (other.refusals, other.uplink.connections) == ([], 1)
+        assert controller.log().count("plan generation=") <= 3
+        assert controller.log().count("two agents have one name") == 1
+        assert controller.log().count("agent refused") == 1
+        with urllib.request.urlopen(f"http://127.0.0.1:{scraped}/metrics", timeout=60) as page:
+            counted = re.search(rb"^syntony_agents_refused_total (\S+)$", page.read(), re.MULTILINE)
+        assert counted is not None
+        assert float(counted[1]) >= len(copy.refusals)
+
+
+def _credentials(controller: ControllerProcess) -> grpc.ChannelCredentials:
+    tls = controller.issue("o2", Role.OPERATOR)
+    return grpc.ssl_channel_credentials(
+        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+    )
+
+
+def _resident(pid: int, field: str = "VmRSS") -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) << 10
+
+
+def _peak(pid: int) -> int:
+    return _resident(pid, "VmHWM")
+
+
+# --- HTTP/2 by hand (RFC 9113) ---
+
+_RESET = b"\0\0\4\3\0"
+"""How an RST_STREAM frame begins."""
+
+
+def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+    return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A header field without indexing (RFC 7541, 6.2.2)."""
+    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
+
+
+@contextlib.contextmanager
+def _http2(controller: ControllerProcess, method: str) -> Iterator[ssl.SSLSocket]:
+    """A connection on which a call has begun."""
+    tls = controller.issue("o2", Role.OPERATOR)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(tls.ca)
+    context.load_cert_chain(tls.cert, tls.key)
+    context.set_alpn_protocols(["h2"])
+    headers = b"".join(
+        _literal(*each)
+        for each in (
+            (b":method", b"POST"), (b":scheme", b"https"), (b":path", method.encode()),
+            (b":authority", b"127.0.0.1"), (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        )
+    )  # fmt: skip
+    port = controller.join_port if method == JOIN else controller.port
+    with (
+        socket.create_connection(("127.0.0.1", port), 60) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
+    ):
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        connection.sendall(preface + _frame(4, 0, 0, b"") + _frame(1, 4, 1, headers))
+        yield connection
+
+
+def _read_to_the_end(connection: ssl.SSLSocket) -> bytes:
+    """What comes until the call has ended, one way or the other."""
+    read = b""
+    while b"grpc-status" not in read and _RESET not in read:
+        piece = connection.recv(1 << 16)
+        assert piece, "the connection ended without a word"
+        read += piece
+    return read

@@ -1,0 +1,441 @@
+"""A whole job in one thread: the real coordinator state, simulated workers, network and faults.
+
+Workers do real arithmetic on integers that stand for parameters. Every step has collectives before
+and after the optimizer's step; a collective completes at each rank at another time, so a loss finds
+some ranks with its result and some without. What each rank has seen is compared with a run without
+faults. The workers follow the rules of `syntony.torch.collectives` in code of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from syntony.torch.membership import (
+    Forget,
+    Log,
+    Membership,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
+from syntony.torch.recovery import START, Report
+
+MS, S = 1_000_000, 1_000_000_000
+COLLECTIVES, STEP_AT = 4, 3
+"""Per step; the optimizer steps after so many of them."""
+
+
+def mix(*parts: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
+
+
+@dataclass
+class Faults:
+    """What happens to a job; times are from its begin."""
+
+    kills: list[tuple[int, str]] = field(default_factory=list)
+    """(instant, `kill`, `stop`, `drain`, `cut` or `pause`)."""
+
+
+class Rank:
+    """One simulated process."""
+
+    def __init__(self, job: Job, name: str, rank: int | None) -> None:
+        self.job, self.name, self.rank = job, name, rank
+        self.alive, self.stopped = True, False
+        self.backlog: list[Callable[[], None]] = []
+        self.generation, self.wanted = -1, 0
+        self.plan: dict[str, Any] | None = None
+        self.record: tuple[int, ...] | None = None
+        self.boundary, self.op = START, 0
+        self.params, self.undo, self.previous = 7, 0, 0
+        self.after: int | None = None
+        self.stepped = self.frozen = self.finished = False
+        self.carry = 0
+        """What only this rank knows: goes into records."""
+        self.grad = 0
+        self.log: list[tuple[int, int, int, int]] = []
+        """(boundary, operation, input, result) of completed collectives."""
+        self.replaying: list[tuple[int, int, int, int]] = []
+        self.waiting: tuple[int, int] | None = None
+        self.acked = START
+        self.floor = START
+        self.seen: dict[int, int] = {}
+        """Step to what the program computed in it."""
+
+    # --- the program ---
+
+    def go(self) -> None:
+        """Proceed until something must be waited for."""
+        if self.generation != self.wanted or self.replaying or self.waiting is not None:
+            return
+        if self.op == STEP_AT and not self.stepped:
+            if self.frozen:
+                return
+            self.undo, self.params = self.params, mix("step", self.params, self.grad)
+            self.stepped = True
+            if self.after is not None:
+                self.params, self.after = self.after, None
+        if self.boundary == START or self.op == COLLECTIVES:
+            self._pass()
+            return
+        self._contribute(self.boundary, self.op, self._input())
+
+    def _input(self) -> int:
+        return mix("in", self.rank, self.boundary, self.op, self.params, self.carry)
+
+    def _pass(self) -> None:
+        if self.frozen:
+            return
+        if self.boundary + 1 == self.job.steps:
+            if not self.finished:
+                self.finished = True
+                self.job.tell(self, "finished")
+            return
+        self.boundary, self.op, self.stepped = self.boundary + 1, 0, False
+        self.seen[self.boundary] = mix("loss", self.rank, self.params, self.carry)
+        self.job.tell(self, "boundary", boundary=self.boundary, record=(self.carry,))
+        self.job.later(self, self.go)
+
+    def _contribute(self, boundary: int, op: int, value: int) -> None:
+        if self.acked < boundary:
+            self.job.later(self, self.go)
+            return
+        self.waiting = boundary, op
+        self.job.contribute(self, boundary, op, value)
+
+    def completed(self, generation: int, boundary: int, op: int, result: int) -> None:
+        if generation != self.generation or self.generation != self.wanted:
+            return
+        if self.replaying:
+            known = self.replaying.pop(0)
+            assert (boundary, op, result) == (known[0], known[1], known[3]), "another result"
+            self._replay()
+            return
+        if self.waiting != (boundary, op):
+            return
+        self.waiting = None
+        self.log.append((boundary, op, self._input(), result))
+        self.log = [each for each in self.log if each[0] >= self.floor]
+        if op < STEP_AT:
+            self.grad = mix(self.grad if op else 0, result)
+        self.carry = mix(self.carry, result, self.rank)
+        self.op += 1
+        self.job.later(self, self.go)
+
+    def _replay(self) -> None:
+        if self.replaying:
+            boundary, op, value, _ = self.replaying[0]
+            self.job.contribute(self, boundary, op, value)
+        elif self.waiting is not None:
+            self.job.contribute(self, *self.waiting, self._input())
+        else:
+            self.job.later(self, self.go)
+
+    # --- the coordinator's messages ---
+
+    def receive(self, message: dict[str, Any], record: tuple[int, ...] | None) -> None:
+        kind = message["kind"]
+        if kind == "ack":
+            self.acked, self.floor = message["boundary"], message["floor"]
+        elif kind == "assign":
+            self.rank = message["rank"]
+        elif kind == "freeze" and message["generation"] > self.wanted:
+            self.wanted = message["generation"]
+            self._freeze()
+        elif kind == "plan":
+            self.wanted = max(self.wanted, message["generation"])
+            if message["generation"] == self.wanted:
+                self._planned(message, record)
+        elif kind == "host" and message["generation"] == self.wanted:
+            self.job.tell(self, "hosted", generation=self.wanted)
+        elif kind == "form" and message["generation"] == self.wanted:
+            self._form()
+
+    def _freeze(self) -> None:
+        self.replaying = []
+        if self.generation < 0:
+            return  # it has nothing yet: it waits for the next plan
+        self.frozen = True
+        self.job.tell(
+            self, "frozen", generation=self.wanted,
+            report=Report(self.boundary, self.stepped, gives=self.after is None),
+        )  # fmt: skip
+
+    def _planned(self, plan: dict[str, Any], record: tuple[int, ...] | None) -> None:
+        started = self.plan is not None and self.generation < 0
+        if started and self.plan is not None and self.plan["boundary"] != plan["boundary"]:
+            self.job.die(self, 97)
+            return
+        self.plan, self.record = plan, record
+        self.job.tell(self, "arrived", generation=self.wanted)
+
+    def _form(self) -> None:
+        assert self.plan is not None
+        plan = self.plan
+        if plan["boundary"] > START and self.rank == plan["provider"]:
+            before = self.undo if plan["undo"] else None
+            for each in plan["joiners"]:
+                self.job.hand_over(self.wanted, each, self.params, before)
+        if plan["boundary"] > START and self.rank in plan["joiners"]:
+            return  # waits for the state
+        self._formed()
+
+    def take(self, generation: int, params: int, before: int | None) -> None:
+        if generation != self.wanted:
+            return
+        assert self.plan is not None
+        assert self.record is not None
+        self.boundary, self.op, self.stepped = self.plan["boundary"], 0, False
+        self.acked = self.boundary
+        self.params = params if before is None else before
+        self.after = None if before is None else params
+        (self.carry,) = self.record
+        self.seen[self.boundary] = mix("loss", self.rank, self.params, self.carry)
+        self._formed()
+
+    def _formed(self) -> None:
+        assert self.plan is not None
+        self.generation, self.frozen = self.wanted, False
+        self.job.tell(self, "formed", generation=self.generation)
+        self.replaying = [each for each in self.log if each[0] >= self.plan["boundary"]]
+        self._replay()
+
+
+class Job:
+    """The simulated machine room."""
+
+    def __init__(self, seed: int, ranks: int, spares: int, steps: int) -> None:
+        self.random = random.Random(seed)
+        self.steps, self.world = steps, ranks
+        self.now_ns = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self.state = Membership(Settings(spares))
+        self.processes: dict[str, Rank] = {}
+        self._links: dict[tuple[str, str], int] = {}
+        self._paused_until_ns = 0
+        self.records: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.network: dict[tuple[int, int, int], dict[int, int]] = {}
+        self.events: list[dict[str, Any]] = []
+        self.at_fault: set[str] = set()
+        """Processes that faults were done to."""
+        self.ended = False
+        for rank in range(ranks):
+            self._start(rank)
+        for _ in range(spares):
+            self._start(None)
+        self._every(100 * MS, self._tick)
+        self._every(200 * MS, self._look)
+
+    # --- time ---
+
+    def at(self, when_ns: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (when_ns, self._count, action))
+
+    def _every(self, period_ns: int, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self.at(self.now_ns + period_ns, again)
+
+        self.at(period_ns, again)
+
+    def later(self, rank: Rank, action: Callable[[], None]) -> None:
+        """A worker computes a little."""
+        self.at(self.now_ns + self.random.randrange(1, 8) * MS, lambda: self._do(rank, action))
+
+    def _do(self, rank: Rank, action: Callable[[], None]) -> None:
+        if rank.stopped:
+            rank.backlog.append(action)
+        elif rank.alive:
+            action()
+
+    def run(self, limit_ns: int = 600 * S) -> None:
+        while self._queue and not self.ended and self.now_ns < limit_ns:
+            self.now_ns, _, action = heapq.heappop(self._queue)
+            action()
+
+    # --- processes ---
+
+    def _start(self, rank: int | None) -> None:
+        name = f"w{len(self.processes)}"
+        process = self.processes[name] = Rank(self, name, rank)
+
+        def up() -> None:
+            self._carry_out(self.state.on_keeper(name, rank, self.world, self.now_ns))
+            if rank is None:
+                self.at(
+                    self.now_ns + self.random.randrange(100, 900) * MS,
+                    lambda: self._do(process, lambda: self.tell(process, "waiting")),
+                )
+
+        self.at(self.now_ns + self.random.randrange(1, 50) * MS, up)
+
+    def die(self, process: Rank, code: int) -> None:
+        if process.alive:
+            process.alive = False
+            name = process.name
+            self._to_coordinator(name, lambda w: self.state.on_exit(w, code, self.now_ns))
+
+    def holder(self, rank: int) -> Rank | None:
+        name = self.state.holders.get(rank)
+        return None if name is None else self.processes[name]
+
+    def fault(self, kind: str) -> None:
+        """Do something to a random rank or spare."""
+        if kind == "pause":
+            self._paused_until_ns = self.now_ns + self.random.randrange(1, 40) * 500 * MS
+            return
+        alive = [each for each in self.processes.values() if each.alive and not each.stopped]
+        victim = self.random.choice(alive)
+        if kind == "drain":
+            rank = self.random.randrange(self.world)
+            found = self.holder(rank)
+            if found is not None:
+                self.at_fault.add(found.name)
+            self._carry_out(self.state.on_drain(rank, self.now_ns))
+        elif kind == "cut" and victim.generation >= 0 and victim.wanted == victim.generation:
+            self.tell(victim, "failed", generation=victim.generation)
+        elif kind == "kill":
+            self.at_fault.add(victim.name)
+            self.die(victim, -9)
+        elif kind == "stop" and victim.rank is not None:
+            self.at_fault.add(victim.name)
+            victim.stopped = True
+
+    def resume(self) -> None:
+        """The operator lets stopped processes go on."""
+        for process in self.processes.values():
+            if process.alive and process.stopped:
+                process.stopped = False
+                backlog, process.backlog = process.backlog, []
+                for action in backlog:
+                    self._do(process, action)
+
+    # --- messages ---
+
+    def _link(self, source: str, target: str) -> int:
+        """When what is sent now arrives: late, never before what was sent earlier."""
+        late = self.random.choice((1, 1, 1, 2, 5, 40)) * self.random.randrange(1, 10) * MS // 4
+        when_ns = max(self.now_ns + late, self._links.get((source, target), 0))
+        self._links[source, target] = when_ns
+        return when_ns
+
+    def _to_coordinator(self, name: str, event: Callable[[Worker], list[Any]]) -> None:
+        def arrive() -> None:
+            if self.now_ns < self._paused_until_ns:
+                self.at(self._paused_until_ns + 1, arrive)
+                return
+            worker = self.state.workers.get(name)
+            if worker is not None:
+                self._carry_out(event(worker))
+
+        self.at(self._link(name, "c"), arrive)
+
+    def tell(self, process: Rank, kind: str, **rest: Any) -> None:
+        if kind == "boundary":
+            record = rest["record"]
+
+            def stored(worker: Worker) -> list[Any]:
+                if worker.rank is not None:
+                    self.records[worker.rank, rest["boundary"]] = record
+                return list(self.state.on_boundary(worker, rest["boundary"], self.now_ns))
+
+            self._to_coordinator(process.name, stored)
+            return
+        state = self.state
+        events: dict[str, Callable[[Worker], Any]] = {
+            "waiting": state.on_waiting,
+            "finished": state.on_finished,
+            "arrived": lambda w: state.on_arrived(w, rest["generation"]),
+            "frozen": lambda w: state.on_frozen(w, rest["generation"], rest["report"]),
+            "hosted": lambda _: state.on_hosted(rest["generation"], "somewhere"),
+            "formed": lambda w: state.on_formed(w, rest["generation"], self.now_ns),
+            "failed": lambda _: state.on_failed(rest["generation"], self.now_ns),
+        }
+        self._to_coordinator(process.name, events[kind])
+
+    def _tick(self) -> None:
+        if self.now_ns >= self._paused_until_ns:
+            self._carry_out(self.state.on_tick(self.now_ns))
+
+    def _look(self) -> None:
+        for process in self.processes.values():
+            if process.alive:
+                stopped = process.stopped
+                self._to_coordinator(
+                    process.name,
+                    lambda w, s=stopped: self.state.on_state(w, s, self.now_ns),  # type: ignore[misc]
+                )
+
+    def _carry_out(self, orders: list[Any]) -> None:
+        for order in orders:
+            match order:
+                case Send(worker, True, message):
+                    if message["kind"] == "kill":
+                        self.processes[worker].alive = False
+                case Send(worker, False, message, record):
+                    if message["kind"] == "release":
+                        self.ended = True
+                    self._send(worker, message, record)
+                case Spawn():
+                    self._start(None)
+                case Log(event):
+                    self.events.append(event)
+                    self.ended = self.ended or event["event"] == "gave-up"
+                case Forget(rank, before):
+                    for key in [k for k in self.records if k[0] == rank and k[1] < before]:
+                        del self.records[key]
+
+    def _send(self, name: str, message: dict[str, Any], record: tuple[int, int] | None) -> None:
+        data = None if record is None else self.records[record]
+        process = self.processes[name]
+        self.at(
+            self._link("c", name),
+            lambda: self._do(process, lambda: process.receive(message, data)),
+        )
+
+    # --- collectives ---
+
+    def contribute(self, process: Rank, boundary: int, op: int, value: int) -> None:
+        key = process.generation, boundary, op
+        assert process.rank is not None
+        parts = self.network.setdefault(key, {})
+        assert parts.get(process.rank, value) == value, "two owners of one rank"
+        parts[process.rank] = value
+        if len(parts) < self.world:
+            return
+        result = mix(sorted(parts.items()))
+        for each in list(self.processes.values()):
+            if each.generation == key[0]:
+                self.at(
+                    self.now_ns + self.random.randrange(1, 30) * MS // 10,
+                    lambda r=each: self._do(r, lambda: r.completed(*key, result)),  # type: ignore[misc]
+                )
+
+    def hand_over(self, generation: int, rank: int, params: int, before: int | None) -> None:
+        process = self.holder(rank)
+        if process is not None:
+            self.at(
+                self.now_ns + self.random.randrange(1, 60) * MS,
+                lambda: self._do(process, lambda: process.take(generation, params, before)),
+            )
+
+    # --- results ---
+
+    def seen(self) -> list[list[int]]:
+        """Of each rank, what its program saw in each step, the last word on each counting."""
+        whole: list[dict[int, int]] = [{} for _ in range(self.world)]
+        for process in self.processes.values():
+            if process.rank is not None:
+                for step, value in process.seen.items():
+                    known = whole[process.rank].setdefault(step, value)
+                    assert known == value, f"step {step} of rank {process.rank} had two results"
+        return [[each[step] for step in sorted(each)] for each in whole]

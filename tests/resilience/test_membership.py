@@ -1,0 +1,287 @@
+"""The coordinator's decisions, alone and with a simulated job around them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.resilience.simulated import MS, Job, S
+
+from syntony.torch.membership import (
+    SILENT_NS,
+    Log,
+    Membership,
+    Send,
+    Settings,
+    Spawn,
+)
+from syntony.torch.recovery import START, Plan, Refusal, Report, make_plan
+
+RANKS, STEPS = 4, 25
+
+
+def undisturbed(ranks: int = RANKS) -> list[list[int]]:
+    job = Job(0, ranks, 0, STEPS)
+    job.run()
+    assert job.ended
+    return job.seen()
+
+
+EXPECTED = undisturbed()
+
+
+def kinds(job: Job, event: str) -> list[dict[str, object]]:
+    return [each for each in job.events if each["event"] == event]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_faults_leave_every_step_of_every_rank_as_it_was(seed: int) -> None:
+    print("seed", seed)
+    choice = random.Random(seed)
+    job = Job(seed, RANKS, choice.randrange(1, 4), STEPS)
+    for _ in range(choice.randrange(1, 7)):
+        kind = choice.choice(("kill", "kill", "kill", "stop", "drain", "cut", "pause"))
+        job.at(choice.randrange(100, 3000) * MS, lambda each=kind: job.fault(each))  # type: ignore[misc]
+    job.run(60 * S)
+    job.resume()  # more than half may have been stopped at once: that is an operator's pause
+    job.run()
+    assert job.ended, "the job hangs"
+    refused = kinds(job, "gave-up")
+    if refused:
+        # Only by rules that say so; whatever was computed until then is right.
+        reason = str(refused[0]["reason"])
+        assert "times at the same step" in reason or "already ended" in reason or "left" in reason
+    else:
+        assert [len(each) for each in job.seen()] == [STEPS] * RANKS
+    for rank, (seen, expected) in enumerate(zip(job.seen(), EXPECTED, strict=True)):
+        assert seen == expected[: len(seen)], f"rank {rank}"
+    for each in kinds(job, "lost"):
+        overtaken = "exit code 97" in str(each["reason"])
+        assert each["worker"] in job.at_fault or overtaken, f"false takeover: {each}"
+
+
+def test_most_random_faults_are_survived() -> None:
+    survived = 0
+    for seed in range(30):
+        job = Job(seed, RANKS, 2, STEPS)
+        for at_ns in (400 * MS, 900 * MS):
+            job.at(at_ns, lambda each=job: each.fault("kill"))  # type: ignore[misc]
+        job.run()
+        survived += job.ended and not kinds(job, "gave-up") and job.seen() == EXPECTED
+    assert survived >= 29
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_ranks_lost_at_once(seed: int) -> None:
+    job = Job(seed, RANKS, 2, STEPS)
+
+    def both() -> None:
+        for rank in (1, 2):
+            found = job.holder(rank)
+            assert found is not None
+            job.at_fault.add(found.name)
+            job.die(found, -9)
+
+    job.at(1500 * MS, both)
+    job.run()
+    assert not kinds(job, "gave-up")
+    assert job.seen() == EXPECTED
+    assert len(kinds(job, "lost")) == 2
+
+
+def test_a_paused_coordinator_gives_nobody_up() -> None:
+    job = Job(3, RANKS, 1, STEPS)
+    job.at(300 * MS, lambda: job.fault("pause"))
+    job.run()
+    assert not kinds(job, "lost")
+    assert job.seen() == EXPECTED
+
+
+# --- the plan ---
+
+LIVE, PAST, AHEAD = Report(5, stepped=False), Report(5, stepped=True), Report(6, stepped=False)
+
+
+@pytest.mark.parametrize(
+    ("survivors", "lost", "plan"),
+    [
+        ({0: LIVE, 1: LIVE}, {2: 5}, Plan(5, 0, undo=False)),
+        ({0: PAST, 1: LIVE}, {2: 5}, Plan(5, 1, undo=False)),
+        ({0: PAST, 1: PAST}, {2: 5}, Plan(5, 0, undo=True)),
+        ({0: AHEAD, 1: AHEAD}, {2: 5}, Plan(5, 0, undo=True)),
+        ({0: AHEAD, 1: PAST}, {2: 6}, Plan(5, 0, undo=True)),
+        ({0: AHEAD, 1: LIVE}, {2: 6}, Plan(5, 1, undo=False)),
+        ({0: Report(5, stepped=False, gives=False), 1: PAST}, {2: 5}, Plan(5, 1, undo=True)),
+        ({0: Report(0, stepped=False), 1: Report(START, stepped=False)}, {2: START},
+         Plan(START, 0, undo=False)),
+        ({1: AHEAD, 2: LIVE}, {}, Plan(5, 1, undo=False)),
+    ],
+)  # fmt: skip
+def test_plans(survivors: dict[int, Report], lost: dict[int, int], plan: Plan) -> None:
+    assert make_plan(survivors, lost) == plan
+
+
+@pytest.mark.parametrize(
+    ("survivors", "lost"),
+    [
+        ({}, {0: 5}),
+        ({0: Report(7, stepped=False)}, {1: 5}),
+        ({0: Report(6, stepped=True)}, {1: 5}),
+        ({0: Report(5, stepped=False, gives=False)}, {1: 5}),
+        ({0: Report(0, stepped=True)}, {1: START}),
+        ({0: Report(1, stepped=False)}, {1: START}),
+    ],
+)
+def test_what_cannot_be_exact_is_refused(
+    survivors: dict[int, Report], lost: dict[int, int]
+) -> None:
+    assert isinstance(make_plan(survivors, lost), Refusal)
+
+
+# --- the coordinator alone ---
+
+
+def running(spares: int = 1) -> Membership:
+    """Four ranks at work at step 3, spares ready."""
+    state = Membership(Settings(spares))
+    for rank in range(RANKS):
+        state.on_keeper(f"r{rank}", rank, RANKS, 0)
+    for n in range(spares):
+        state.on_keeper(f"s{n}", None, 0, 0)
+    for worker in list(state.workers.values()):
+        if worker.rank is None:
+            state.on_waiting(worker)
+        else:
+            state.on_arrived(worker, 0)
+    state.on_hosted(0, "a")
+    for rank in range(RANKS):
+        state.on_formed(state.workers[f"r{rank}"], 0, 0)
+    assert state.forming is None
+    for boundary in range(4):
+        for rank in range(RANKS):
+            state.on_boundary(state.workers[f"r{rank}"], boundary, 0)
+    state.on_tick(0)
+    return state
+
+
+def sends(orders: object, kind: str) -> list[str]:
+    assert isinstance(orders, list)
+    return [
+        each.worker for each in orders if isinstance(each, Send) and each.message["kind"] == kind
+    ]
+
+
+def logged(orders: object) -> list[str]:
+    assert isinstance(orders, list)
+    return [each.event["event"] for each in orders if isinstance(each, Log)]
+
+
+def test_a_killed_rank_is_fenced_and_a_spare_takes_its_place() -> None:
+    state = running()
+    orders = state.on_exit(state.workers["r2"], -9, S)
+    assert sends(orders, "freeze") == ["r0", "r1", "r3"]
+    assert sends(orders, "assign") == ["s0"]
+    assert state.holders[2] == "s0"
+    assert "r2" not in state.workers
+    assert sum(isinstance(each, Spawn) for each in orders) == 1
+
+
+def test_survivors_freeze_before_there_is_a_plan() -> None:
+    state = running()
+    state.on_exit(state.workers["r2"], -9, S)
+    report = Report(3, stepped=False)
+    assert not state.on_frozen(state.workers["r0"], 1, report)
+    assert not state.on_frozen(state.workers["r1"], 0, report), "of another generation"
+    assert not state.on_frozen(state.workers["r1"], 1, report)
+    orders = state.on_frozen(state.workers["r3"], 1, report)
+    assert sorted(sends(orders, "plan")) == ["r0", "r1", "r3", "s0"]
+    records = [each.record for each in orders if isinstance(each, Send) and each.record]
+    assert records == [(2, 3)]
+
+
+@pytest.mark.parametrize("code", [0, 1, -15, -2, -1])
+def test_ends_that_are_no_losses(code: int) -> None:
+    state = running()
+    orders = state.on_exit(state.workers["r2"], code, S)
+    assert not sends(orders, "freeze")
+    assert sends(orders, "end") == ["r2"]
+
+
+def test_without_spares_or_protection_the_launcher_hears_of_it() -> None:
+    bare = running(0)
+    assert sends(bare.on_exit(bare.workers["r1"], -9, S), "end") == ["r1"]
+    state = running()
+    state.on_unprotected(state.workers["r0"], "sharded")
+    orders = state.on_exit(state.workers["r1"], -9, S)
+    assert logged(orders) == ["lost", "gave-up"]
+    assert sends(orders, "end") == ["r1"]
+
+
+def test_a_rank_that_dies_again_and_again_at_one_step_is_the_programs_fault() -> None:
+    state = running(3)
+    for attempt in range(3):
+        name = state.holders[1]
+        orders = state.on_exit(state.workers[name], -11, S)
+        assert ("gave-up" in logged(orders)) == (attempt == 2)
+
+
+def test_a_stopped_rank_is_lost_after_a_second_but_a_paused_job_is_not() -> None:
+    state = running()
+    state.on_state(state.workers["r1"], stopped=True, now_ns=S)
+    for at in range(20):
+        assert not state.on_tick(at * 100 * MS)
+    assert "lost" in logged(state.on_tick(2 * S))
+    paused = running()
+    for name in ("r0", "r1"):
+        paused.on_state(paused.workers[name], stopped=True, now_ns=S)
+    for at in range(10, 100):
+        assert not paused.on_tick(at * 100 * MS)
+
+
+def test_silence_counts_from_when_the_coordinator_listened() -> None:
+    state = running()
+    assert not state.on_tick(60 * S), "it was away itself"
+    for tenth in range(600, 600 + SILENT_NS // (100 * MS) + 1):
+        for name in ("r0", "r1", "r2"):
+            state.on_heard(state.workers[name], tenth * 100 * MS)
+        orders = state.on_tick(tenth * 100 * MS)
+        assert not orders
+    assert logged(state.on_tick(60 * S + SILENT_NS + 200 * MS))[0] == "lost"
+
+
+def test_what_a_fenced_worker_says_is_not_heard() -> None:
+    state = running()
+    old = state.workers["r2"]
+    state.on_exit(old, -9, S)
+    assert "r2" not in state.workers
+    assert state.on_exit(state.workers["s0"], -9, S)
+
+
+def test_parameters_that_differ_protect_nothing() -> None:
+    state = running()
+    for rank in range(RANKS):
+        orders = state.on_digest(state.workers[f"r{rank}"], 0, "ab"[rank == 3])
+    assert logged(orders) == ["digest", "unprotected"]
+
+
+def test_parameters_that_differ_after_a_replacement_end_the_job() -> None:
+    state = running()
+    state.generation = 1
+    for rank in range(RANKS):
+        orders = state.on_digest(state.workers[f"r{rank}"], 5, "ab"[rank == 3])
+    assert logged(orders) == ["digest", "gave-up"]
+
+
+def test_drain_needs_a_spare() -> None:
+    state = running()
+    assert logged(state.on_drain(9, S)) == ["drain-refused"]
+    assert "lost" in logged(state.on_drain(2, S))
+    bare = running(0)
+    assert logged(bare.on_drain(2, S)) == ["drain-refused"]
+
+
+def test_all_wait_for_the_last_to_finish() -> None:
+    state = running()
+    for rank in range(RANKS - 1):
+        assert not state.on_finished(state.workers[f"r{rank}"])
+    assert len(sends(state.on_finished(state.workers["r3"]), "release")) == RANKS
