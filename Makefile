@@ -81,10 +81,6 @@ bench: dev ## Every number in the docs, printed again on this machine
 	@for bench in $(basename $(notdir $(wildcard bench/*.py))); do \
 	  echo "== $$bench"; $(BIN)/python -m bench.$$bench || exit 1; done
 
-web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
-	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
-	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
-
 dist: dev ## Sdist and wheel in dist/; the wheel for CPython 3.11 and later, with a manylinux tag
 	$(PIP) -q -e '.[release]'
 	@sh deploy/packages/wheel.sh dist
@@ -99,6 +95,10 @@ release: dev ## All that a release has in dist/: packages of each suite, SBOM, n
 site: dev ## The documentation as a site in build/site, with search and the API
 	$(PIP) -q -e '.[site]'
 	$(BIN)/mkdocs build --strict
+
+web: ## Build the console into src/syntony/api/console and run its tests; needs Node 20 or newer
+	@command -v npm >/dev/null || { echo "make web needs Node 20 or newer with npm" >&2; exit 1; }
+	cd web && npm ci && npx tsc --noEmit && npx vite build && npx vitest run
 
 clean: ## Remove everything made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

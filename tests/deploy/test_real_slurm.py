@@ -124,7 +124,7 @@ def test_a_job_goes_on_when_its_nic_dies(slurm: Slurm, tmp_path: Path) -> None:
     job = Path(__file__).with_name("steps_job.py")
     address = slurm.lab.addresses(4)["h1/rail0"]
     # Into the user namespace of the lab: its agents cannot look into processes of another one.
-    enter = ["nsenter", "-t", "1", "-U", "--preserve-credentials"]
+    enter = ["nsenter", "-t", "1", "--user", "--preserve-credentials"]
     words = [*enter, sys.executable, str(job), address, str(progress)]
     # The epilog would drain h0, as it should: that is not asked here.
     (slurm.place / "prolog.off").touch()

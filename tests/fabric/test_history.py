@@ -33,7 +33,8 @@ def draw(rng: random.Random, flows: int, at_s: int) -> Second:
 
 def add(history: FlowHistory, second: Second) -> None:
     counts, delays, errors = second
-    history.add(SecondCounts(np.array(counts), *[np.array(delays)] * 2, np.array(errors)))
+    usual, slowest = np.array(delays), np.array(delays)
+    history.add(SecondCounts(np.array(counts), usual, slowest, np.array(errors)))
 
 
 def summed(seconds: list[Second], flows: int) -> list[list[int]]:

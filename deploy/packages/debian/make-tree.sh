@@ -18,7 +18,7 @@ packages() { (cd "$venv/$site" && find . -mindepth 1 -maxdepth 1 ! -name __pycac
 install_into_venv "$wheel"
 packages >"$tree/core"
 # As files under the final path see themselves: tracebacks, and no rebuild when times change.
-compile() { (cd "$venv" && "./bin/python3" -m compileall -q -s . -p "/$home" \
+compile() { (cd "$venv" && "./bin/python3" -m compileall -q -p "/$home" \
     --invalidation-mode unchecked-hash -j 2 "$site" || true); }
 
 # The agent's environment must not grow with the controller's: a later version of a core package
@@ -31,13 +31,14 @@ rm -rf "$venv"/bin/activate* "$venv"/bin/Activate.ps1
 find "$venv/bin" -type f ! -name syntony -delete
 sed -i "1s|^#!.*|#!/$home/bin/python3|" "$venv/bin/syntony"
 sed -i "s|$venv|/$home|g; /^command/d" "$venv/pyvenv.cfg"
+python=$(readlink -f "$venv/bin/python3" | sed 's|.*/||')
+ln -sfn "/usr/bin/$python" "$venv/bin/python3" # what the package depends on, not Debian's default
 cp -a "$venv" "$tree/tools/$home"
 mkdir -p "$tree/controller/$home/$site"
 comm -13 "$tree/core" "$tree/all" | while read -r package; do
     mv "$tree/tools/$home/$site/$package" "$tree/controller/$home/$site/"
 done
 
-python=$(readlink -f "$venv/bin/python3" | sed 's|.*/||')
 echo "$python" >"$tree/python"
 
 # Programs that people type, their pages and completion.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
@@ -112,7 +113,9 @@ class Identifier:
         cookie = request.cookies.get(cookie_name(request))
         if cookie:
             known = self._by_secret(request, cookie, Kind.SESSION)
-            if request.method in UNSAFE and request.headers.get(CSRF) != csrf_token(cookie):
+            given = request.headers.get(CSRF, "").encode()
+            right = secrets.compare_digest(given, csrf_token(cookie).encode())
+            if request.method in UNSAFE and not right:
                 raise ProblemError(
                     Reason.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
                 )

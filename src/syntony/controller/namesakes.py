@@ -64,6 +64,5 @@ class Namesakes:
         if stream not in streams.replaced:
             streams.replaced.append(before)
             return
-        streams.replaced.remove(stream)
         streams.refused.append(before)
         _log.warning("two agents have one name, the first is served host=%s", host)

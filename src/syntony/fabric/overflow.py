@@ -139,7 +139,7 @@ def _by_some(sent: Ints, lost: Ints, late: Floats, share: float) -> float:
     Good and Turing estimate what is not seen (Biometrika 40, 1953).
     """
     total = float(late.sum())
-    if total <= 0 or total < LATE_PER_LOST * share * lost.sum():
+    if total < LATE_PER_LOST * share * lost.sum():
         return np.inf
     unseen = min(1.0, max(IN_EMPTY, float(late[late < 1.5].sum()) / total))
     return _nats_for_cable(sent, lost, (1 - unseen) * late / total + unseen * sent / sent.sum())
@@ -215,8 +215,8 @@ def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits
 
 
 def _shares(late: Mask, begins: Index) -> Floats:
-    """How many of the ways of each NIC, which begin at these places: (n, seconds) → (NICs,
-    seconds)."""
+    """Of the ways of each NIC, which begin at these places, those that are late: (n, seconds) →
+    (NICs, seconds)."""
     count = np.diff(begins, append=len(late))
     return np.add.reduceat(late.astype(np.float64), begins) / count[:, None]
 

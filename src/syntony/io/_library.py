@@ -7,12 +7,11 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import syntony.io
 from syntony.errors import MissingError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 _ABI = 8
@@ -73,6 +72,8 @@ def text_of(characters: Any) -> str:
 
 def dtype_of(struct: str) -> np.dtype[np.void]:
     """The numpy layout of a declared struct of integers and arrays of them, byte for byte."""
+    import numpy as np  # a command that only looks at processes does not need it
+
     library()
     fields = ffi.typeof(f"struct {struct}").fields or ()
     names = [name for name, _ in fields]

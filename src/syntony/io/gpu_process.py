@@ -22,6 +22,9 @@ LIBRARIES = {"nvidia": "pynvml", "amd": "amdsmi"}
 FIRST_LOOK_NS, LOOK_NS = 60 * S, 15 * S
 """A look that takes longer hangs; the first one may wake all GPUs, seconds each."""
 
+END_S = 2.0
+"""A killed process that is still there after that hangs; the agent ends without it."""
+
 
 class GpuProcess:
     """Never waits. Of one thread.
@@ -102,7 +105,7 @@ class GpuProcess:
         self._stop()
         if self._left is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._left.wait(0.2)
+                self._left.wait(END_S)
 
     def _stop(self) -> None:
         """Kill it without waiting: it may hang where no signal reaches it."""

@@ -80,7 +80,8 @@ class Page:
         fcntl.fcntl(self._fd, _F_ADD_SEALS, _SEALS)
         HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
         self._words = memoryview(self._memory).cast("Q")
-        self._numbers = itertools.count(1)
+        self.put = _putter(self._memory, self._words)
+        """Records one thing: kind, operation, communicator and what is by kind."""
         self._lost = itertools.count(1)
         self._open: Any = collections.deque()
         self._wake = threading.Event()
@@ -94,12 +95,6 @@ class Page:
         struct.pack_into("=ii", self._memory, 16, rank, ranks)
         self._thread = threading.Thread(target=self._run, name="syntony", daemon=True)
         self._thread.start()
-
-    def put(self, kind, operation, comm, *rest):
-        number = next(self._numbers)  # one step of the interpreter: threads need no lock
-        at = RECORDS_AT + (number - 1) % SLOTS * RECORD.size
-        RECORD.pack_into(self._memory, at, kind, operation, comm, *rest, number)
-        self._words[NEWEST_PLACE] = number
 
     def lose(self):
         """An operation is not recorded."""
@@ -226,8 +221,8 @@ class Hook:
         def collective(*args, **kwargs):
             opened = None
             try:
-                what = _argument(args, kwargs, place, payload) if place >= 0 else None
-                group = _argument(args, kwargs, group_place, "group")
+                what = args[place] if len(args) > place >= 0 else kwargs.get(payload)
+                group = args[group_place] if len(args) > group_place else kwargs.get("group")
                 opened = self._begin(operation, what, group)
             except Exception:  # the program's own errors are the program's
                 pass
@@ -243,30 +238,35 @@ class Hook:
 
     def _begin(self, operation, what, group):
         first = what[0] if isinstance(what, (list, tuple)) and what else what
-        on_gpu = bool(getattr(first, "is_cuda", False))
+        on_gpu = getattr(first, "is_cuda", False)
         if on_gpu and sys.modules["torch"].cuda.is_current_stream_capturing():
             return None  # it runs when the graph is replayed
-        known = self._group(group)
+        if group is None:
+            group = self._default_group()
+        known = self._groups.get(id(group)) or self._group(group)
         if known is None:
             return None
-        page, comm = self.page, known[1]
-        seq = next(known[2])
-        page.put(BEGIN, operation, comm, seq, _size(what), time.monotonic_ns(), 0, 0)
+        _, comm, seqs = known
+        seq = next(seqs)
+        self.page.put(BEGIN, operation, comm, seq, _size(what), time.monotonic_ns(), 0, 0)
         return comm, operation, seq, on_gpu
 
+    def _default_group(self):
+        """Where torch keeps it: its own function asks four others, cold in each step."""
+        world = getattr(self._c10d, "_world", None)
+        group = getattr(world, "default_pg", None)
+        return self._c10d._get_default_group() if group is None else group
+
     def _group(self, group):
-        if group is None:
-            group = self._c10d._get_default_group()
-        known = self._groups.get(id(group))
-        if known is None:
-            page = self._ready()
-            if page is None or self._c10d.get_rank(group) < 0:
-                return None
-            with self._lock:
-                known = self._groups.get(id(group))
-                comm = self._new_comm(page, group) if known is None else None
-                if comm is not None:
-                    known = self._groups[id(group)] = (group, comm, itertools.count())
+        """One that is not known yet."""
+        page = self._ready()
+        if page is None or self._c10d.get_rank(group) < 0:
+            return None
+        with self._lock:
+            known = self._groups.get(id(group))
+            comm = self._new_comm(page, group) if known is None else None
+            if comm is not None:
+                known = self._groups[id(group)] = (group, comm, itertools.count())
         return known
 
     def _new_comm(self, page, group, prefix=""):
@@ -404,7 +404,8 @@ class Hook:
                 self.page.put(STEP, 0, 0, self._step, 0, self._stepped_ns, now_ns, self._data_ns)
             self._step += 1
             self._stepped_ns, self._data_ns = now_ns, 0
-            self._sample(now_ns)
+            if self._step <= WARM_STEPS:
+                self._sample(now_ns)
             if self._models and not self._step % self._period:
                 self._reduced(self.page, now_ns)
         except Exception:
@@ -475,8 +476,19 @@ def install():
     return hook
 
 
-def _argument(args, kwargs, place, name):
-    return args[place] if len(args) > place else kwargs.get(name)
+def _putter(memory, words):
+    """`Page.put`, of what it needs alone: in a step each look-up is a line of memory that is not
+    in a cache."""
+    number_next = itertools.count(1).__next__  # one step of the interpreter: threads need no lock
+    pack_into, size, slots, begin = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
+
+    def put(kind, operation, comm, *rest):
+        number = number_next()
+        at = begin + (number - 1) % slots * size
+        pack_into(memory, at, kind, operation, comm, *rest, number)
+        words[NEWEST_PLACE] = number
+
+    return put
 
 
 def _system_ahead_ns():
@@ -496,4 +508,5 @@ def _size(what):
         return 0
     if isinstance(what, (list, tuple)):
         return sum(map(_size, what))
-    return what.numel() * what.element_size()
+    size = getattr(what, "nbytes", None)  # torch 2.1
+    return what.numel() * what.element_size() if size is None else size

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
-from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
-from syntony.fabric.files import format_topology
 from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
@@ -86,6 +84,10 @@ def _mgmt(plan: Plan, node: str) -> str:
 
 
 def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority) -> DaemonSpec:
+    # Half of the product: for those who bring a lab up, not for all who speak to one.
+    from syntony.controller.config import ControllerConfig
+    from syntony.fabric.files import format_topology
+
     address = _mgmt(plan, CONTROLLER)
     tls = authority.issue(
         "controller",

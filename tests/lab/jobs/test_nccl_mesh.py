@@ -15,8 +15,22 @@ from syntony.io.nccl_plugin import net_plugin
 from syntony.lab.jobs.nccl_mesh import Transport
 
 RANKS, ELEMENTS, STEPS = 3, 5_001, 8
+ALL_REDUCE = f"""
+    buffer = data.give(number, step).copy()
+    collectives.ring_all_reduce(mesh.exchange, buffer, number, {RANKS})
+    return content.wrong(buffer, data.sum(step))
+"""
+GATHER = f"""
+    out, vote = data.give(number, step), np.array([step], dtype=np.uint32)
+    into = [np.empty_like(out) for _ in range({RANKS})]
+    collectives.gather(mesh.exchange, out, into, vote, number)
+    checked = range(1, {RANKS}) if number == 0 else ()
+    wrong = sum(content.wrong(into[src], data.give(src, step)) for src in checked)
+    return wrong + (vote[0] != step)
+"""
 SCRIPT = f"""
 import itertools, socket, threading
+import numpy as np
 from syntony.lab.jobs import collectives, content
 from syntony.lab.jobs.mesh import Mesh
 from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
@@ -28,13 +42,14 @@ data = content.Content({RANKS}, {ELEMENTS})
 transport = Transport("syntony")
 wrong = []
 
+def turn(mesh, number, step):
+TURN
+
 def rank(number):
     sockets = Mesh(number, peers[number])
     with NcclMesh(sockets, transport, {RANKS}, 4 * {ELEMENTS}) as mesh:
         for step in range({STEPS}):
-            buffer = data.give(number, step).copy()
-            collectives.ring_all_reduce(mesh.exchange, buffer, number, {RANKS})
-            wrong.append(content.wrong(buffer, data.sum(step)))
+            wrong.append(int(turn(mesh, number, step)))
 
 threads = [threading.Thread(target=rank, args=(number,)) for number in peers]
 for each in threads:
@@ -58,9 +73,10 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_ranks_sum_what_they_send_over_a_transport(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("turn", [ALL_REDUCE, GATHER])
+def test_ranks_have_what_was_sent_over_a_transport(environment: dict[str, str], turn: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT.replace("TURN", turn)],
         env=environment, capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1:] == [f"{RANKS * STEPS} 0"], done.stdout + done.stderr

@@ -1,0 +1,129 @@
+"""The Ansible role, over real sshd, on machines with Debian's own systemd and apt.
+
+The packages are those in dist/ (`make release` or, on the suite's own Debian, `make deb`), or in
+SYNTONY_DEBS: building them takes longer than this test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.deploy.daemons import DEPLOY
+from tests.deploy.machines import PROGRAMS, Machines, machine_root, running
+from tests.live import eventually
+
+SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
+SUITE = os.environ.get("SUITE", "bookworm")
+DEBS = Path(os.environ.get("SYNTONY_DEBS", DEPLOY.parent / "dist"))
+ANSIBLE = os.environ.get("ANSIBLE_PLAYBOOK") or shutil.which("ansible-playbook")
+HOSTS = ("gpu001", "gpu002", "gpu003")
+SOCKET = "unix:/run/syntony-controller/controller.sock"
+LONG_S = 600.0
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="machines need root"),
+    pytest.mark.skipif(ANSIBLE is None, reason="needs ansible-core: pip install ansible-core"),
+    pytest.mark.skipif(
+        any(shutil.which(program) is None for program in PROGRAMS),
+        reason="needs systemd-container, debootstrap and openssh-client",
+    ),
+    pytest.mark.skipif(
+        not list(DEBS.glob(f"syntony-agent_*{SUITES[SUITE]}*.deb")),
+        reason=f"no packages for {SUITE} in {DEBS}: make release",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    place = tmp_path_factory.mktemp("machines")
+    with running(place, machine_root(SUITE), HOSTS) as found:
+        yield found
+
+
+def play(machines: Machines) -> subprocess.CompletedProcess[str]:
+    hosts = {name: {"ansible_host": machines.address(name)} for name in HOSTS}
+    nics = [{"name": "eth2", "rail": 0}, {"name": "eth3", "rail": 1}]
+    inventory = {
+        "syntony_controller": {"hosts": {HOSTS[0]: {}}},
+        "syntony_agents": {"hosts": hosts, "vars": {"syntony_nics": nics}},
+        "all": {
+            "vars": {
+                "ansible_user": "root",
+                "ansible_ssh_private_key_file": str(machines.key),
+                "ansible_python_interpreter": "/usr/bin/python3",
+                "syntony_address": machines.address(HOSTS[0]),
+                "syntony_packages": str(DEBS),
+            }
+        },
+    }
+    file = machines.place / "inventory.json"
+    file.write_text(json.dumps(inventory))
+    environment = {
+        **os.environ,
+        "ANSIBLE_HOST_KEY_CHECKING": "False",
+        "ANSIBLE_SSH_ARGS": f"-o UserKnownHostsFile={machines.place}/known",
+        "ANSIBLE_LOCAL_TEMP": str(machines.place),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    return subprocess.run(
+        machines.inside(str(ANSIBLE), "-i", str(file), "site.yml"),
+        cwd=DEPLOY / "ansible",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+
+
+def well(machines: Machines, name: str) -> bool:
+    """Every step of the deployment guide is done there."""
+    return machines.ssh(name, "syntony doctor --for agent").returncode == 0
+
+
+def test_three_machines_become_a_fleet(machines: Machines) -> None:
+    begun_s = time.monotonic()
+    done = play(machines)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+    def measured() -> bool:
+        """Each machine probes both others on both rails."""
+        asked = machines.ssh(HOSTS[0], f"syntony probe matrix --json --controller {SOCKET}")
+        return asked.returncode == 0 and all(
+            f"{name}/{nic}" in asked.stdout for name in HOSTS for nic in ("eth2", "eth3")
+        )
+
+    eventually(measured, "a matrix of three hosts", within_s=LONG_S)
+    print(f"from nothing to a matrix of three hosts: {time.monotonic() - begun_s:.0f} s")
+    for name in HOSTS:
+        eventually(partial(well, machines, name), f"every step of {name} done", within_s=LONG_S)
+    asked = machines.ssh(HOSTS[0], "syntony doctor --for controller --json")
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert "3 attached" in asked.stdout
+
+
+def test_a_second_run_changes_nothing(machines: Machines) -> None:
+    done = play(machines)
+    assert done.returncode == 0, done.stdout[-4000:]
+    recap = done.stdout.partition("PLAY RECAP")[2]
+    assert recap.count("changed=0") == len(HOSTS), recap
+
+
+def test_purged_packages_leave_a_machine_as_it_was(machines: Machines) -> None:
+    gone = machines.ssh(HOSTS[2], "apt-get purge -y -qq syntony-agent syntony-tools 2>&1")
+    assert gone.returncode == 0, gone.stdout
+    look = (
+        "ls -d /opt/syntony /etc/syntony /var/lib/syntony /run/syntony; getent passwd syntony; "
+        "systemctl list-units --all 'syntony*' --no-legend"
+    )
+    left = machines.ssh(HOSTS[2], look)
+    assert not left.stdout.strip(), left.stdout
