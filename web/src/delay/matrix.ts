@@ -62,7 +62,7 @@ export interface Scale {
 /** From the 2nd to the 99.5th percentile, so that one outlier does not flatten the rest. */
 export function scaleOf(values: readonly number[], metric: Metric): Scale {
   if (metric === "loss") return { low: 0, high: 1, log: false };
-  const sorted = [...values].sort((a, b) => a - b);
+  const sorted = Float64Array.from(values).sort();
   const pick = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 1;
   if (metric === "skew") {
     const most = Math.max(1, Math.abs(pick(0.005)), Math.abs(pick(0.995)));
@@ -102,21 +102,30 @@ export function raster(grid: Grid, metric: Metric, none: Colour, unknown: Colour
   const scale = scaleOf(values.filter((each): each is number => typeof each === "number"), metric);
   const table = Array.from({ length: STEPS }, (_, n) => colour(n / (STEPS - 1), metric));
   const pixels = new Uint8ClampedArray(grid.cells.length * 4);
-  values.forEach((value, index) => {
+  for (let index = 0; index < values.length; index++) {
+    const value = values[index];
     const rgb = value === undefined ? none : value === null ? unknown : table[Math.round(place(value, scale) * (STEPS - 1))] ?? none;
-    pixels.set([rgb[0], rgb[1], rgb[2], 255], index * 4);
-  });
+    pixels[index * 4] = rgb[0];
+    pixels[index * 4 + 1] = rgb[1];
+    pixels[index * 4 + 2] = rgb[2];
+    pixels[index * 4 + 3] = 255;
+  }
   return { pixels, scale };
 }
 
 /** Pairs with the largest values that are known. */
 export function worst(grid: Grid, metric: Metric, most: number): number[] {
-  const found: [number, number][] = [];
-  grid.cells.forEach((_, index) => {
+  const found: number[] = [];
+  const sizes: number[] = [];
+  for (let index = 0; index < grid.cells.length; index++) {
     const value = valueAt(grid, index, metric);
-    if (typeof value === "number") found.push([index, metric === "skew" ? Math.abs(value) : value]);
-  });
-  return found.sort((a, b) => b[1] - a[1]).slice(0, most).map(([index]) => index);
+    if (typeof value !== "number") continue;
+    found.push(index);
+    sizes.push(metric === "skew" ? Math.abs(value) : value);
+  }
+  const least = Float64Array.from(sizes).sort()[Math.max(0, sizes.length - most)] ?? 0;
+  const kept = found.map((index, n) => [index, sizes[n] ?? 0] as const).filter(([, size]) => size >= least);
+  return kept.sort((a, b) => b[1] - a[1]).slice(0, most).map(([index]) => index);
 }
 
 /** Directions without any answer, and the NICs that most of them have in common, with how many. */

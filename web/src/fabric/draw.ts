@@ -92,10 +92,9 @@ function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, 
   }
   if (detail === "leaves") for (const [leaf, nics] of layout.nics) blockOf(layout, leaf, nics, scene, palette, put, seen);
   for (const [colour, list] of batches) {
+    // Single rectangles: a path of thousands is scan-converted as a whole, which is slower.
     context.fillStyle = colour;
-    context.beginPath();
-    for (const box of list) context.rect(box.x, box.y, box.w, box.h);
-    context.fill();
+    for (const box of list) context.fillRect(box.x, box.y, box.w, box.h);
   }
   const box = layout.boxes[chosen];
   if (box) {

@@ -80,8 +80,8 @@ function Heatmap({ grid, metric }: { grid: Grid; metric: Metric }) {
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(640);
   const [at, setAt] = useState<number | null>(null);
-  const [scale, setScale] = useState<Scale>({ low: 0, high: 1, log: false });
   const theme = useTheme();
+  const picture = useMemo(() => raster(grid, metric, rgb(token("raised")), rgb(token("unknown"))), [grid, metric, theme]);
   const n = grid.names.length;
   const margin = (width - 20) / n >= LABEL_PX ? 76 : 8;
   const size = Math.max(80, Math.min(width - margin - 8, 680));
@@ -93,8 +93,8 @@ function Heatmap({ grid, metric }: { grid: Grid; metric: Metric }) {
     return () => sizes.disconnect();
   }, []);
   useEffect(() => {
-    if (canvas.current) setScale(drawMatrix(canvas.current, grid, metric, { margin, size, at }));
-  }, [grid, metric, margin, size, theme, at]);
+    if (canvas.current) drawMatrix(canvas.current, grid, picture.pixels, { margin, size, at });
+  }, [grid, picture, margin, size, at]);
   const locate = (event: MouseEvent) => {
     const bounds = canvas.current?.getBoundingClientRect();
     if (!bounds) return null;
@@ -120,7 +120,7 @@ function Heatmap({ grid, metric }: { grid: Grid; metric: Metric }) {
       <canvas ref={canvas} tabIndex={0} role="application" aria-label={`Matrix of ${n} by ${n} NICs. Arrow keys move, Enter opens the pair; the table of worst pairs says the same in words.`}
         onMouseMove={(event) => setAt(locate(event))} onMouseLeave={() => setAt(null)} onClick={(event) => open(locate(event))} onKeyDown={keys} />
       {at !== null && <Tip grid={grid} index={at} left={x < width / 2 ? x + cell + 8 : x - 250} top={Math.max(0, y - 10)} />}
-      <div class="body"><Legend metric={metric} scale={scale} /></div>
+      <div class="body"><Legend metric={metric} scale={picture.scale} /></div>
       <span class="sr" role="status">{at !== null && describe(grid, at, metric)}</span>
     </div>
   );
@@ -159,16 +159,15 @@ function rgb(text: string): [number, number, number] {
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
-function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, metric: Metric, { margin, size, at }: { margin: number; size: number; at: number | null }): Scale {
+function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, pixels: Uint8ClampedArray<ArrayBuffer>, { margin, size, at }: { margin: number; size: number; at: number | null }): void {
   const n = grid.names.length;
   const side = margin + size + 8;
   const ratio = devicePixelRatio;
   canvas.width = side * ratio;
   canvas.height = side * ratio;
   Object.assign(canvas.style, { width: `${side}px`, height: `${side}px` });
-  const { pixels, scale } = raster(grid, metric, rgb(token("raised")), rgb(token("unknown")));
   const context = canvas.getContext("2d");
-  if (!context || !n) return scale;
+  if (!context || !n) return;
   const small = new OffscreenCanvas(n, n);
   small.getContext("2d")?.putImageData(new ImageData(pixels, n, n), 0, 0);
   context.scale(ratio, ratio);
@@ -182,7 +181,6 @@ function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, metric: Metric, { mar
     context.lineWidth = 2;
     context.strokeRect(margin + (at % n) * cell, margin + Math.floor(at / n) * cell, cell, cell);
   }
-  return scale;
 }
 
 function gridLines(context: CanvasRenderingContext2D, n: number, margin: number, size: number): void {
