@@ -26,6 +26,7 @@ from syntony.wire.control import Issuer
 from syntony.wire.fabric import TopologyQuery
 from syntony.wire.jobs import JobReport, JobReportQuery
 from syntony.wire.probes import Matrix, MatrixQuery
+from syntony.workload.recorded import SETTLE_NS
 
 ACTIVE = "be.act.state"
 
@@ -40,7 +41,7 @@ def test_a_job_s_report_says_what_its_recording_says() -> None:
     found = job_report(rows_with({2: 30 * MS}))
     assert found.sentences[0].startswith("night is slow because of straggler")
     assert [each["class"] for each in found.verdicts] == ["straggler"]
-    assert (found.end_ns, found.begin_ns) == (NOW, NOW - 30 * S)
+    assert (found.end_ns, found.begin_ns) == (NOW - SETTLE_NS, NOW - 30 * S)
     assert found.notes
     assert len(found.at_ns) == len(found.rate_bps)
     assert job_report(rows_with({})).verdicts == ()
