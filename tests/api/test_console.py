@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import Message
 
-from syntony.api.console import Console
+from syntony.api.console import ConsoleFiles
 
 
 class Got(NamedTuple):
@@ -37,7 +37,7 @@ def get(files: Path, path: str) -> Got:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        app = Starlette(routes=[Mount("/", Console(files))])
+        app = Starlette(routes=[Mount("/", ConsoleFiles(files))])
         scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b"",
                  "root_path": "", "scheme": "http", "server": ("x", 1)}  # fmt: skip
         await asyncio.wait_for(app(scope, receive, send), 60)

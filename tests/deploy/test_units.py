@@ -90,7 +90,7 @@ def test_both_daemons_fit_on_one_host() -> None:
         if (found := re.match(r'listen = "([^"]+)"', line))
         for address in [found[1]]
     ]
-    assert len(ports) == len(set(ports)) == 4, ports
+    assert len(ports) == len(set(ports)) == 5, ports
 
 
 @pytest.mark.parametrize("name", CONFIG)

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
 
-from syntony.api.console import Console
+from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub
 from syntony.api.identity import Identifier, Known, cookie_name, origin
@@ -96,7 +96,7 @@ class Api:
                 HttpRoute(EVENTS, _guarded(self._stream), methods=["GET"]),
                 HttpRoute(OPENAPI, _guarded(self._openapi), methods=["GET"]),
                 Mount("/api", _guarded_app),
-                Mount("/", Console()),
+                Mount("/", ConsoleFiles()),
             ],
             exception_handlers={HTTPException: _http_problem, Exception: _defect},
         )

@@ -23,7 +23,7 @@ checkout, then install again. The API is here all the same: see
 """
 
 
-class Console:
+class ConsoleFiles:
     """An ASGI application for everything that is not the API's."""
 
     def __init__(self, files: Path = FILES) -> None:

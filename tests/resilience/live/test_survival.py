@@ -10,6 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch: replaced ranks are NOT tested")
+
 from bench.resilience import RANKS, Run, differences, start, wait_ready
 from bench.resilience_job import PHASES
 from tests.live import SYNTONY, eventually
