@@ -24,7 +24,7 @@ from tests.console.fleet import Shape, answers
 from tests.console.fleet_work import audit_view
 from tests.link import free_port
 
-from syntony.api.console import Console
+from syntony.api.console import ConsoleFiles
 from syntony.api.serve import with_headers
 from syntony.wire.failover import FailoverStatus, Switch
 
@@ -60,7 +60,7 @@ class FakeApi:
                     Route("/api/v1/events", self._events),
                     Route("/api/v1/{name}", self._question, methods=["GET"]),
                     Route("/api/v1/{name}", self._order, methods=["POST"]),
-                    Mount("/", Console()),
+                    Mount("/", ConsoleFiles()),
                 ]
             )
         )
