@@ -281,12 +281,13 @@ class Uplink:
                     self._report(_explain(error))
             finally:
                 self._end(link)
-            if not link.renewed:
-                self._controllers.rotate(-1)
             return link.established
 
     def _end(self, link: _Link) -> None:
+        """However a stream ended, another controller may be in charge, unless we ended it."""
         with self._changed:
+            if not link.renewed:
+                self._controllers.rotate(-1)
             self._link = None
             link.over = True
             self._changed.notify_all()
