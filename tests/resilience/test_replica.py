@@ -19,7 +19,7 @@ class Session:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def unprotect(self, reason: str) -> None:
+    def unprotect(self, reason: str, *, harms: bool = False) -> None:
         self.reasons.append(reason)
 
     def event(self, *_: Any, **__: Any) -> None:
@@ -45,7 +45,7 @@ def begun(made: Any) -> Any:
     if made.boundary == -1:
         made.modules.begin(made.parameters())
     made.pass_boundary()
-    return pickle.loads(pickle.dumps(made.record()))
+    return pickle.loads(pickle.dumps(made.record()))  # noqa: S301 - our own
 
 
 SCHEDULERS: dict[str, Callable[[Any], Any]] = {
@@ -206,7 +206,7 @@ def layouts() -> list[Any]:
     first = ddp.layout(model)
     train(model, optimizer)
     train(model, optimizer)
-    model.register_comm_hook({"left": 0}, lambda state, bucket: None)
+    model.register_comm_hook({"left": 0}, lambda state, bucket: None)  # noqa: ARG005
     return [first, ddp.layout(model), made.unprotected(), session.reasons]
 
 
@@ -306,3 +306,35 @@ def copied_optimizer() -> list[str]:
 
 def test_an_optimizer_that_is_not_known_is_reported() -> None:
     assert apart(copied_optimizer) == ["an optimizer that was copied or read from a file"]
+
+
+CLEARING: dict[str, Callable[[Any, Any], None]] = {
+    "at the end": lambda model, _: model.zero_grad(),
+    "to zero": lambda _, optimizer: optimizer.zero_grad(set_to_none=False),
+    "one by one": lambda model, _: [setattr(p, "grad", None) for p in model.parameters()],  # type: ignore[misc]
+    "never": lambda *_: None,
+}
+
+
+def gradients_carried() -> dict[str, int]:
+    """By how the program clears them: how often gradients were carried beyond a boundary."""
+    made, _ = replica()
+    counts = {}
+    for name, clear in CLEARING.items():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        counts[name] = 0
+        for early in (False, True, True, False, False):
+            made._gradients.pass_boundary(model.parameters())
+            if early:
+                clear(model, optimizer)
+            model(torch.ones(1, 2)).sum().backward()
+            counts[name] += made._gradients.carried(model.parameters())
+            if not early:
+                clear(model, optimizer)
+    return counts
+
+
+def test_gradients_beyond_a_boundary_are_noticed() -> None:
+    # In the first iteration there are none yet; in the fourth, the third had not cleared its own.
+    assert apart(gradients_carried) == {"at the end": 1, "to zero": 1, "one by one": 1, "never": 4}

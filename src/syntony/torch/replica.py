@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from syntony.torch import ddp
+from syntony.torch.gradients import Gradients, parameters_of
 from syntony.torch.modules import Modules, memory_of
 from syntony.torch.random_state import random_state, set_random_state
 from syntony.torch.recovery import START, Report
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 STEP_S = 600.0
 """A step of an optimizer that takes longer hangs."""
+
+CARRIED = "gradients are added up beyond another optimizer's step (or cleared without zero_grad)"
 
 
 class Replica:
@@ -62,6 +65,7 @@ class Replica:
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self.modules = Modules()
+        self._gradients = Gradients()
         ddp.patch_hooks()
         patch_init(torch.optim.Optimizer, self._add_optimizer)
         track(torch.optim.lr_scheduler.LRScheduler, self.add_stateful)
@@ -89,6 +93,8 @@ class Replica:
             self._session.unprotect("an optimizer that was copied or read from a file")
         if number is None or self.boundary == START:
             return
+        if self._gradients.carried(parameters_of(optimizer)):
+            self._session.unprotect(CARRIED, harms=True)
         with self.cv:
             self.cv.wait_for(lambda: not self._frozen)
             self._stepping = True
@@ -98,7 +104,7 @@ class Replica:
             self._session.unprotect("an optimizer steps twice in one iteration")
             return
         with torch.no_grad():
-            now = [each.detach() for each in _parameters(optimizer)]
+            now = [each.detach() for each in parameters_of(optimizer)]
             if number not in self._undo:
                 self._undo[number] = [torch.empty_like(each) for each in now]
             torch._foreach_copy_(self._undo[number], now)
@@ -110,7 +116,7 @@ class Replica:
         after = self._after.pop(number, None)
         if after is not None:
             with torch.no_grad():
-                for parameter, value in zip(_parameters(optimizer), after[0], strict=True):
+                for parameter, value in zip(parameters_of(optimizer), after[0], strict=True):
                     parameter.copy_(value)
             _set_state(optimizer, after[1])
             self._session.event("caught-up", boundary=self.boundary)
@@ -131,6 +137,7 @@ class Replica:
             self.cv.notify_all()
 
     def pass_boundary(self) -> int:
+        self._gradients.pass_boundary(p for each in self.optimizers for p in parameters_of(each))
         with self.cv:
             self.cv.wait_for(lambda: not self._frozen)
             self.boundary += 1
@@ -150,7 +157,7 @@ class Replica:
             ],
             "stateful": [each.state_dict() for each in self.stateful],
             "modules": self._modules_record(),
-            "gradients": [[p.grad is not None for p in _parameters(o)] for o in self.optimizers],
+            "gradients": [[p.grad is not None for p in parameters_of(o)] for o in self.optimizers],
             "models": [ddp.state(each) for each in self.models],
         }
 
@@ -165,8 +172,7 @@ class Replica:
             each.load_state_dict(kept)
         self.modules.restore(record["modules"], self.parameters())
         for optimizer, present in zip(self.optimizers, record["gradients"], strict=True):
-            for parameter, was in zip(_parameters(optimizer), present, strict=True):
-                parameter.grad = torch.zeros_like(parameter) if was else None
+            self._gradients.restore(parameters_of(optimizer), present)
         for each, kept in zip(self.models, record["models"], strict=True):
             ddp.restore(each, kept)
         layouts = (kept["layout"] for kept in record["models"])
@@ -196,7 +202,7 @@ class Replica:
         """Of all models and optimizers, each once, in an order that all ranks share."""
         found = {id(p): p for each in self.models for p in each.module.parameters()}
         for optimizer in self.optimizers:
-            found |= {id(p): p for p in _parameters(optimizer)}
+            found |= {id(p): p for p in parameters_of(optimizer)}
         return list(found.values())
 
     def digest(self) -> str:
@@ -205,7 +211,7 @@ class Replica:
         for each in self.parameters():
             state.update(memory_of(each.detach()))
         for optimizer in self.optimizers:
-            for parameter in _parameters(optimizer):
+            for parameter in parameters_of(optimizer):
                 for _, value in sorted(optimizer.state.get(parameter, {}).items()):
                     data = memory_of(value) if torch.is_tensor(value) else repr(value).encode()
                     state.update(data)
@@ -236,7 +242,7 @@ class Replica:
         old: dict[int, Any] = {}
         for number in self.stepped or self._previously:
             for parameter, value in zip(
-                _parameters(self.optimizers[number]), self._undo[number], strict=True
+                parameters_of(self.optimizers[number]), self._undo[number], strict=True
             ):
                 old[id(parameter)] = value
         return [old.get(id(each), each.detach()) for each in self.parameters()]
@@ -264,12 +270,8 @@ class Replica:
             _set_state(optimizer, state)
             if number in skeleton["stepped"]:
                 at = {id(p): value for p, value in zip(parameters, live, strict=True)}
-                self._after[number] = [at[id(p)] for p in _parameters(optimizer)], _copied(state)
+                self._after[number] = [at[id(p)] for p in parameters_of(optimizer)], _copied(state)
         return count
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
@@ -279,14 +281,14 @@ def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
             key: ("tensor", tuple(v.shape), v.dtype) if torch.is_tensor(v) else ("value", v)
             for key, v in optimizer.state.get(each, {}).items()
         }
-        for each in _parameters(optimizer)
+        for each in parameters_of(optimizer)
     ]
 
 
 def _state_tensors(optimizer: Any) -> list[Any]:
     return [
         value
-        for each in _parameters(optimizer)
+        for each in parameters_of(optimizer)
         for value in optimizer.state.get(each, {}).values()
         if torch.is_tensor(value)
     ]
@@ -315,6 +317,6 @@ def _copied(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _set_state(optimizer: Any, state: list[dict[str, Any]]) -> None:
-    for parameter, kept in zip(_parameters(optimizer), state, strict=True):
+    for parameter, kept in zip(parameters_of(optimizer), state, strict=True):
         if kept:
             optimizer.state[parameter] = kept
