@@ -308,10 +308,15 @@ def test_an_optimizer_that_is_not_known_is_reported() -> None:
     assert apart(copied_optimizer) == ["an optimizer that was copied or read from a file"]
 
 
+def drop(model: Any) -> None:
+    for each in model.parameters():
+        each.grad = None
+
+
 CLEARING: dict[str, Callable[[Any, Any], None]] = {
     "at the end": lambda model, _: model.zero_grad(),
     "to zero": lambda _, optimizer: optimizer.zero_grad(set_to_none=False),
-    "one by one": lambda model, _: [setattr(p, "grad", None) for p in model.parameters()],  # type: ignore[misc]
+    "one by one": lambda model, _: drop(model),
     "never": lambda *_: None,
 }
 
