@@ -24,7 +24,7 @@ from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges, Timelines
 from syntony.wire.failover import PathsReport, Switch
-from syntony.wire.messages import PROTOCOL, Decision, Hello, NicInfo, decode_controller
+from syntony.wire.messages import PROTOCOL, Decision, Hello, decode_controller
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
 from syntony.wire.tables import AGENT
 
@@ -59,7 +59,7 @@ class Agent:
         self._ring = Keyring()
         self.connection: Connection | None = None
         self._second = -1
-        self.spool: Spool | None = None
+        self.spool = Spool(host.disk / "spool", SPOOL_BYTES)
 
     def start(self) -> None:
         """Open what is on disk, and run."""
@@ -67,7 +67,6 @@ class Agent:
 
     async def _live(self) -> None:
         directory = self.host.disk
-        self.spool = Spool(directory / "spool", SPOOL_BYTES)
         self.spool.open()
         self._world.ledger.opened(self)
         self.fence, self.switch = Fence(directory), StopSwitch(directory)
@@ -206,7 +205,6 @@ class Agent:
         if fleet_ns // S == self._second or fleet_ns <= 0:
             return
         self._second = fleet_ns // S
-        self._world.ledger.measured(self, fleet_ns, line)
         zeros = np.zeros(1, np.uint64)
         columns: dict[str, Any] = {column.name: zeros for column in AGENT.columns}
         columns |= {"ts_ns": np.array([self._second * S]), "host": [self.host.name]}
@@ -220,25 +218,18 @@ class Agent:
         true_ns, own = world.loop.true_ns, self.host.clock
         others = {flow.dst.partition("/")[0] for flow in self.plan.flows} if self.plan else ()
         for name in sorted(others):
-            other = world.hosts[name].clock
-            if not world.reachable(self.host.name, name):
+            if not world.reachable(name):
                 continue
-            theta = other.read_ns(true_ns) - own.read_ns(true_ns)
-            found.append(
-                Edge(
-                    a=self.host.name,
-                    b=name,
-                    ref_ns=own.read_ns(true_ns),
-                    theta_ns=theta + world.chance.gauss(0, EDGE_SIGMA_NS),
-                    drift_ppb=other.drift_ppb - own.drift_ppb + world.chance.gauss(0, 2),
-                    sigma_ns=EDGE_SIGMA_NS,
-                    drift_sigma_ppb=5.0,
-                    rtt_floor_ns=10_000.0,
-                    probes=16,
-                    a_epoch=own.epoch,
-                    b_epoch=other.epoch,
-                )  # fmt: skip
-            )
+            other = world.hosts[name].clock
+            edge = Edge(
+                a=self.host.name, b=name, ref_ns=own.read_ns(true_ns),
+                theta_ns=other.read_ns(true_ns) - own.read_ns(true_ns)
+                + world.chance.gauss(0, EDGE_SIGMA_NS),
+                drift_ppb=other.drift_ppb - own.drift_ppb + world.chance.gauss(0, 2),
+                sigma_ns=EDGE_SIGMA_NS, drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=16,
+                a_epoch=own.epoch, b_epoch=other.epoch,
+            )  # fmt: skip
+            found.append(edge)
         return Edges(edges=tuple(found), epochs={self.host.name: own.epoch})
 
     def _probe(self) -> None:
@@ -249,7 +240,7 @@ class Agent:
         keys = self._keys.get(flow.dst_nic_id)
         name = flow.dst.partition("/")[0]
         own = self.plan.nic_ids.get(flow.src)
-        if keys is None or own is None or not self._world.reachable(self.host.name, name):
+        if keys is None or own is None or not self._world.reachable(name):
             return
         draw = self._world.chance.random()
         delay_s = 0.0001 if draw < 0.8 else draw * PROBE_TIMEOUT_NS / S
@@ -263,9 +254,10 @@ class Agent:
         """A probe of NIC `source`. Only an agent without keys may refuse it."""
         keys = self._keys.get(source)
         if keys is not None and sending not in {keys.sends, keys.accepts}:
+            accepted = [each[0] for each in (keys.sends, keys.accepts) if each]
             self._world.ledger.broken(
-                f"{self.host.name} refuses a probe of NIC {source} for its key: epoch {sending[0]}, "
-                f"it accepts {[each[0] for each in (keys.sends, keys.accepts) if each]}"
+                f"{self.host.name} refuses a probe of NIC {source} for its key: "
+                f"epoch {sending[0]}, it accepts {accepted}"
             )
 
 

@@ -64,7 +64,7 @@ class Log(logging.Handler):
         self._loop = loop
         self._echo = echo
         self.lines: deque[str] = deque(maxlen=400)
-        self.failed: Callable[[str], None] = lambda text: None
+        self.failed: Callable[[str], None] = lambda _: None
         """Called with what must never be logged."""
 
     def emit(self, record: logging.LogRecord) -> None:

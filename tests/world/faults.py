@@ -14,7 +14,7 @@ from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import KeysQuery, RotateKeys
-from syntony.wire.query import Failure, Query, answer_type, decode_answer
+from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.traffic import PlacementCommand
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def suffer(world: World) -> None:
     end_s = world.loop.time() + world.settings.faults_s
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
-        fault = world.chance.choices(*zip(*FAULTS.items(), strict=True))[0]  # type: ignore[arg-type]
+        fault = world.chance.choices(*zip(*FAULTS.items(), strict=True))[0]
         world.log.say("world", fault.__name__)
         world.loop.spawn(None, fault(world))
     operator.cancel()
@@ -95,7 +95,7 @@ async def check_well(world: World) -> None:
     )
 
 
-async def ask(world: World, process: Process, query: Query) -> object:  # type: ignore[type-arg]
+async def ask(world: World, process: Process, query: Query[A]) -> A | Failure | None:
     """A question, or an order, of the operator. None: no answer."""
     data = await world.network.ask("operator", process.address, world.operator_pem, encode(query))
     return None if data is None else decode_answer(data, answer_type(type(query)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syntony.controller.notify import Answer
 from syntony.model import ClockState, Timeline
 from syntony.wire.clocks import Timelines
+from syntony.wire.failover import Switch
 
 if TYPE_CHECKING:
     from tests.world.agent import Agent
@@ -25,6 +26,14 @@ class Order(NamedTuple):
 
     number: int
     stopped: bool
+
+
+class _Reading(NamedTuple):
+    """A host's clock at one instant of true time, and its way to fleet time."""
+
+    host: str
+    line: Timeline
+    local_ns: int
 
 
 class _Kept:
@@ -87,6 +96,10 @@ class Ledger:
             found.refused += 1
         else:
             found.streams[number] = agent.spool.stream
+            self.hold(
+                number > agent.spool.acknowledged,
+                f"{agent.host.name} takes batch {number} for acknowledged before it is sent",
+            )
         found.dropped = agent.spool.dropped_rows
 
     def acknowledged(self, agent: Agent, before: int) -> None:
@@ -153,6 +166,15 @@ class Ledger:
             f"{agent.host.name} has forgotten whom it obeyed",
         )
 
+    def took_over(self, name: str, switch: Switch | None) -> None:
+        """A controller begins, with the switch as it found it."""
+        wanted = self.acknowledged_order
+        order = self.order_of(switch.by) if switch is not None else None
+        self.hold(
+            wanted is None or (order is not None and order.number >= wanted.number),
+            lambda: f"{name} begins with {order}, and {wanted} was acknowledged",
+        )
+
     def switched(self, agent: Agent, *, again: bool = False) -> None:
         """It goes by another position of the switch than before."""
         host, position = agent.host.name, agent.switch.position
@@ -186,19 +208,20 @@ class Ledger:
         if new is None or not _sound(new, clock.epoch):
             return
         if old is not None and _sound(old, clock.epoch):
-            self._agree(name, new, local_ns, name, old, local_ns)
+            self._agree(_Reading(name, new, local_ns), _Reading(name, old, local_ns))
         for other in self._world.agents.values():
             theirs = other.line
             if other is agent or theirs is None or theirs.component != new.component:
                 continue
             if other.node.alive and _sound(theirs, other.host.clock.epoch):
                 there_ns = other.host.clock.read_ns(self._world.loop.true_ns)
-                self._agree(name, new, local_ns, other.host.name, theirs, there_ns)
+                self._agree(
+                    _Reading(name, new, local_ns), _Reading(other.host.name, theirs, there_ns)
+                )
                 break
 
-    def _agree(
-        self, a: str, line_a: Timeline, at_a: int, b: str, line_b: Timeline, at_b: int
-    ) -> None:
+    def _agree(self, one: _Reading, other: _Reading) -> None:
+        (a, line_a, at_a), (b, line_b, at_b) = one, other
         apart_ns = line_a.to_fleet_ns(at_a) - line_b.to_fleet_ns(at_b)
         bound_ns = line_a.bound_ns(at_a) + line_b.bound_ns(at_b)
         self.hold(
@@ -208,9 +231,6 @@ class Ledger:
                 f"{bound_ns:.0f} is the bound"
             ),
         )
-
-    def measured(self, agent: Agent, fleet_ns: int, line: Timeline) -> None:
-        """A row is in fleet time."""
 
 
 def _sound(line: Timeline, epoch: int) -> bool:

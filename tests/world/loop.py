@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from random import Random
@@ -77,9 +78,11 @@ class Loop(asyncio.BaseEventLoop):
         self._random = random
         self._now_s = 0.0
         self._spent_ns = 0
-        self.kill: Callable[[Node], None] = lambda node: None
+        self.kill: Callable[[Node], None] = lambda _: None
+        self.failed: Callable[[str], None] = lambda _: None
+        """Called with what ended a task that should not have ended so."""
         self.broken: BaseException | None = None
-        self.set_exception_handler(lambda loop, context: None)
+        self.set_exception_handler(lambda *_: None)
 
     def time(self) -> float:
         return self._now_s
@@ -101,7 +104,14 @@ class Loop(asyncio.BaseEventLoop):
         """Start a task of a process."""
         context = copy_context()
         context.run(NODE.set, node)
-        return self.create_task(work, context=context)
+        task = self.create_task(work, context=context)
+        task.add_done_callback(self._check)
+        return task
+
+    def _check(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failed("".join(traceback.format_exception(error)))
 
     def resume(self, node: Node) -> None:
         """A paused process goes on with what has waited."""
@@ -109,7 +119,9 @@ class Loop(asyncio.BaseEventLoop):
         waiting, node.deferred = node.deferred, []
         self._ready.extend(waiting)  # type: ignore[attr-defined]
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> asyncio.Future[Any]:
         """As if in a thread: see the module."""
         future = self.create_future()
         draw = self._random.random()
@@ -144,16 +156,8 @@ class Loop(asyncio.BaseEventLoop):
             ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            node = handle._context.get(NODE)
-            if node is not None:
-                if not node.alive:
-                    continue
-                if node.paused:
-                    node.deferred.append(handle)
-                    continue
-            handle._run()
+            if not handle._cancelled and _may_run(handle):
+                handle._run()
         if self.broken is not None:
             self.stop()
 
@@ -171,3 +175,13 @@ def _complete(future: asyncio.Future[Any], result: Any, error: Exception | None)
         future.set_result(result)
     else:
         future.set_exception(error)
+
+
+def _may_run(handle: asyncio.Handle) -> bool:
+    """Whether its process lives, and is not paused: then it waits."""
+    node = handle._context.get(NODE)  # type: ignore[attr-defined]
+    if node is None:
+        return True
+    if node.alive and node.paused:
+        node.deferred.append(handle)
+    return bool(node.alive and not node.paused)

@@ -67,7 +67,7 @@ class Pipe:
             self._network.waiting.append(self)
             return
         loop = self._network.loop
-        at_ns = max(self._last_ns, loop.now_ns + self._network.delay_ns())
+        at_ns = max(self._last_ns + 1_000, loop.now_ns + self._network.delay_ns())
         self._last_ns = at_ns
         loop.call_at(at_ns / S, self.arrived.put_nowait, data, context=self._network.context)
 

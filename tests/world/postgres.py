@@ -1,7 +1,7 @@
 """A PostgreSQL server with sessions, advisory locks and its own clock, on SQLite.
 
-`PostgresDatabase` runs unchanged: only what it calls of psycopg's connection is here. A call runs in
-one instant of virtual time, so two sessions are never within a transaction at once.
+`PostgresDatabase` runs unchanged: only what it calls of psycopg's connection is here. A call runs
+in one instant of virtual time, so two sessions are never within a transaction at once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Server:
         self.slow_ns = 0
         for name, count, function in (
             ("pg_try_advisory_lock", 2, self._try_lock),
-            ("pg_backend_pid", 0, lambda: self.current.pid if self.current else 0),
+            ("pg_backend_pid", 0, self._pid),
             ("now_ms", 0, lambda: self._loop.true_ns // MS),
             ("hashtext", 1, lambda _: 0),
             ("current_schema", 0, lambda: "public"),
@@ -92,6 +92,9 @@ class Server:
         for session in list(self.sessions.values()):
             if session.node is node:
                 self.end(session)
+
+    def _pid(self) -> int:
+        return self.current.pid if self.current is not None else 0
 
     def _try_lock(self, *_: object) -> int:
         assert self.current is not None

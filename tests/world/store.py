@@ -43,8 +43,8 @@ class WorldStore:
         self._recorded: dict[str, set[Recorded]] = {}
         self.batches: set[tuple[str, str, int]] = set()
         """(host, stream, number)."""
-        self.path_events: list[tuple[int, str]] = []
-        """(fleet time, what was ordered), of operators."""
+        self.path_events: list[tuple[int, str, str]] = []
+        """(fleet time, what was ordered, evidence), of operators."""
         self.down = False
         self.fails = 0.0
         """Probability that an insert fails, before or after it is done."""
@@ -70,8 +70,8 @@ class WorldStore:
                 known.add(each)
                 self.batches.add((each.host, each.stream, each.seq))
         if table is PATH_EVENTS and kept:
-            actions = rows.column("action").to_pylist()
-            self.path_events += zip(rows.column("ts_ns").to_pylist(), actions, strict=True)
+            said = (rows.column(name).to_pylist() for name in ("ts_ns", "action", "evidence"))
+            self.path_events += zip(*said, strict=True)
         if fails:
             raise StoreError("the store does not answer")
 

@@ -13,7 +13,7 @@ import sys
 from contextvars import copy_context
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from unittest import mock
 
 import psycopg
@@ -34,7 +34,8 @@ from syntony.controller.server import Controller
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, StateError
 from syntony.mesh.plan import make_plan
-from syntony.model import MS, S
+from syntony.model import S
+from syntony.store import Store
 from syntony.wire.messages import NicInfo
 from syntony.wire.roles import Role
 
@@ -101,6 +102,7 @@ class Process:
             controller = await self._hold()
             self.controller = controller
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
+            world.ledger.took_over(self.name, controller._traffic.switch)
             await controller.begin(self.name)
             world.network.services[self.address] = node, FleetService(controller)
             await controller.work(self._close)
@@ -117,9 +119,8 @@ class Process:
         world = self._world
         while True:
             try:
-                return Controller(
-                    world.config(self.address), world.store, make_plan, AnchoredSolver()
-                )  # type: ignore[arg-type]
+                store = cast("Store", world.store)
+                return Controller(world.config(self.address), store, make_plan, AnchoredSolver())
             except (ConfigError, StateError):
                 await asyncio.sleep(STANDBY_S)
 
@@ -151,7 +152,7 @@ class World:
         self.loop.kill = self.kill
         self.context = copy_context()
         self.log = Log(self.loop, echo=settings.echo)
-        self.log.failed = lambda text: self.ledger.broken(text)
+        self.log.failed = self.loop.failed = lambda text: self.ledger.broken(text)  # noqa: PLW0108 — made below
         self.ledger = Ledger(self)
         self.network = Network(self.loop, Random(seed + 2), self.context)
         self.server = Server(self.loop, Random(seed + 3), self.ledger.committed)
@@ -214,9 +215,9 @@ class World:
             default=None,
         )  # fmt: skip
 
-    def reachable(self, one: str, other: str) -> bool:
-        """Whether a probe arrives: both agents run, and the fabric is whole."""
-        found = self.agents.get(other)
+    def reachable(self, host: str) -> bool:
+        """Whether probes of a host are answered: it has an agent that runs."""
+        found = self.agents.get(host)
         return found is not None and found.node.alive and not found.node.paused
 
     def probe(self, host: str, source: int, sending: tuple[int, bytes]) -> None:
@@ -252,8 +253,7 @@ class World:
         agent = self.agents.get(node.name)
         if agent is not None and agent.node is node:
             self._dead.append(agent)
-            if agent.spool is not None:
-                agent.spool.close()
+            agent.spool.close()
             return
         process = next(each for each in self.processes if each.name == node.name)
         if process.node is node:
@@ -278,9 +278,14 @@ class World:
 
     # --- running ---
 
-    def run(self) -> None:
-        """All of it. Raises `BrokenError`."""
+    def run(self, planted: str = "") -> None:
+        """All of it. Raises `BrokenError`.
+
+        Args:
+            planted: a fault of `tests.world.planted`.
+        """
         from tests.world.faults import suffer
+        from tests.world.planted import PLANTED
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(
@@ -288,7 +293,9 @@ class World:
             )
             stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
             stack.enter_context(mock.patch("syntony.agent.spool.os", _Disk(self)))
-            stack.enter_context(mock.patch.object(sys, "unraisablehook", lambda _: None))
+            stack.enter_context(mock.patch.object(sys, "unraisablehook"))
+            if planted:
+                stack.enter_context(PLANTED[planted](self))
             task = self.loop.create_task(suffer(self))
             task.add_done_callback(lambda _: self.loop.stop())
             try:
@@ -302,12 +309,11 @@ class World:
     def _bury(self) -> None:
         """What still runs ends here, whatever it would do about it."""
         for agent in self.agents.values():
-            if agent.spool is not None:
-                agent.spool.close()
+            agent.spool.close()
         for task in asyncio.all_tasks(self.loop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
         self.loop._scheduled.clear()  # type: ignore[attr-defined]
         self.loop._ready.clear()  # type: ignore[attr-defined]
         self._dead.clear()
@@ -340,6 +346,3 @@ class _Disk:
         import os
 
         return os.pwrite(fd, data, offset)
-
-
-SECOND = 1_000 * MS
