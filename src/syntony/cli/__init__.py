@@ -44,6 +44,7 @@ GROUPS = {
     "job": "One job: its flows, in band and out of band.",
     "why": "Why is this job slow: the answer in three sentences, then the evidence.",
     "record": "Keep what was recorded of a job, for `syntony diagnose`.",
+    "replay": "A recorded stretch of a fleet again: what would be found and paged.",
     "diagnose": "Why is this job slow: verdicts from a bundle of recorded telemetry.",
     "diff": "What changed between two recorded runs of a job.",
     "timeline": "A recorded job as a trace for Perfetto.",
