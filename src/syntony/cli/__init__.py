@@ -50,6 +50,7 @@ GROUPS = {
     "timeline": "A recorded job as a trace for Perfetto.",
     "cost": "What failures cost: restarts, GPU-hours, today and with Syntony.",
     "run": "Run a job whose TCP connections can take several paths.",
+    "kubernetes": "What Syntony's pods tell the Kubernetes API server.",
     "config": "Check configuration files.",
     "doctor": "What this machine lacks for a lab, or as a host of a fleet.",
     "version": "Print the version.",
