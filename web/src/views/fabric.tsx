@@ -107,11 +107,11 @@ function MapCanvas({ layout, known, by, chosen }: { layout: Layout; known: Map<s
     const sizes = new ResizeObserver(([entry]) => {
       if (!entry) return;
       const w = Math.max(300, entry.contentRect.width);
-      setSize({ w, h: Math.max(380, Math.min(innerHeight - 190, w * 0.62)) });
+      setSize({ w, h: Math.max(340, Math.min(innerHeight - 190, w * 0.62, fit(layout, w, Infinity).scale * layout.h + 72)) });
     });
     sizes.observe(box.current);
     return () => sizes.disconnect();
-  }, []);
+  }, [layout.w, layout.h]);
   useEffect(() => {
     view.current = fit(layout, size.w, size.h);
   }, [layout.w, layout.h, size.w, size.h]);

@@ -7,7 +7,7 @@ import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { SEVERITY } from "../status";
-import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
+import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Prose, Table } from "../ui";
 import { placeOf } from "./place";
 
 const NOW = () => Date.now() * 1e6;
@@ -104,7 +104,7 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
       </Head>
       <div class="grid">
         <div class="stack w8">
-          <Panel title="What to do">{incident.remedy || "No remedy is known for this rule."}</Panel>
+          <Panel title="What to do">{incident.remedy ? <Prose>{incident.remedy}</Prose> : "No remedy is known for this rule."}</Panel>
           <Panel title="Evidence">
             {found.length ? <ul class="evidence">{found.map((line) => <li key={line}>{line}</li>)}</ul> : <span class="muted">None was recorded.</span>}
           </Panel>
@@ -231,7 +231,7 @@ function Rules() {
             { title: "Severity", cell: (rule) => <Badge word={rule.severity} />, sort: (rule) => SEVERITY.indexOf(rule.severity) },
             { title: "Opens when", cell: (rule) => <span class="mono">{rule.metric} {rule.above !== null ? `> ${measured(rule.above, rule.unit)}` : `< ${measured(rule.below ?? 0, rule.unit)}`}</span> },
             { title: "Explained by", cell: (rule) => <span class="note">{rule.explained_by.join(", ") || "–"}</span> },
-            { title: "What to do", cell: (rule) => rule.remedy },
+            { title: "What to do", cell: (rule) => <Prose>{rule.remedy}</Prose> },
           ]} />
         )}</Loaded>
       </Panel>
