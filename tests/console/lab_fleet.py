@@ -1,4 +1,4 @@
-"""A real lab with a job and its console, for tests in a browser and for the pictures of the docs."""
+"""A real lab with a job and its console, for tests in a browser and for pictures of the docs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.client import Client
 from syntony.errors import RemoteError
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import Job
-from syntony.model import MS, S
+from syntony.model import MS, ClockState, S
 from syntony.wire.clocks import ClockQuery
 from syntony.wire.jobs import JobsQuery
 from syntony.wire.messages import FleetQuery
@@ -77,6 +77,6 @@ def _well(client: Client) -> bool:
     lines = client.ask(ClockQuery()).timelines
     return (
         sum(each.connected for each in agents) == HOSTS
-        and [each.state for each in lines].count("SYNCHRONIZED") == HOSTS
+        and sum(each.state is ClockState.SYNCHRONIZED for each in lines) == HOSTS
         and any(each.job == JOB for each in client.ask(JobsQuery(window_ns=60 * S)).jobs)
     )

@@ -34,7 +34,7 @@ VIEWS = {
 """Name of the picture → address, and text of what it must show."""
 DARK = ("overview", "fabric")
 SETTLE_MS = 4_000
-COLOURS = 128
+COLOURS = 256
 """Of a picture: flat areas need few."""
 TROUBLED_S = 60
 
@@ -79,9 +79,12 @@ def draw(page: Page, name: str, path: Path) -> None:
     address, text = VIEWS[name]
     page.evaluate("to => { location.hash = to }", f"#/{address}")
     page.get_by_role("main").get_by_text(text).first.wait_for(timeout=PATIENCE_S * 1_000)
+    page.mouse.move(0, 0)
     page.wait_for_timeout(SETTLE_MS)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The console in a browser on a real lab: live data, a real audit, a fault, a restart, a keyboard."""
+"""The console on a real lab: live data, a real audit, a fault, a restart, a keyboard."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_fault_appears_is_acknowledged_and_goes_without_a_reload(
     goto(page, "incidents")
     page.get_by_role("heading", name="Incidents", exact=True).wait_for()
     page.evaluate("window.kept = true")
-    fault = fleet.lab.inject("loss", BAD, {"percent": "40"}).number
+    fault = fleet.lab.inject("loss", BAD, {"percent": "40"}).id
     link = page.get_by_role("table", name="Incidents").get_by_role("link", name=f"{BAD}: loses")
     link.first.wait_for()
     link.first.click()

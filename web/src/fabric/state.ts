@@ -23,6 +23,8 @@ export interface Sources {
   incidents: readonly Incident[];
   loads: readonly LinkLoad[];
   matrix: Matrix | undefined;
+  /** Nothing but probes tells which NICs were up: those that were heard. */
+  heard?: boolean;
 }
 
 export const cableName = (a: string, b: string) => (a < b ? `${a}--${b}` : `${b}--${a}`);
@@ -61,6 +63,8 @@ export function knownOf(sources: Sources): Map<string, Known> {
     known.load = Math.max(known.load ?? 0, each.bps / each.capacity_bps);
   }
   losses(sources.matrix, of);
+  if (sources.heard)
+    for (const cell of sources.matrix?.cells ?? []) say(cell.src, cell.owd_p50_ns === null ? "" : "ok", cell.owd_p50_ns === null ? "" : "its probes arrived");
   return found;
 }
 

@@ -1,4 +1,5 @@
 /** Overview: the fleet at a glance, and what changed in the last hour. */
+import type { VNode } from "preact";
 import { bound } from "../clocks";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Change, ClockHistory, Clocks, FabricChange, FailoverStatus, Fleet, Incidents, Jobs, Matrix, PathEvent } from "../messages";
@@ -124,6 +125,17 @@ export function merged(changes: readonly Change[], fabric: readonly FabricChange
   return lines.filter((each) => each.at_ns >= sinceNs).sort((a, b) => b.at_ns - a.at_ns);
 }
 
+export function ChangeList({ lines, empty }: { lines: Line[]; empty: VNode }) {
+  if (!lines.length) return empty;
+  return (
+    <ul class="lines scroll" tabIndex={0} aria-label="Changes, newest first">
+      {lines.map((line, n) => (
+        <li key={n}><time class="muted" title={instant(line.at_ns)}>{clock(line.at_ns)}</time><span><Badge word={line.kind} tone={line.tone} /></span>{line.to ? <a href={line.to}>{line.text}</a> : <span>{line.text}</span>}</li>
+      ))}
+    </ul>
+  );
+}
+
 const TOGETHER_NS = 60e9;
 
 /** Changes of paths, one line for those of a job and cause that came within a minute. */
@@ -151,14 +163,7 @@ function Changed() {
       <Loaded answer={changes}>
         {(data) => {
           const lines = merged(data.changes, fabric.data?.changes ?? [], paths.data?.events ?? [], incidents.data, 0).slice(0, 100);
-          if (!lines.length) return <Empty what="Nothing changed in the last hour." next="Orders, changes of the fabric, failovers and incidents appear here." />;
-          return (
-            <ul class="lines scroll" tabIndex={0} aria-label="Changes, newest first">
-              {lines.map((line, n) => (
-                <li key={n}><time class="muted" title={instant(line.at_ns)}>{clock(line.at_ns)}</time><span><Badge word={line.kind} tone={line.tone} /></span>{line.to ? <a href={line.to}>{line.text}</a> : <span>{line.text}</span>}</li>
-              ))}
-            </ul>
-          );
+          return <ChangeList lines={lines} empty={<Empty what="Nothing changed in the last hour." next="Orders, changes of the fabric, failovers and incidents appear here." />} />;
         }}
       </Loaded>
     </Panel>
