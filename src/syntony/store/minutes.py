@@ -85,6 +85,8 @@ class MinuteRows:
 
     def hours(self) -> frozenset[int]:
         """Numbers of the hours whose minutes say all that is known."""
+        if not self._read:
+            self._recall(self._present())
         with self._lock:
             return frozenset(self._summed)
 
@@ -147,7 +149,11 @@ class MinuteRows:
             )
             with self._lock:
                 found = {integer(hour): integer(count) for hour, count in rows}
-                self._summed |= {h: n for h, n in found.items() if h not in self._late}
+                self._summed |= {
+                    hour: count
+                    for hour, count in found.items()
+                    if hour not in self._late and count >= present.get(hour, 0)
+                }
         self._read = True
 
     def _partitions(self, tables: Iterable[str]) -> dict[int, int]:
