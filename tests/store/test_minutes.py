@@ -111,8 +111,10 @@ def test_another_controllers_rows_are_noticed(store: Store) -> None:
     assert store.minutes.sum_up(LATER_NS) == 1
     assert [p.sent for p in store.series(*DAY, A, B, 60)] == [80]
     fresh = Store(store._engine)
-    assert fresh.minutes.sum_up(LATER_NS) == 0
     assert fresh.minutes.hours() == {HOUR}
+    assert fresh.minutes.sum_up(LATER_NS) == 0
+    fill(store, [probed(A, B, BEGIN_S + 2)])
+    assert Store(store._engine).minutes.hours() == set()
 
 
 def test_hours_under_way_are_read_from_seconds(store: Store) -> None:
