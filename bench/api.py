@@ -4,8 +4,9 @@
 
 A controller without agents, its embedded store filled with a day of one-second rows of as many
 directions as make `--rows`. Prints p50 and p95 of `GET /api/v1/series` of random directions at
-steps of a minute (from rows by the minute) and of a second, over one kept connection; then the controller's processor time
-with a change every second, watched by nobody and by `--viewers` streams.
+steps of a minute (from rows by the minute) and of a second, over one kept connection; then the
+controller's processor time with a change every second, watched by nobody and by `--viewers`
+streams.
 """
 
 from __future__ import annotations
