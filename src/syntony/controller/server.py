@@ -35,7 +35,7 @@ from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.retention import expire
+from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService, OfFlows
 from syntony.controller.services import Services
@@ -514,4 +514,4 @@ class Controller:
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:
-            await asyncio.to_thread(expire, self._store, fleet_now_ns)
+            await asyncio.to_thread(keep, self._store, fleet_now_ns)
