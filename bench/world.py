@@ -27,7 +27,9 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=Settings().hosts)
     parser.add_argument("--controllers", type=int, default=Settings().controllers)
     parser.add_argument("--seconds", type=float, default=Settings().faults_s, help="Of faults.")
-    parser.add_argument("--planted", default="", help=f"One of {', '.join(PLANTED)}, or all.")
+    parser.add_argument(
+        "--planted", default="", help=f"One or more, by commas, of {', '.join(PLANTED)}, or all."
+    )
     parser.add_argument("--echo", action="store_true", help="Print everything that happens.")
     options = parser.parse_args()
     settings = Settings(
@@ -36,7 +38,7 @@ def main() -> int:
     )  # fmt: skip
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
-        names = list(PLANTED) if options.planted == "all" else [options.planted]
+        names = list(PLANTED) if options.planted == "all" else options.planted.split(",")
         return max(_look_for(name, seeds, settings) for name in names)
     return _run_all(seeds, settings)
 
