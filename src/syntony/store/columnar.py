@@ -167,6 +167,24 @@ class Store:
         """Fleet time of the newest probe row, 0 in an empty store."""
         return newest_ns(self._engine, PROBE)
 
+    def rows(
+        self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
+    ) -> dict[str, list[Scalar]]:
+        """Every row of a table in the window, by column, in order of time; for replays.
+
+        Args:
+            columns: those wanted; none: all.
+        """
+        names = list(columns) or [column.name for column in table.columns]
+        found = self._engine.select_since(
+            table, first_ns, queries.rows(table, names, first_ns, last_ns)
+        )
+        values = zip(*found, strict=True) if found else [()] * len(names)
+        return {
+            name: [cast("Scalar", value) for value in column]
+            for name, column in zip(names, values, strict=True)
+        }
+
     def count_rows(self) -> int:
         """Rows kept, all tables together."""
         return integer(self._engine.select(queries.count_rows())[0][0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.model import ClockState, S
@@ -59,6 +59,14 @@ def pair(src: str, dst: str) -> str:
     """The condition for one direction, or for either end alone; empty for all."""
     wanted = (("src", src), ("dst", dst))
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
+
+
+def rows(table: Table, columns: Sequence[str], first_ns: int, last_ns: int) -> str:
+    """These columns of every row, in order of time."""
+    return (
+        f"SELECT {', '.join(columns)} FROM {table.name} WHERE {window(first_ns, last_ns)} "
+        "ORDER BY ts_ns"
+    )
 
 
 def directions(first_ns: int, last_ns: int, probes: Table = PROBE) -> str:
