@@ -64,8 +64,8 @@ def fill(place: str, pairs: int) -> None:
 
 
 def history(api: ApiController, pairs: int, requests: int, step_ns: int) -> dict[str, float]:
-    """Milliseconds of `requests` questions of a day, one after the other: until the answer is there,
-    and the controller's processor time for each."""
+    """Milliseconds of `requests` questions of a day, one after the other, and the
+    controller's processor time for each."""
     took: list[float] = []
     points = 0
     draw = random.Random(7)
