@@ -288,6 +288,9 @@ def test_drain_needs_a_spare() -> None:
     assert "lost" in logged(state.on_drain(2, S))
     bare = running(0)
     assert logged(bare.on_drain(2, S)) == ["drain-refused"]
+    unprotected = running()
+    unprotected.on_unprotected(unprotected.workers["r0"], "sharded")
+    assert logged(unprotected.on_drain(2, S)) == ["drain-refused"], "it would end the job"
 
 
 def test_all_wait_for_the_last_to_finish() -> None:

@@ -76,7 +76,8 @@ def _made(kind: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(torch.optim.lr_scheduler, kind)(*args, **kwargs)
 
 
-def kinds(base: type) -> Iterator[str]:
+def kinds(base: type[Any]) -> Iterator[str]:
+    each: type[Any]
     for each in base.__subclasses__():
         yield each.__name__
         yield from kinds(each)

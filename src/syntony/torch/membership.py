@@ -13,9 +13,12 @@ means stands beside the method that handles it (`on_KIND`) or the order that sen
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.torch.recovery import START, Refusal, Report, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MS, S = 1_000_000, 1_000_000_000
 SILENT_NS = 15 * S
@@ -269,8 +272,11 @@ class Membership:
         name = self.holders.get(rank)
         if name is None or name not in self.workers or rank in self.ended:
             return [Log({"event": "drain-refused", "rank": rank, "reason": "no such running rank"})]
-        if not any(each.waiting for each in self.workers.values()):
-            return [Log({"event": "drain-refused", "rank": rank, "reason": "no spare is ready"})]
+        refusal = "the job ends" if self.over else self._refusal([rank])
+        if not refusal and not any(each.waiting for each in self.workers.values()):
+            refusal = "no spare is ready"
+        if refusal:
+            return [Log({"event": "drain-refused", "rank": rank, "reason": refusal})]
         return self._lose({rank: "drained"}, now_ns)
 
     def on_tick(self, now_ns: int) -> list[Order]:
@@ -344,13 +350,13 @@ class Membership:
         self.workers.pop(name, None)
         return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
 
-    def _refusal(self, lost: dict[int, str]) -> str:
+    def _refusal(self, lost: Collection[int]) -> str:
         if self.unprotected:
             return f"not protected: {self.unprotected}"
         if any(each.finished for each in self.workers.values()):
             return "a rank has already ended"
         for rank in lost:
-            if self._deaths[rank, self.records.get(rank, START)] >= MAX_SAME_STEP:
+            if self._deaths.get((rank, self.records.get(rank, START)), 0) >= MAX_SAME_STEP:
                 return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
