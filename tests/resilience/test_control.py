@@ -22,6 +22,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return control.directory()
 
 
+async def settled() -> None:
+    """Until every connection has been served."""
+    while len(asyncio.all_tasks()) > 1:  # noqa: ASYNC110 - they are the server's own
+        await asyncio.sleep(0.01)
+
+
 async def asked(job: str, *wishes: Any, drain: Callable[[int], str] = lambda _: "") -> list[Any]:
     async with await control.listen(job, lambda: {"generation": 7}, drain):
         found: list[Any] = []
@@ -30,6 +36,7 @@ async def asked(job: str, *wishes: Any, drain: Callable[[int], str] = lambda _: 
                 found.append(await asyncio.to_thread(control.ask, job, wish))
             except ControlError as error:
                 found.append(str(error))
+        await settled()
         return found
 
 
@@ -54,6 +61,8 @@ def test_what_is_no_wish_is_refused(wish: Any) -> None:
 def test_a_job_that_does_not_run_is_not_found() -> None:
     with pytest.raises(ControlError, match="no protected job night"):
         control.ask("night", {"do": "show"})
+    with pytest.raises(ControlError, match="no protected job /tmp/night"):
+        control.ask("/tmp/night", {"do": "show"})  # noqa: S108
     asyncio.run(asked("night"))
     assert control.jobs() == []
     with pytest.raises(ControlError, match="no protected job night"):
@@ -67,6 +76,7 @@ def test_two_jobs_of_one_name_do_not_share_a_socket() -> None:
             seen = await asyncio.to_thread(control.jobs)
             with pytest.raises(FileExistsError):
                 await control.listen("night", dict, str)
+            await settled()
             return seen
 
     assert asyncio.run(twice()) == ["night"]

@@ -120,6 +120,8 @@ async def listen(
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
     return await asyncio.start_unix_server(serve, path, limit=MAX_LINE)
 
@@ -162,12 +164,16 @@ def ask(job: str, wish: dict[str, Any]) -> dict[str, Any]:
         ControlError: there is none, or it refuses.
     """
     place = directory()
-    if not place.is_dir() or not _private(place) or not _answers(place / job):
-        raise ControlError(f"no protected job {job} of this user runs on this host")
+    none = ControlError(f"no protected job {job} of this user runs on this host")
+    if "/" in job or not place.is_dir() or not _private(place):
+        raise none
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(ANSWER_S)
         try:
             asking.connect(str(place / job))
+        except OSError:
+            raise none from None
+        try:
             asking.sendall(json.dumps(wish).encode() + b"\n")
             with asking.makefile("rb") as answers:
                 answer = json.loads(answers.readline())
