@@ -293,6 +293,8 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each ev
             return f"not protected from now on: {reason}"
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
+        case {"event": "spare-exit", "code": int(code)} if code > 0:
+            return f"a spare ended with exit code {code}; it is not started again"
         case {"event": "no-spare", "rank": rank}:
             return f"rank {rank} waits for a spare to start"
         case {"event": "digest", "equal": True, "boundary": boundary}:

@@ -29,7 +29,7 @@ def digits(count: int) -> TensorDataset:
     own = torch.Generator().manual_seed(5)
     labels = torch.randint(CLASSES, (count,), generator=own)
     centres = torch.randn(CLASSES, WIDTH, generator=own)
-    return TensorDataset(centres[labels] + 1.5 * torch.randn(count, WIDTH, generator=own), labels)
+    return TensorDataset(centres[labels] + 3.0 * torch.randn(count, WIDTH, generator=own), labels)
 
 
 def sha256(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
