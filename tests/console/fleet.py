@@ -271,7 +271,7 @@ def _links(now_ns: int, shape: Shape) -> Links:
         LinkStatus(
             nic=nic, netdev=nic.partition("/")[2], rdma="", link_layer="Ethernet",
             driver="mlx5_core",
-            role="backend", state="down" if nic == "h1/rail1" else "up", gbps=400.0,
+            role="compute", state="no-peer" if nic == "h1/rail1" else "active", gbps=400.0,
             flaps=9 if nic == "h1/rail0" else 0,
             last_flap_ns=now_ns - 1300 * S if nic == "h1/rail0" else None,
             seen_ns=now_ns - (90 * S if nic.startswith("h7/") else S), watched_ns=3600 * S,

@@ -159,7 +159,7 @@ def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistor
     clocks = 1 if query.node else max(1, len(requested.services.solving.timelines))
     finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
     step_ns = max(query.step_ns, finest_ns, MS)
-    window = requested.window(query.window_ns)
+    window = requested.window(query.window_ns, query.end_ns)
     samples = requested.services.store.clock_history(*window, query.node, step_ns)
     return ClockHistory(samples=samples, step_ns=step_ns)
 

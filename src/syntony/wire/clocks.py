@@ -41,6 +41,8 @@ class ClockHistoryQuery(Query["ClockHistory"], frozen=True, kw_only=True, tag="c
     window_ns: int = 600_000_000_000
     step_ns: int = 0
     """At most one sample per clock and this much time; 0: as fine as fits an answer."""
+    end_ns: int = 0
+    """Fleet time at which the window ends; 0: now."""
 
 
 class PairsQuery(Query["Pairs"], frozen=True, kw_only=True, tag="clock-pairs"):

@@ -1,6 +1,6 @@
 /** Clock: state, offset, drift and bound of every clock, and one clock over time. */
 import { bound } from "../clocks";
-import { digits, duration, many } from "../format";
+import { drift, duration, many } from "../format";
 import type { ClockHistory, Clocks } from "../messages";
 import { Plot, SERIES } from "../plot";
 import { useQuery } from "../query";
@@ -36,7 +36,7 @@ export function ClockView({ route }: { route: Route }) {
                 { title: "State", cell: (each) => <><Badge word={each.state} />{each.reason && <span class="note"> {each.reason}</span>}</>, sort: (each) => each.state },
                 { title: "Bound of error", num: true, cell: (each) => (bound(each) === null ? <Badge word="unknown">unbounded</Badge> : `± ${duration(bound(each))}`), sort: bound },
                 { title: "Offset to fleet time", num: true, cell: (each) => duration(each.offset_ns), sort: (each) => each.offset_ns },
-                { title: "Drift", num: true, cell: (each) => `${digits(each.drift_ppb)} ppb`, sort: (each) => each.drift_ppb },
+                { title: "Drift", num: true, cell: (each) => drift(each.drift_ppb), sort: (each) => each.drift_ppb },
                 { title: "Random error, 1σ", num: true, cell: (each) => duration(each.sigma_ns), sort: (each) => each.sigma_ns },
                 { title: "Asymmetry at most", num: true, cell: (each) => duration(each.asymmetry_ns), sort: (each) => each.asymmetry_ns },
                 { title: "Part", cell: (each) => <Name>{each.component}</Name>, sort: (each) => each.component },
@@ -47,6 +47,12 @@ export function ClockView({ route }: { route: Route }) {
       </div>
     </>
   );
+}
+
+/** From the slowest to the fastest clock; a unit that both share stands once. */
+function driftRange(drifts: number[]): string {
+  const [low = "", high = ""] = [Math.min(...drifts), Math.max(...drifts)].map(drift);
+  return low.slice(-3) === high.slice(-3) ? `${low.slice(0, -4)} … ${high}` : `${low} … ${high}`;
 }
 
 function Summary({ clocks }: { clocks: Clocks }) {
@@ -60,8 +66,8 @@ function Summary({ clocks }: { clocks: Clocks }) {
     <>
       <Stat label="States" value={<span class="row">{[...states].map(([state, n]) => <Badge key={state} word={state}>{n} {state.toLowerCase()}</Badge>)}</span>} note={many(clocks.timelines.length, "clock")} />
       <Stat label="Largest bound" value={known.length < bounds.length ? "unbounded" : duration(known.at(-1))} tone={known.length < bounds.length ? "unknown" : ""} note={`median ${duration(known[known.length >> 1])}`} />
-      <Stat label="Drift" value={`${digits(Math.min(...drifts))} … ${digits(Math.max(...drifts))} ppb`} note="of free-running clocks against fleet time" />
-      <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Clocks of different parts cannot be compared." : clocks.utc ? "Fleet time is held against UTC." : "No host's UTC is believed: fleet time is its own."} />
+      <Stat label="Drift" value={driftRange(drifts)} note="of free-running clocks against fleet time" />
+      <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Parts cannot be compared." : clocks.utc ? "Fleet time is held to UTC." : "Fleet time is its own, not UTC."} />
     </>
   );
 }
@@ -83,7 +89,7 @@ function History({ node, length }: { node: string; length: number }) {
         return (
           <div class="grid">
             <Panel title={`Bound of error${note}`} width="w6"><Plot label="Bound of the error over time" times={times} lines={line((each) => each.bound_ns)} show={duration} log /></Panel>
-            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={(value) => `${digits(value)} ppb`} /></Panel>
+            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={drift} /></Panel>
           </div>
         );
       }}
