@@ -294,7 +294,7 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each ev
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
         case {"event": "spare-exit", "code": int(code)} if code > 0:
-            return f"a spare ended with exit code {code}; it is not started again"
+            return f"a spare ended with exit code {code}; the next loss starts another"
         case {"event": "no-spare", "rank": rank}:
             return f"rank {rank} waits for a spare to start"
         case {"event": "digest", "equal": True, "boundary": boundary}:

@@ -132,6 +132,8 @@ class Membership:
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
         self._ticked_ns = 0
+        self._starting = settings.spares
+        """Spares of whom nothing was heard yet."""
 
     # --- arrivals ---
 
@@ -139,6 +141,7 @@ class Membership:
         """A keeper started its worker; `rank` is None for spares."""
         worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
         if rank is None:
+            self._starting -= 1
             return []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
@@ -236,8 +239,9 @@ class Membership:
         rank = worker.rank
         del self.workers[worker.name]
         if rank is None:
-            again: list[Order] = [] if self.over or code >= 0 else self._respawn()
-            return [Log({"event": "spare-exit", "worker": worker.name, "code": code}), *again]
+            event = Log({"event": "spare-exit", "worker": worker.name, "code": code})
+            more = self._respawn() if code < 0 else self._stranded(code)
+            return [event] if self.over else [event, *more]
         if self.holders.get(rank) != worker.name:
             return []  # it was given up before
         if code < 0 and -code not in ENDING and not worker.finished and not self.over:
@@ -259,10 +263,7 @@ class Membership:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
     def on_failed(self, generation: int, now_ns: int) -> list[Order]:
-        """A collective failed at a worker, and nobody is known to be lost.
-
-        A lost process is reported by its keeper, sooner or later; else connect anew.
-        """
+        """A collective failed at a worker: connect anew. Its keeper reports a lost process."""
         if self.forming is not None or generation != self.generation or self.over:
             return []
         return self._lose({}, now_ns)
@@ -384,8 +385,20 @@ class Membership:
         return orders + self._advance()
 
     def _respawn(self) -> list[Order]:
-        spares = sum(each.rank is None for each in self.workers.values())
-        return [Spawn()] if spares < self.settings.spares else []
+        missing = self.settings.spares - self._spares()
+        self._starting += max(0, missing)
+        return [Spawn()] * missing
+
+    def _spares(self) -> int:
+        """That wait or start."""
+        return self._starting + sum(each.rank is None for each in self.workers.values())
+
+    def _stranded(self, code: int) -> list[Order]:
+        """A spare could not be one: whoever waits for it waits in vain if it was the last."""
+        forming = self.forming
+        if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
+            return []
+        return self._give_up(f"no spare is left: the last ended with code {code}", forming.lost)
 
     def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""
