@@ -240,8 +240,7 @@ class Membership:
         del self.workers[worker.name]
         if rank is None:
             event = Log({"event": "spare-exit", "worker": worker.name, "code": code})
-            more = self._respawn() if code < 0 else self._stranded(code)
-            return [event] if self.over else [event, *more]
+            return [event, *(self._respawn() if code < 0 else self._stranded(code))]
         if self.holders.get(rank) != worker.name:
             return []  # it was given up before
         if code < 0 and -code not in ENDING and not worker.finished and not self.over:
@@ -317,7 +316,7 @@ class Membership:
             return []
         if worker.rank is None:
             del self.workers[worker.name]
-            return [] if self.over else self._respawn()
+            return self._respawn()
         if self.over or self.holders.get(worker.rank) != worker.name:
             return []
         return self._lose({worker.rank: "gone"}, now_ns)
@@ -385,8 +384,8 @@ class Membership:
         return orders + self._advance()
 
     def _respawn(self) -> list[Order]:
-        missing = self.settings.spares - self._spares()
-        self._starting += max(0, missing)
+        missing = 0 if self.over else max(0, self.settings.spares - self._spares())
+        self._starting += missing
         return [Spawn()] * missing
 
     def _spares(self) -> int:
