@@ -38,7 +38,7 @@ from syntony.lab.jobs.torch_build import find_torch
 
 JOB = Path(__file__).with_name("resilience_job.py")
 RANKS = 4
-READY_S, END_S, LONG_S, POLL_S = 180.0, 240.0, 3600.0, 0.0005
+READY_S, END_S, LONG_S, POLL_S = 180.0, 600.0, 3600.0, 0.0005
 
 
 @dataclass
