@@ -9,7 +9,6 @@ import click
 
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
-from syntony.torch import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +24,8 @@ def with_protection(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def wrapper(*args: Any, job: str, as_json: bool, **kwargs: Any) -> None:
+        from syntony.torch import control
+
         try:
             protection = control.ask(job, {"do": "show"})
         except control.ControlError:
@@ -82,6 +83,8 @@ def drain(job: str, rank: int, as_json: bool) -> None:
     Example:
       syntony jobs drain train-7 3
     """
+    from syntony.torch import control
+
     try:
         answer = control.ask(job, {"do": "drain", "rank": rank})
     except control.ControlError as error:
