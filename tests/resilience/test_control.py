@@ -82,9 +82,16 @@ def test_two_jobs_of_one_name_do_not_share_a_socket() -> None:
     assert asyncio.run(twice()) == ["night"]
 
 
-def test_a_directory_that_others_can_write_is_not_trusted(place: Path) -> None:
-    place.mkdir(parents=True)
-    place.chmod(0o777)
+def test_directories_are_made_for_this_user_alone(place: Path) -> None:
+    asyncio.run(asked("night"))
+    assert [each.stat().st_mode & 0o777 for each in (place.parent, place)] == [0o700, 0o700]
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+def test_a_directory_that_others_can_write_is_not_trusted(place: Path, wide: int) -> None:
+    place.parent.mkdir(mode=0o700)
+    place.mkdir(mode=0o700)
+    (place, place.parent)[wide].chmod(0o777)
     with socket.socket(socket.AF_UNIX) as planted:
         planted.bind(str(place / "night"))
         planted.listen()

@@ -76,10 +76,8 @@ def _state_of(state: Membership, rank: int, name: str) -> str:
 def directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Where this user's jobs listen."""
     base = environ.get("XDG_RUNTIME_DIR")
-    top = (
-        Path(base) / "syntony" if base else Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}"
-    )
-    return top / "protected"
+    shared = Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}"
+    return (Path(base) / "syntony" if base else shared) / "protected"
 
 
 def _private(place: Path) -> bool:
@@ -88,7 +86,9 @@ def _private(place: Path) -> bool:
         found = each.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return False
-    return not place.lstat().st_mode & 0o077
+        if found.st_mode & 0o077:
+            return False
+    return True
 
 
 async def listen(
@@ -105,7 +105,8 @@ async def listen(
         OSError: another job of that name runs, or the directory is not ours alone.
     """
     place = directory()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (place.parent, place):  # the first is shared with labs, who want it so, too
+        each.mkdir(mode=0o700, exist_ok=True)
     if not _private(place):
         raise PermissionError(f"{place} is not private to this user")
     path = place / job
