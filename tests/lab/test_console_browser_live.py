@@ -95,6 +95,7 @@ def test_every_view_shows_what_the_lab_does(page: Page) -> None:
             assert not page.get_by_role("alert").count(), name
     goto(page, "clock")
     page.get_by_text(f"{HOSTS} synchronized").wait_for()
+    page.get_by_text("Error against truth").wait_for()
     goto(page, "fabric?show=list")
     devices = page.get_by_role("table", name="Devices and cables")
     for host in range(HOSTS):

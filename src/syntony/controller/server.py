@@ -46,7 +46,7 @@ from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
-from syntony.io.clocks import KernelClock
+from syntony.io.clocks import KernelClock, SyntheticClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
@@ -108,7 +108,9 @@ class Controller:
         self._stop = asyncio.Event()
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
-        self._solving = SolveLoop(solver)
+        self._solving = SolveLoop(
+            solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
+        )
         self._time, self._past = FleetTime(), FleetTime()
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)

@@ -49,6 +49,36 @@ class PairsQuery(Query["Pairs"], frozen=True, kw_only=True, tag="clock-pairs"):
     """What agents last said of their own pairs of clocks."""
 
 
+class ClockTruthQuery(Query["ClockTruths"], frozen=True, kw_only=True, tag="clock-truth"):
+    """Clocks of a lab beside what they truly are; of other fleets nobody knows that."""
+
+
+class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
+    """The truth and, where the host has a timeline, the estimate beside it."""
+
+    host: str
+    at_ns: int
+    offset_ns: int
+    """Against the machine's clock."""
+    drift_ppb: float
+    est_offset_ns: int | None = None
+    """Against fleet time, whose own offset to the machine's clock is arbitrary."""
+    est_drift_ppb: float | None = None
+    error_ns: int | None = None
+    """Estimate minus truth, minus that difference's median over the host's component."""
+    clk_err_ns: int | None = None
+    """1-sigma claimed by the estimate at `at_ns`."""
+    bound_ns: float | None = None
+    """Bound told with the estimate at `at_ns`; None: none."""
+    state: ClockState | None = None
+
+
+class ClockTruths(msgspec.Struct, frozen=True, kw_only=True, tag="clock-truths"):
+    """Empty where the truth is not known."""
+
+    clocks: tuple[ClockTruth, ...]
+
+
 class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
     """One clock's solutions within one step: the newest one's place and rate, and the worst sigmas,
     bound and state of all of them."""
