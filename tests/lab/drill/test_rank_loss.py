@@ -48,6 +48,15 @@ def test_a_restart_stands_still_until_it_is_further_than_before() -> None:
     assert found.same  # these trials' losses depend on the step only
 
 
+def test_a_pause_long_after_is_not_the_kills() -> None:
+    steps = tuple(
+        msgspec.structs.replace(each, at_ns=each.at_ns + (7 * S if each.step > 15 else 0))
+        for each in REPLACED.steps[0]
+    )
+    late = msgspec.structs.replace(REPLACED, steps=(steps,) * 3)
+    assert figures(WISH, late, CALM_RUN).stall_s == pytest.approx(1.5)
+
+
 def test_a_replacement_and_what_counts_as_the_same() -> None:
     found = figures(WISH, REPLACED, CALM_RUN)
     assert found.stall_s == pytest.approx(1.5)

@@ -34,8 +34,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     killed_at_step: int | None
     """The last that the others had done when the rank was killed."""
     stall_s: float | None
-    """The longest time after the kill in which they did no step that they had not done before;
-    None: never again."""
+    """The longest time in which they did no step that they had not done before, of the three that
+    follow the kill: later ones are not the kill's; None: never again."""
     steps_again: int
     """Done a second time by them."""
     same: bool
@@ -100,7 +100,7 @@ def _stall_s(watched: Sequence[StepLine], killed_ns: int | None, last: int | Non
     for each in watched:
         first.setdefault(each.step, each.at_ns)
     at_ns = [first[last], *(at for step, at in sorted(first.items()) if step > last)]
-    return max(((b - a) / S for a, b in itertools.pairwise(at_ns)), default=None)
+    return max(((b - a) / S for a, b in itertools.pairwise(at_ns[:4])), default=None)
 
 
 def _watcher(wish: Wish) -> int:
@@ -143,7 +143,11 @@ def _note(run: RunFigures) -> str:
     if run.exit_code or run.stall_s is None:
         return f"ended with exit code {run.exit_code}"
     result = "same result" if run.same else "another result"
-    return f"stands still for {run.stall_s:.2f} s, {run.steps_again} steps again, {result}"
+    return f"stands still for {run.stall_s:.2f} s, {_steps(run.steps_again)} again, {result}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
 
 
 def save(report: Report, ran: tuple[Wish, Sequence[Trial]], directory: Path) -> Report:
