@@ -1,13 +1,16 @@
 """Ranks of a PyTorch job die at random moments: is the result the same, and how long does it stall?
 
     .venv/bin/python -m bench.resilience [--kills 50] [--stops 5] [--seed 1] [--features LIST]
-                                         [--hidden 512] [--pause-ms 0] [--json]
+                                         [--rounds 3] [--json]
 
 A job of four ranks (gloo, `DistributedDataParallel`, AdamW, a scheduler, dropout, data with noise)
-runs three times: alone, under `syntony run --spares` without faults, and with a random rank killed
-or stopped at a random phase, again and again, as soon as spares are ready. Every line that every
-rank wrote, and the hash of what it has learnt, is compared with the first run. Overhead is the
-ratio of the median steps of the first two runs; with more ranks than cores it is mostly waiting.
+runs undisturbed; then under `syntony run --spares`, with a random rank killed or stopped at a
+random phase, again and again, as soon as spares are ready. Every line that every rank wrote, and
+the hash of what it has learnt, is compared with the first run.
+
+Overhead: short runs without faults, alternately alone and protected, with steps of some 200 ms;
+with more ranks than cores a step is mostly waiting, so processor time is compared as well. Beside
+it, `torchrun`'s own restart with checkpoints, killed in the same way: `lab.drill.rank_loss`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from syntony.lab.jobs.torch_build import find_torch
 
 JOB = Path(__file__).with_name("resilience_job.py")
 RANKS = 4
-READY_S, END_S, POLL_S = 180.0, 240.0, 0.0005
+READY_S, END_S, LONG_S, POLL_S = 180.0, 240.0, 3600.0, 0.0005
 
 
 @dataclass
@@ -138,16 +141,16 @@ class Run:
         self.kills.append(kill)
         return kill
 
-    def wait(self) -> int:
+    def wait(self, limit_s: float = END_S) -> int:
         try:
-            return self.process.wait(END_S)
+            return self.process.wait(limit_s)
         finally:
             if self.running():
                 self.process.terminate()
                 self.process.wait(20)
 
-    def must_end_well(self) -> None:
-        if self.wait():
+    def must_end_well(self, limit_s: float = END_S) -> None:
+        if self.wait(limit_s):
             output = self.out.with_suffix(".out").read_text()[-2000:]
             raise SystemExit(f"the undisturbed run failed:\n{output}")
 
@@ -221,53 +224,49 @@ def quantile(values: list[float], part: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--stops", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--features", default="batchnorm,reduce", help=", ".join(FEATURES))
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batches", type=int, default=100)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--pause-ms", type=float, default=20.0)
-    parser.add_argument("--spares", type=int, default=2)
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    place = args.keep or Path(tempfile.mkdtemp(prefix="syntony-resilience-"))
-    place.mkdir(exist_ok=True)
-    words = ["--epochs", str(args.epochs), "--batches", str(args.batches), "--features",
-             args.features, "--hidden", str(args.hidden), "--pause-ms", str(args.pause_ms),
-             "--batch", str(args.batch)]  # fmt: skip
-    try:
-        report = measure(place, words, args)
-    finally:
-        if args.keep is None:
-            shutil.rmtree(place)
-    if args.json:
-        print(json.dumps(report, indent=2))
-    else:
-        for name, value in report.items():
-            print(f"{name:28} {value}")
-    sys.exit(bool(report["differences"]))
+def overhead(place: Path, rounds: int) -> dict[str, Any]:
+    """Steps and processor time with Syntony against those without, in turns."""
+    found: dict[str, list[tuple[float, float]]] = {"alone": [], "protected": []}
+    spent: list[dict[str, Any]] = []
+    for number in range(rounds):
+        for name, values in found.items():
+            words = ["--epochs", "1", "--batches", "60", "--hidden", "768", "--batch", "64"]
+            run = start(place, f"{name}{number}", words, spares=int(name == "protected"))
+            run.must_end_well()
+            steps = run.gaps_s(0)[10:]  # the spare warms up meanwhile
+            values.append((statistics.median(steps), run.processor_s()))
+            spent += run.seen("spent")
+    ratios = [
+        [round(ours[at] / bare[at] - 1, 3) for bare, ours in zip(*found.values(), strict=True)]
+        for at in (0, 1)
+    ]
+    return {
+        "step_ms": {
+            name: [round(step * 1e3, 1) for step, _ in values] for name, values in found.items()
+        },
+        "step_overhead": ratios[0],
+        "processor_overhead": ratios[1],
+        "record_ms": round(
+            statistics.median(e["record_ns"] / e["boundaries"] / 1e6 for e in spent), 3
+        ),
+        "record_bytes": max(each["record_bytes"] for each in spent),
+    }
 
 
-def measure(place: Path, words: list[str], args: argparse.Namespace) -> dict[str, Any]:
+def faults(place: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """The job with faults beside the job without."""
+    words = ["--epochs", "1", "--batches", str(args.steps), "--features", args.features]
     base = start(place, "alone", words)
-    base.must_end_well()
-    calm = start(place, "calm", words, spares=args.spares)
-    calm.must_end_well()
-    faulty = start(place, "faults", words, spares=args.spares)
+    base.must_end_well(LONG_S)
+    pause = ["--pause-ms", str(args.pause_ms)]
+    faulty = start(place, "faults", [*words, *pause], spares=args.spares)
     disturb(faulty, random.Random(args.seed), args.kills, args.stops)
-    code = faulty.wait()
+    code = faulty.wait(LONG_S)
     faulty.measure()
     killed = [each.stall_s for each in faulty.kills if each.number == signal.SIGKILL]
     stopped = [each.stall_s for each in faulty.kills if each.number == signal.SIGSTOP]
-    steps = {run.out.name: statistics.median(run.gaps_s(0)) for run in (base, calm)}
     phases = [each.phase for each in faulty.kills]
-    spent = calm.seen("spent")
+    took_s = [each["took_ns"] / 1e9 for each in faulty.seen("formed") if each.get("lost")]
     return {
         "seed": args.seed,
         "steps": len(base.steps(0)),
@@ -276,20 +275,53 @@ def measure(place: Path, words: list[str], args: argparse.Namespace) -> dict[str
         "stopped": len(stopped),
         "phases": {each: phases.count(each) for each in PHASES if each in phases},
         "replaced": len(faulty.seen("assigned")),
-        "differences": differences(base, calm) + (
-            differences(base, faulty) if code == 0 else ["it did not end well"]
-        ),
+        "gave_up": [each["reason"] for each in faulty.seen("gave-up")],
+        "differences": differences(base, faulty) if code == 0 else ["it did not end well"],
         "verified_by_digest": sum(each["equal"] for each in faulty.seen("digest")),
-        "stall_killed_s": {"p50": quantile(killed, 0.5), "p99": quantile(killed, 0.99)},
-        "stall_stopped_s": {"p50": quantile(stopped, 0.5), "max": quantile(stopped, 1.0)},
-        "step_alone_ms": round(steps["alone"] * 1e3, 2),
-        "step_protected_ms": round(steps["calm"] * 1e3, 2),
-        "overhead": round(steps["calm"] / steps["alone"] - 1, 4),
-        "processor_overhead": round(calm.processor_s() / base.processor_s() - 1, 4),
-        "record_ms": [round(e["record_ns"] / e["boundaries"] / 1e6, 3) for e in spent],
-        "record_bytes": [each["record_bytes"] for each in spent],
-        "load": Path("/proc/loadavg").read_text().split()[0],
-    }  # fmt: skip
+        "step_ms": round(statistics.median(faulty.gaps_s(0)) * 1e3, 1),
+        "stall_killed_s": quantiles(killed),
+        "stall_stopped_s": quantiles(stopped),
+        "formed_after_s": quantiles(took_s),
+    }
+
+
+def quantiles(values: list[float]) -> dict[str, float | None]:
+    parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    found = {name: quantile(values, part) for name, part in parts.items()}
+    return {name: None if each is None else round(each, 3) for name, each in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--stops", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--features", default="batchnorm,reduce", help=", ".join(FEATURES))
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--pause-ms", type=float, default=100.0)
+    parser.add_argument("--spares", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    place = args.keep or Path(tempfile.mkdtemp(prefix="syntony-resilience-"))
+    place.mkdir(exist_ok=True)
+    load = [Path("/proc/loadavg").read_text().split()[0]]
+    try:
+        report = faults(place, args) if args.kills + args.stops else {"differences": []}
+        load.append(Path("/proc/loadavg").read_text().split()[0])
+        if args.rounds:
+            report |= overhead(place, args.rounds)
+    finally:
+        if args.keep is None:
+            shutil.rmtree(place)
+    report["load"] = [*load, Path("/proc/loadavg").read_text().split()[0]]
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for name, value in report.items():
+            print(f"{name:28} {value}")
+    sys.exit(bool(report["differences"]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,9 +14,32 @@ from syntony.api.cursors import KEEP_NS, Cursors
 from syntony.api.events import KEPT, MAX_QUEUED, EventHub, Viewer
 from syntony.api.limits import MAX_KEYS, RateLimiter
 from syntony.api.observed import MAX_NAMED, Observed, changed
+from syntony.api.serve import CONNECTIONS, limited
 from syntony.model import S
 
 KEY = ("viewer", "v", "/api/v1/changes")
+
+
+# --- connections ---
+
+
+@pytest.mark.parametrize(("open_", "status"), [(2, 200), (3, 503)])
+def test_requests_beyond_so_many_connections_are_told_so(open_: int, status: int) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "state": {CONNECTIONS: set(range(open_))}}
+    asyncio.run(limited(app, most=2)(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == status
+    if status == 503:
+        headers = dict(sent[0]["headers"])
+        assert headers[b"content-type"] == b"application/problem+json"
+        assert headers[b"retry-after"] == b"5"
 
 
 # --- rate limits ---

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import re
 import signal
 import socket
@@ -141,6 +143,19 @@ def test_every_response_keeps_browsers_strict(api: ApiController, viewer: str) -
             assert found.headers[name.lower()] == value
     assert "default-src 'self'" in HEADERS["Content-Security-Policy"]
     assert api.call("GET", FLEET, viewer).headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("said", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n"])
+def test_what_is_no_http_is_a_problem_too(api: ApiController, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", api.api_port), timeout=60) as peer:
+        peer.sendall(said)
+        answer = http.client.HTTPResponse(peer)
+        answer.begin()
+        body = json.loads(answer.read())
+    assert (answer.status, body["status"]) == (400, 400)
+    assert answer.getheader("content-type") == "application/problem+json"
+    assert answer.getheader("x-content-type-options") == "nosniff"
+    assert body["type"] == "urn:syntony:problem:invalid"
 
 
 def test_huge_bodies_are_refused_before_they_are_read(api: ApiController, operator: str) -> None:

@@ -14,7 +14,7 @@ from tests.console.fleet_work import HOSTILE, audit_view, cost, job_report, jobs
 from syntony.model import MS, S
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue
-from syntony.wire.clocks import ClockHistory, Clocks, ClockSample
+from syntony.wire.clocks import ClockHistory, Clocks, ClockSample, ClockTruths
 from syntony.wire.control import Change, Changes
 from syntony.wire.fabric import FabricChange, FabricChanges, FabricMap, Findings, MapDevice
 from syntony.wire.failover import (
@@ -73,6 +73,7 @@ def answers(now_ns: int, shape: Shape | None = None) -> dict[str, Any]:
         "incidents": _incidents(now_ns),
         "rules": _rules(),
         "clock": _clocks(now_ns, shape, chance),
+        "clock-truth": ClockTruths(clocks=()),
         "clock-history": _clock_history(now_ns, shape, chance),
         "findings": _findings(now_ns),
         "queues": _queues(now_ns),
@@ -271,7 +272,7 @@ def _links(now_ns: int, shape: Shape) -> Links:
         LinkStatus(
             nic=nic, netdev=nic.partition("/")[2], rdma="", link_layer="Ethernet",
             driver="mlx5_core",
-            role="backend", state="down" if nic == "h1/rail1" else "up", gbps=400.0,
+            role="compute", state="no-peer" if nic == "h1/rail1" else "active", gbps=400.0,
             flaps=9 if nic == "h1/rail0" else 0,
             last_flap_ns=now_ns - 1300 * S if nic == "h1/rail0" else None,
             seen_ns=now_ns - (90 * S if nic.startswith("h7/") else S), watched_ns=3600 * S,

@@ -1,39 +1,90 @@
-"""Pictures of the console for the docs, of the made-up fleet.
+"""Pictures of the console for the docs, of a real lab with a job, a planted fault and an audit.
 
-``python -m tests.console.pictures [FOLDER]``: ``console-VIEW.png``, and the dark overview.
+``python -m tests.console.pictures [FOLDER]``: ``console-VIEW.png``, and two of them dark. Takes
+about four minutes, and two cores.
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from PIL import Image
 from tests.console.browser import browser, enter, new_page
-from tests.console.server import FakeApi, Serving
+from tests.console.lab_fleet import BAD, JOB, PATIENCE_S, lab_fleet
+from tests.live import eventually
+
+from syntony.wire.incidents import IncidentsQuery
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 VIEWS = {
-    "overview": "overview", "fabric": "fabric", "link": "fabric/h5%2Frail1", "delay": "delay",
-    "pair": "delay/h0%2Frail0/h4%2Frail0", "clock": "clock", "audit": "audit", "jobs": "jobs",
-    "job": "jobs/train-7", "traffic": "traffic", "incidents": "incidents",
-    "incident": "incidents/12", "cost": "cost",
+    "overview": ("overview", "hits"), "fabric": ("fabric", "NICs"),
+    "link": (f"fabric/{BAD.replace('/', '%2F')}", "Delay to its peers"),
+    "delay": ("delay?metric=loss&window=1m", "Worst pairs"),
+    "pair": (f"delay/h0%2Frail1/{BAD.replace('/', '%2F')}", "one each"),
+    "clock": ("clock", "Drift against fleet time"), "audit": ("audit", "Agents × NICs"),
+    "jobs": ("jobs", JOB), "job": (f"jobs/{JOB}", "Throughput, all flows"),
+    "traffic": ("traffic", "Managed connections"), "incidents": ("incidents", BAD),
+    "incident": ("incidents/1", "Evidence"), "cost": ("cost", "Restarts a year"),
 }  # fmt: skip
-DARK = ("overview", "delay")
-SETTLE_MS = 2_500
+"""Name of the picture → address, and text of what it must show."""
+DARK = ("overview", "fabric")
+SETTLE_MS = 4_000
+COLOURS = 256
+"""Of a picture: flat areas need few."""
+TROUBLED_S = 60
 
 
 def main(folder: Path) -> None:
     """Draw all of them."""
-    with browser() as found:
-        serving = Serving(FakeApi()).started()
-        for dark in (False, True):
-            page = new_page(found, dark=dark)
-            enter(page, serving.url)
-            for name in DARK if dark else VIEWS:
-                page.evaluate("to => { location.hash = to }", f"#/{VIEWS[name]}")
-                page.wait_for_timeout(SETTLE_MS)
-                page.screenshot(path=folder / f"console-{name}{'-dark' if dark else ''}.png")
-            page.context.close()
-        serving.end()
+    with lab_fleet("console-pictures") as fleet, browser() as found:
+        page = new_page(found)
+        enter(page, fleet.url, fleet.token("operator", "alice"), "audit")
+        audit(page)
+        fleet.lab.inject("loss", BAD, {"percent": "30"})
+        with fleet.client() as client:
+            eventually(
+                lambda: any(
+                    each["subject"].startswith(BAD)
+                    for each in client.ask(IncidentsQuery()).incidents
+                ),
+                "the fault is an incident",
+                within_s=PATIENCE_S,
+            )
+        page.wait_for_timeout(TROUBLED_S * 1_000)
+        for name in VIEWS:
+            draw(page, name, folder / f"console-{name}.png")
+        page.context.close()
+        dark = new_page(found, dark=True)
+        enter(dark, fleet.url, fleet.token("viewer", "bob"))
+        for name in DARK:
+            draw(dark, name, folder / f"console-{name}-dark.png")
+        dark.context.close()
+
+
+def audit(page: Page) -> None:
+    """Start one and wait for its end."""
+    page.get_by_role("button", name="Start audit").click()
+    page.get_by_role("dialog").get_by_role("button", name="Start audit").click()
+    page.get_by_text("have reported").wait_for()
+    page.get_by_text("have reported").wait_for(state="detached", timeout=PATIENCE_S * 1_000)
+
+
+def draw(page: Page, name: str, path: Path) -> None:
+    """One picture, once the view shows what it is about."""
+    address, text = VIEWS[name]
+    page.evaluate("to => { location.hash = to }", f"#/{address}")
+    page.get_by_role("main").get_by_text(text).first.wait_for(timeout=PATIENCE_S * 1_000)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(SETTLE_MS)
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
 
 
 if __name__ == "__main__":

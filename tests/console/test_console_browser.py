@@ -277,6 +277,24 @@ def _rows(answer: Any) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in _plain(answer).items() if isinstance(value, tuple)]
 
 
+def test_the_fleet_as_it_was_when_an_incident_opened(page: Page, url: str, api: FakeApi) -> None:
+    enter(page, url, view="incidents/12")
+    page.get_by_role("link", name="when it opened").click()
+    page.get_by_role("heading", name=re.compile("The fleet at")).wait_for()
+    opened_ns = api.answers["incidents"].incidents[0]["opened_ns"]
+    then = -(-opened_ns // 10**9) * 10**9
+    assert page.evaluate("location.hash") == f"#/incidents/12?then={then}"
+    page.wait_for_selector("canvas[data-detail]")
+    open_then = page.get_by_role("table", name="Incidents")
+    assert open_then.get_by_text(f"{BAD} loses 31 %").count() == 1
+    page.get_by_role("button", name="− 1 min").click()
+    page.get_by_text("1 minute before it opened").wait_for()
+    assert open_then.get_by_text(f"{BAD} loses 31 %").count() == 0
+    assert open_then.get_by_text("h1/rail0 flapped").count() == 0
+    page.reload()
+    page.get_by_text("1 minute before it opened").wait_for()
+
+
 def test_keyboard_only(page: Page, url: str, api: FakeApi) -> None:
     enter(page, url)
     page.keyboard.press("Tab")

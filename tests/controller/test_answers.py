@@ -1,9 +1,11 @@
-"""Questions of clock history: what the store is asked for them, and what is refused."""
+"""Questions of clocks: what the store is asked for them, what is refused, errors in a lab."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import msgspec
 import pytest
 from tests.controller.asking import NOBODY, answer, services_with
 from tests.view.fleets import T0, line, sample
@@ -11,8 +13,9 @@ from tests.view.fleets import T0, line, sample
 from syntony.controller.answers import CLOCK_SAMPLES, MAX_HISTORY_NS
 from syntony.controller.solve import SolveLoop
 from syntony.errors import UsageError
-from syntony.model import MS, S
-from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
+from syntony.io.clocks import SyntheticClock
+from syntony.model import MS, S, SyntheticClockSpec
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockTruthQuery, ClockTruths
 
 
 class RecordingStore:
@@ -67,3 +70,22 @@ def test_before_any_fleet_time_the_window_is_before_all_rows() -> None:
 def test_windows_and_steps_that_cannot_be_are_refused(query: ClockHistoryQuery) -> None:
     with pytest.raises(UsageError):
         ask(query)
+
+
+def test_errors_against_the_truth_where_it_is_known() -> None:
+    """A lab's clocks, and timelines that are right but for 700 ns of one of three."""
+    spec = SyntheticClockSpec(base_ns=time.time_ns() - S, offset_ns=5 * MS)  # noqa: TID251
+    hosts = ("h0", "h1", "h2")
+    solving = SolveLoop(None, [SyntheticClock(host, spec) for host in hosts])  # type: ignore[arg-type]
+    solving.timelines = tuple(
+        msgspec.structs.replace(
+            line(host), ref_ns=spec.base_ns, offset_ns=-5.0 * MS - (700 if host == "h1" else 0),
+            drift_ppb=0.0,
+        )
+        for host in hosts
+    )  # fmt: skip
+    services = services_with(solving=solving)
+    found = answer(services, ClockTruthQuery(), NOBODY, fleet_ns=T0)
+    assert {each.host: each.error_ns for each in found.clocks} == {"h0": 0, "h1": 700, "h2": 0}
+    solving.true = ()
+    assert answer(services, ClockTruthQuery(), NOBODY, fleet_ns=T0) == ClockTruths(clocks=())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from syntony.fabric.book import Way
 from syntony.model import MS, S
 from syntony.state import ControlState
 from syntony.wire.audit import AuditCommand, AuditReport, AuditView, AuditViewQuery
+from syntony.wire.clocks import ClockHistoryQuery
 from syntony.wire.control import Issuer
 from syntony.wire.fabric import TopologyQuery
 from syntony.wire.jobs import JobReport, JobReportQuery
@@ -189,7 +191,7 @@ def test_the_map_of_what_paths_have_shown() -> None:
         (NOW + 60 * S, (NOW - 10 * S, NOW + S)),
     ],
 )
-def test_the_matrix_of_the_past(end_ns: int, window: tuple[int, int]) -> None:
+def test_the_matrix_and_clocks_of_the_past(end_ns: int, window: tuple[int, int]) -> None:
     asked = []
 
     class Remembering:
@@ -197,10 +199,14 @@ def test_the_matrix_of_the_past(end_ns: int, window: tuple[int, int]) -> None:
             asked.append(given[:2])
             return ()
 
-    services = services_with(store=Remembering())
+        clock_history = matrix
+
+    services = services_with(store=Remembering(), solving=SimpleNamespace(timelines=()))
     found = answer(services, MatrixQuery(end_ns=end_ns), NOBODY, fleet_ns=NOW)
     assert found == Matrix(cells=())
-    assert asked == [window]
+    query = ClockHistoryQuery(window_ns=10 * S, end_ns=end_ns)
+    assert answer(services, query, NOBODY, fleet_ns=NOW).samples == ()
+    assert asked == [window, window]
 
 
 def test_connectivity_is_a_column() -> None:

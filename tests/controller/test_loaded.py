@@ -121,19 +121,21 @@ class Busy:
 
     def _one(self, way: Way, at: dict[str, NDArray[np.float64]]) -> Went:
         """Queues overflow at switches, since a host that sends waits for its own queue."""
-        crossed = [link for link in self.book.components(way) if link in at]
+        components = self.book.components(way)
+        crossed = [link for link in components if link in at]
         waited = sum((self.rng.permutation(at[link]) for link in crossed), np.zeros(PROBES))
         base = 15_000 + self.rng.normal(0, 300, PROBES)
         full = sum(link.startswith("leaf") for link in crossed)
         kept = (1 - self.overflow) ** full
-        for link in self.broken.keys() & self.book.components(way):
+        for link in self.broken.keys() & components:
             kept *= 1 - self.broken[link]
-        for link in self.full.keys() & self.book.components(way):
+        for link in self.full.keys() & components:
             burst, share = self.bursts[link], min(1.0, self.full[link])
             waited = waited + burst.depth_ns * (self.rng.random(PROBES) < share)
             kept *= 1 - burst.loss * share
-        delay_ns = base + waited
-        return Went(float(np.median(delay_ns)), float(delay_ns.max()), 1 - kept)
+        delay_ns = np.sort(base + waited)
+        usual_ns = (delay_ns[PROBES // 2 - 1] + delay_ns[PROBES // 2]) / 2
+        return Went(float(usual_ns), float(delay_ns[-1]), 1 - kept)
 
     def _judge(self) -> None:
         jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
@@ -194,7 +196,7 @@ def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, cas
     assert control.pages() == [f"congestion {last}"]
 
 
-@pytest.mark.parametrize("case", mostly_slow([*range(3), FORGOTTEN], {0, FORGOTTEN}))
+@pytest.mark.parametrize("case", mostly_slow([*range(3), FORGOTTEN], {FORGOTTEN}))
 def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int) -> None:
     """A job of steps: a second of everybody to one, some without."""
     busy = drawn(control, case)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.cases import mostly_slow
 from tests.controller.railed import Job, World
 
 from syntony.controller.config import PlacementMode
@@ -208,11 +209,12 @@ def test_whatever_fails_orders_leave_a_rail_that_works() -> None:
     assert moved, "nothing was tried"
 
 
-def test_moves_cost_nobody_anything_in_the_end() -> None:
+@pytest.mark.parametrize("worlds", mostly_slow((3, 12), {3}))
+def test_moves_cost_nobody_anything_in_the_end(worlds: int) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    for _ in range(12):
+    for _ in range(worlds):
         world = _random_world(rng)
         before = {job: world.total(job) for job in world.jobs}
         world.run(40)

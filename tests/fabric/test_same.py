@@ -91,9 +91,10 @@ def drawn(seed: int) -> tuple[foreign.Case, Candidates]:
     return case, make_candidates(Listing.of([path.listed for path in case.paths]))
 
 
-def test_losses_and_delays_are_found_as_by_looking_at_all_paths() -> None:
+@pytest.mark.parametrize("cases", mostly_slow((4, 12), {4}))
+def test_losses_and_delays_are_found_as_by_looking_at_all_paths(cases: int) -> None:
     first = random.randrange(1 << 30)
-    for seed in range(first, first + 12):
+    for seed in range(first, first + cases):
         case, candidates = drawn(seed)
         crossed, rng = candidates.crossed, np.random.default_rng(seed)
         sent = np.where(rng.random(len(case.sent)) < 0.1, 0, case.sent)

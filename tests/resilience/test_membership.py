@@ -217,6 +217,16 @@ def test_without_spares_or_protection_the_launcher_hears_of_it() -> None:
     assert sends(orders, "end") == ["r1"]
 
 
+@pytest.mark.parametrize(("harms", "replaced"), [(True, 1), (True, 0), (False, 1)])
+def test_what_harms_a_replaced_rank_ends_the_job(harms: bool, replaced: int) -> None:
+    state = running()
+    state.replaced = replaced
+    orders = state.on_unprotected(state.workers["r0"], "carried", harms=harms)
+    ends = harms and replaced > 0
+    assert logged(orders) == (["unprotected", "gave-up"] if ends else ["unprotected"])
+    assert bool(sends(orders, "end")) == ends
+
+
 def test_a_rank_that_dies_again_and_again_at_one_step_is_the_programs_fault() -> None:
     state = running(3)
     for attempt in range(3):

@@ -1,6 +1,6 @@
 /** The frame around every view: navigation, login, what is lost, the theme. */
 import { useEffect, useState } from "preact/hooks";
-import { login, logout, onSessionLost, Problem, request, type Session, setSession, whoAmI } from "./api";
+import { login, logout, onSessionLost, Problem, type Session, setSession, whoAmI } from "./api";
 import { duration } from "./format";
 import { connect, disconnect, useLink } from "./live";
 import type { FailoverStatus, Incidents } from "./messages";
@@ -96,7 +96,6 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
   const theme = useTheme();
   const incidents = useQuery<Incidents>("incidents", {}, { on: ["incidents"] });
   const status = useQuery<FailoverStatus>("failover-status", {}, { on: ["switch"] });
-  const hasCost = useHasCost();
   const [name, title, View] = VIEWS.find(([each]) => each === route.path[0]) ?? VIEWS[0];
   useEffect(() => {
     document.title = `${[title, ...route.path.slice(1)].join(" · ")} – Syntony`;
@@ -118,7 +117,7 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
         <div class="side">
           <a class="brand" href="#/overview"><Mark /> Syntony</a>
           <nav aria-label="Views">
-            {VIEWS.filter(([each]) => each !== "cost" || hasCost).map(([each, text, , icon]) => (
+            {VIEWS.map(([each, text, , icon]) => (
               <a key={each} href={href([each])} aria-current={each === name ? "page" : undefined}>
                 <svg width="16" height="16" viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="1.8" stroke-linejoin="round" stroke-linecap="round" aria-hidden="true"><path d={icon} /></svg>
                 {text}
@@ -148,15 +147,6 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
       </div>
     </>
   );
-}
-
-/** The page of costs is shown where the controller has it. */
-function useHasCost(): boolean {
-  const [has, setHas] = useState(false);
-  useEffect(() => {
-    request("GET", "/api/v1/cost").then(() => setHas(true), (found: Problem) => setHas(![0, 404, 405].includes(found.status)));
-  }, []);
-  return has;
 }
 
 const WARN_NS = 300e9;

@@ -1,6 +1,6 @@
 /** The tree of an audit, and its table of agents × NICs. Pure. */
 import type { AuditPort, AuditSection, Cell, Fleet, Matrix, Port } from "./messages";
-import { AUDIT_ORDER } from "./status";
+import { AUDIT_ORDER, PORT_STALE_NS, PORT_TONES, type Tone } from "./status";
 import { byName } from "./format";
 
 export interface Branch {
@@ -41,7 +41,7 @@ export interface NicRow {
 
 const NOTHING: Step = { status: "", source: "no check said anything" };
 const BY_AUDIT = "the audit";
-const FRESH_NS = 30e9;
+const VERDICTS: Partial<Record<Tone, string>> = { ok: "pass", warn: "warn", bad: "fail" };
 
 /** A row for each NIC of each agent: what the audit says, and where it says nothing, what agents and
  *  probes report now. */
@@ -53,11 +53,11 @@ export function nicRows(ports: readonly AuditPort[], fleet: Fleet | undefined, l
     for (const nic of agent.nics) {
       const name = `${agent.host}/${nic.name}`;
       const port = known.get(name);
-      const seen = port && nowNs - port.seen_ns < FRESH_NS ? port : undefined;
+      const seen = port && nowNs - port.seen_ns < PORT_STALE_NS ? port : undefined;
       rows.set(name, {
         host: agent.host, nic: nic.name, status: "",
         initialized: agent.connected ? (port ? { status: seen ? "pass" : "unknown", source: "its agent, now" } : NOTHING) : { status: "unknown", source: "its agent is not connected" },
-        active: seen ? { status: seen.state === "up" ? "pass" : seen.state === "down" ? "fail" : "unknown", source: "its agent, now" } : { status: port ? "unknown" : "", source: port ? "its agent, a while ago" : NOTHING.source },
+        active: seen ? { status: VERDICTS[PORT_TONES[seen.state] ?? ""] ?? "unknown", source: "its agent, now" } : { status: port ? "unknown" : "", source: port ? "its agent, a while ago" : NOTHING.source },
         gid: nic.rdma ? NOTHING : { status: "skip", text: "no RDMA", source: "its agent, now" },
         connectivity: reach.get(name) ?? NOTHING,
       });

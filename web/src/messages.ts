@@ -29,6 +29,8 @@ export interface Clocks { timelines: Timeline[]; utc: Record<string, unknown> | 
 export interface ClockSample {
   ts_ns: number; node: string; offset_ns: number; drift_ppb: number; sigma_ns: number; bound_ns: number | null; state: string; reason: string;
 }
+export interface ClockTruth { host: string; error_ns: number | null; bound_ns: number | null; state: string | null }
+export interface ClockTruths { clocks: ClockTruth[] }
 export interface ClockHistory { samples: ClockSample[]; step_ns: number }
 
 export interface Cell {

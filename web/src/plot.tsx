@@ -33,6 +33,7 @@ export function Plot(props: {
   useEffect(() => {
     if (!place.current) return;
     const made = new uPlot(options(props, place.current.clientWidth), data, place.current);
+    showNewest(made);
     plot.current = made;
     const sizes = new ResizeObserver(([entry]) => entry && made.setSize({ width: entry.contentRect.width, height: props.height ?? 180 }));
     sizes.observe(place.current);
@@ -66,8 +67,19 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
         };
       }),
     ],
-    hooks: { draw: [(made: uPlot) => drawMarks(made, props.marks ?? [])] },
+    hooks: { draw: [(made: uPlot) => drawMarks(made, props.marks ?? [])], setData: [showNewest], setCursor: [(made: uPlot) => (made.cursor.idx === null || (made.cursor.left ?? -1) < 0) && showNewest(made)] },
   };
+}
+
+/** The legend says the newest values while nobody points at others. */
+function showNewest(made: uPlot): void {
+  const last = (made.data[0]?.length ?? 0) - 1;
+  if (last >= 0) made.setLegend({ idxs: made.data.map((values) => newestOf(values, last)) }, false);
+}
+
+function newestOf(values: ArrayLike<number | null | undefined>, last: number): number {
+  for (let at = last; at > 0; at--) if (values[at] !== null && values[at] !== undefined) return at;
+  return last;
 }
 
 /** An instant on an axis whose ticks are so many seconds apart. */

@@ -14,6 +14,13 @@ const TONES: Record<string, Tone> = {
   info: "info", skip: "", "not-compared": "", off: "", ended: "",
 };
 
+/** What a port's state (`syntony links`) means; not there: nobody could read it. */
+export const PORT_TONES: Record<string, Tone> = {
+  active: "ok", absent: "bad", "no-peer": "bad", training: "bad", recovering: "warn", disabled: "warn", "no-subnet-manager": "bad",
+};
+/** Agents tell of a port that does not change once a minute: one that was not looked at for so long is stale. */
+export const PORT_STALE_NS = 150e9;
+
 export const toneOf = (word: string): Tone => TONES[word] ?? "";
 
 /** Worst first; what is not known is worse than a warning, for nobody knows how bad it is. */

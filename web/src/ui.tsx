@@ -141,8 +141,11 @@ export function Choice<T extends string>(props: { label: string; value: T; optio
   );
 }
 
+const SHORT = 24;
+/** Names up to so many letters are not broken. */
 export function Name({ children, to }: { children: string; to?: string | undefined }) {
-  return to ? <a class="name mono" href={to}>{children}</a> : <span class="name">{children}</span>;
+  const style = `name${children.length <= SHORT ? " short" : ""}`;
+  return to ? <a class={`${style} mono`} href={to}>{children}</a> : <span class={style}>{children}</span>;
 }
 
 /** A question before something is changed. `ask` is given what was filled in; what it throws is shown. */
@@ -179,6 +182,11 @@ export function Dialog(props: {
       </form>
     </dialog>
   );
+}
+
+/** A sentence whose `commands` stand between backticks. */
+export function Prose({ children }: { children: string }) {
+  return <>{children.split("`").map((part, n) => (n % 2 ? <code key={n}>{part}</code> : part))}</>;
 }
 
 /** Parts of a whole, drawn to scale; the text beside it says the same. */

@@ -130,12 +130,12 @@ describe("the map of the fabric", () => {
   });
 });
 
-const port = (nic: string, fields: Partial<Port> = {}): Port => ({ nic, netdev: "", rdma: "", link_layer: "", driver: "", role: "backend", state: "up", gbps: 400, flaps: 0, last_flap_ns: null, seen_ns: 100e9, watched_ns: 0, temperature_c: null, rx_dbm: null, bias_ma: null, ...fields });
+const port = (nic: string, fields: Partial<Port> = {}): Port => ({ nic, netdev: "", rdma: "", link_layer: "", driver: "", role: "compute", state: "active", gbps: 400, flaps: 0, last_flap_ns: null, seen_ns: 100e9, watched_ns: 0, temperature_c: null, rx_dbm: null, bias_ma: null, ...fields });
 const nothing = { nowNs: 100e9, ports: [], fleet: undefined, findings: [], queues: [], incidents: [], loads: [], matrix: undefined };
 
 describe("what is known of a device", () => {
   it("is unknown, not up, when it was not looked at lately", () => {
-    const known = knownOf({ ...nothing, nowNs: 200e9, ports: [port("h0/rail0"), port("h1/rail0", { seen_ns: 199e9, state: "down" })] });
+    const known = knownOf({ ...nothing, nowNs: 300e9, ports: [port("h0/rail0"), port("h1/rail0", { seen_ns: 299e9, state: "no-peer" })] });
     expect([known.get("h0/rail0")?.tone, known.get("h1/rail0")?.tone]).toEqual(["unknown", "bad"]);
   });
   it("is the worst of what is said, for every suspect", () => {

@@ -52,7 +52,7 @@ completion() { # completion SHELL FILE
 completion bash bash-completion/completions/syntony
 completion zsh zsh/vendor-completions/_syntony
 completion fish fish/vendor_completions.d/syntony.fish
-for part in slurm prometheus alertmanager grafana kubernetes; do
+for part in slurm prometheus alertmanager grafana kubernetes helm; do
     cp -a "deploy/$part" "$tree/tools/usr/share/syntony/"
 done
 mkdir -p "$tree/tools/usr/share/syntony/systemd"

@@ -17,36 +17,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-import msgspec
-
 from syntony.agent.config import AgentConfig
-from syntony.agent.delivery import Delivery
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
+from syntony.agent.stream import Dialling, Stream
 from syntony.errors import MissingError, RemoteError, WireError
 from syntony.io.credentials import load_credentials
 from syntony.io.process import name_thread
 from syntony.io.transport import grpc
-from syntony.model import MS, Edge, S, UtcReading
+from syntony.model import Edge, S, UtcReading
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
 from syntony.wire.failover import PathsReport
-from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.messages import (
     ATTACH,
-    BUNDLE_BYTES,
     QUERY,
     Ack,
     ControllerMessage,
     Hello,
     Refuse,
     Unknown,
-    bundles,
-    decode_controller,
 )
 from syntony.wire.parts import PartsReport
-from syntony.wire.probes import KeysHeld, Plan
+from syntony.wire.probes import KeysHeld
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
@@ -55,8 +49,6 @@ from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
-BACKOFF_MIN_NS = 100 * MS
-BACKOFF_MAX_NS = 5 * S
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -65,7 +57,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-STANDBY_BACKOFF_MAX_NS = 1 * S
 
 
 def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
@@ -117,11 +108,8 @@ class Uplink:
         self._on_message = on_message
         self._spool = spool
         self._fence = Fence(Path(config.spool_dir))
-        self._controllers = deque(config.controllers)
-        """The one dialled first, the next one to try behind it."""
-        several = len(self._controllers) > 1
-        self._options = _OPTIONS + (_HASTY if several else _PATIENT)
-        self._backoff_max_ns = STANDBY_BACKOFF_MAX_NS if several else BACKOFF_MAX_NS
+        self._dialling = Dialling(config.controllers)
+        self._options = _OPTIONS + (_HASTY if self._dialling.several else _PATIENT)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
@@ -148,13 +136,13 @@ class Uplink:
     @property
     def controller(self) -> str:
         """Whom it speaks to, or dials next."""
-        return self._controllers[0]
+        return self._dialling.controller
 
     @property
     def connected(self) -> bool:
         """Whether the controller has answered on the current stream."""
         link = self._link
-        return link is not None and link.established
+        return link is not None and link.stream.established
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -208,7 +196,7 @@ class Uplink:
             WireError: the answer is not one.
         """
         link = self._link
-        if link is None or not link.established:
+        if link is None or not link.stream.established:
             raise RemoteError(f"not connected to the controller {self.controller}")
         return link.ask(query)
 
@@ -242,7 +230,6 @@ class Uplink:
 
     def _run(self) -> None:
         name_thread("uplink")
-        backoff_ns = BACKOFF_MIN_NS
         while not self._closing:
             established = False
             try:
@@ -251,16 +238,9 @@ class Uplink:
                 self._report(str(error))
             except Exception:  # noqa: BLE001 — supervisor: the uplink outlives one message's fault
                 _log.exception("uplink failed, reconnecting controller=%s", self.controller)
-            backoff_ns = (
-                BACKOFF_MIN_NS if established else min(2 * backoff_ns, self._backoff_max_ns)
-            )
-            self._pause(backoff_ns)
-
-    def _pause(self, backoff_ns: int) -> None:
-        # Full jitter, so that a fleet does not come back in step after a controller restart.
-        wait_s = random.uniform(BACKOFF_MIN_NS / 2, backoff_ns) / S  # noqa: S311 — not a secret
-        with self._changed:
-            self._changed.wait_for(lambda: self._closing, wait_s)
+            wait_ns = self._dialling.wait_ns(random.uniform, established=established)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closing, wait_ns / S)
 
     def _connect(self) -> bool:
         """One stream from dial to end. Returns whether the controller ever answered on it."""
@@ -277,19 +257,19 @@ class Uplink:
             try:
                 link.listen()
             except grpc.RpcError as error:
-                if not link.renewed and not self._closing:
+                if not link.stream.renewed and not self._closing:
                     self._report(_explain(error))
             finally:
                 self._end(link)
-            return link.established
+            return link.stream.established
 
     def _end(self, link: _Link) -> None:
         """However a stream ended, another controller may be in charge, unless we ended it."""
         with self._changed:
-            if not link.renewed:
-                self._controllers.rotate(-1)
+            if not link.stream.renewed:
+                self._dialling.next_controller()
             self._link = None
-            link.over = True
+            link.stream.over = True
             self._changed.notify_all()
 
     def _report(self, reason: str) -> None:
@@ -298,73 +278,55 @@ class Uplink:
             _log.warning("uplink down, retrying controller=%s reason=%s", self.controller, reason)
 
     def _take(self, data: bytes, link: _Link) -> None:
-        message = decode_controller(data)
-        if isinstance(message, Fragment):
-            whole = link.assembler.take(message)
-            if whole is None:
-                return
-            message = decode_controller(whole)
-        message = self._fence.admit(message)
-        if not link.established:
-            link.established = not isinstance(message, Refuse)
-            if link.established:
-                self.connections += 1
-                self._reported.clear()
-                _log.info("uplink up controller=%s", self.controller)
+        stream = link.stream
+        waiting, established = stream.delivery.window_full, stream.established
+        message = stream.take(data)
+        if stream.established and not established:
+            self.connections += 1
+            self._reported.clear()
+            _log.info("uplink up controller=%s", self.controller)
+        if message is None:
+            return
         if isinstance(message, Ack):
-            self._acknowledge(message.seq, link)
+            if stream.delivery.over:
+                link.renew()
+            elif waiting:
+                with self._changed:
+                    self._changed.notify_all()
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")
         if isinstance(message, Unknown):
             self._report(f"messages of kind {message.kind[:40]!r} skipped: of a newer version")
             return
-        if not isinstance(message, Plan) or link.is_newest(message):
-            self._on_message(message)
-
-    def _acknowledge(self, seq: int, link: _Link) -> None:
-        waiting = link.delivery.window_full
-        link.delivery.acknowledge(seq)
-        if link.delivery.over:
-            link.renew()
-        elif waiting:
-            with self._changed:
-                self._changed.notify_all()
+        self._on_message(message)
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
-        delivery = link.delivery
-        hello = self._hello(delivery.stream)
-        yield encode(
-            msgspec.structs.replace(hello, epoch=self._fence.highest, backlog=delivery.backlog)
-        )
-        while self._wait_for_work(link):
-            if delivery.over:  # what was left of it is unreadable, or has been shed
+        stream = link.stream
+        yield stream.opening(self._hello(stream.delivery.stream))
+        while self._wait_for_work(stream):
+            if stream.delivery.over:  # what was left of it is unreadable, or has been shed
                 link.renew()
                 return
-            waiting = [encode(report) for report in self._take_reports()]
-            size = 0
-            while size < BUNDLE_BYTES and (batch := delivery.next_batch()) is not None:
-                waiting.append(encode(batch))
-                size += len(waiting[-1])
-            yield from bundles(waiting)
+            yield from stream.outgoing(self._take_reports())
 
-    def _wait_for_work(self, link: _Link) -> bool:
+    def _wait_for_work(self, stream: Stream) -> bool:
         """Whether there is something to send, rather than an end to the stream."""
         with self._changed:
-            self._changed.wait_for(lambda: link.over or self._closing or self._has_work(link))
-            return not (link.over or self._closing)
+            self._changed.wait_for(lambda: stream.over or self._closing or self._has_work(stream))
+            return not (stream.over or self._closing)
 
     def _take_reports(self) -> list[Report]:
         with self._changed:
             waiting, self._reports = list(self._reports.values()), {}
             return [*waiting, self._audits.popleft()] if self._audits else waiting
 
-    def _has_work(self, link: _Link) -> bool:
+    def _has_work(self, stream: Stream) -> bool:
         if self._gathering:
             return False
         waiting = bool(self._reports or self._audits)
-        return waiting or link.delivery.ready or link.delivery.over
+        return waiting or stream.delivery.ready or stream.delivery.over
 
 
 class _Link:
@@ -372,14 +334,7 @@ class _Link:
 
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
         self._uplink = uplink
-        self.delivery = Delivery(uplink._spool)
-        self.over = False
-        self.renewed = False
-        """Ended by us, for a new one."""
-        self.established = False
-        self._generation = 0
-        """Of the newest plan."""
-        self.assembler = Assembler()
+        self.stream = Stream(uplink._spool, uplink._fence)
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
         self._query = channel.unary_unary(QUERY, _registered_method=False)
@@ -388,18 +343,6 @@ class _Link:
         """Hand on every message; raises grpc.RpcError when the stream ends badly."""
         for data in self._call:
             self._uplink._take(data, self)
-
-    def is_newest(self, plan: Plan) -> bool:
-        """Whether no newer one has come. Another connection starts again: a controller without
-        state counts from one after its start."""
-        if plan.generation < self._generation:
-            _log.error(
-                "plan refused, the one before stays generation=%d reason=generation %d came "
-                "before it", plan.generation, self._generation,
-            )  # fmt: skip
-            return False
-        self._generation = plan.generation
-        return True
 
     def ask(self, query: Query[A]) -> A | Failure:
         try:
@@ -413,7 +356,7 @@ class _Link:
         self._call.cancel()
 
     def renew(self) -> None:
-        self.renewed = True
+        self.stream.renewed = True
         self.cancel()
 
 

@@ -15,9 +15,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import h11
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,6 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from syntony.api.app import HEADERS, Api
 from syntony.api.identity import PEER_CERTIFICATE
+from syntony.api.problems import ProblemError, Reason
 from syntony.controller.api_hub import ApiHub
 from syntony.controller.config import TlsFiles
 from syntony.errors import ConfigError, MissingError
@@ -45,6 +48,9 @@ RELOAD_S = 5.0
 START_S = 30.0
 GRACE_S = 1
 _INHERITED = "fd:"
+CONNECTIONS = "connections"
+"""Key of a request's state: the connections that are open."""
+FIXED_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
 class HttpServer:
@@ -103,7 +109,7 @@ class HttpServer:
     async def _serve(self) -> None:
         api = Api(self._hub)
         config = uvicorn.Config(
-            with_headers(api.app),
+            with_headers(limited(api.app)),
             http=_Protocol,
             ws="none",
             lifespan="off",
@@ -114,7 +120,6 @@ class HttpServer:
             proxy_headers=False,
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=GRACE_S,
-            limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             ssl_context_factory=self._tls.context if self._tls else None,
         )
@@ -166,17 +171,29 @@ def open_socket(listen: str) -> socket.socket:
 
 def with_headers(app: ASGIApp) -> ASGIApp:
     """Every response with the headers that keep browsers strict."""
-    fixed = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def strict(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *fixed]
+                message["headers"] = [*message.get("headers", ()), *FIXED_HEADERS]
             await send(message)
 
         await app(scope, receive, sending)
 
     return strict
+
+
+def limited(app: ASGIApp, most: int = MAX_CONNECTIONS) -> ASGIApp:
+    """Requests that come on more connections than `most` are told so."""
+    busy = ProblemError(
+        Reason.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
+    )
+
+    async def admitting(scope: Scope, receive: Receive, send: Send) -> None:
+        full = len(scope["state"].get(CONNECTIONS, ())) > most
+        await (busy.response() if full else app)(scope, receive, send)
+
+    return admitting
 
 
 class _Protocol(H11Protocol):
@@ -188,7 +205,8 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         der = tls.getpeercert(binary_form=True) if tls is not None else None
-        self.app_state = {**self.app_state, PEER_CERTIFICATE: der}
+        own = {PEER_CERTIFICATE: der, CONNECTIONS: self.connections}
+        self.app_state = {**self.app_state, **own}
         connection = transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_NS // MS)
@@ -204,6 +222,19 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP, as a problem; ends the connection."""
+        found = ProblemError(Reason.INVALID, msg).response()
+        headers = [*found.raw_headers, *FIXED_HEADERS, (b"connection", b"close")]
+        phrase = HTTPStatus.BAD_REQUEST.phrase.encode()
+        for event in (
+            h11.Response(status_code=HTTPStatus.BAD_REQUEST, headers=headers, reason=phrase),
+            h11.Data(data=bytes(found.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
+        self.transport.close()
 
     @property
     def _serving(self) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from syntony.lab.messages import DaemonStatus, FaultStatus, LinkStatus, Status
-    from syntony.lab.truth import ClockTruth
+    from syntony.wire.clocks import ClockTruth
 
 
 def size(status: Status) -> str:

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.clock_now import now
-from syntony.cli.clock_pairs import pairs
-from syntony.cli.clock_report import report
-from syntony.cli.clock_solve import solve
-from syntony.cli.clock_utc import utc
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
@@ -37,7 +33,31 @@ SUMMARY_SAMPLES = 240
 """Per clock, behind one line of `history --all`."""
 
 
-@click.group()
+_ELSEWHERE = {
+    "solve": (
+        "clock_solve:solve",
+        "Offset, drift and bound of every clock in FILE, a Parquet file of probes.",
+    ),
+    "report": (
+        "clock_report:report",
+        "The clocks of the last minutes as one HTML page, SVG and PNG pictures, and JSON.",
+    ),
+    "pairs": (
+        "clock_pairs:pairs",
+        "What each pair of clocks says, before the fleet-wide solve: for who asks why.",
+    ),
+    "now": (
+        "clock_now:now",
+        "Fleet time on this host, how far it may be off, and its state.",
+    ),
+    "utc": (
+        "clock_utc:utc",
+        "Where UTC is on the fleet timeline: distance, bound, whose word counts, who was outvoted.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
     """The fleet timeline and every clock's place on it.
 
@@ -45,13 +65,6 @@ def command() -> None:
     Example:
       syntony clock status
     """
-
-
-command.add_command(solve)
-command.add_command(report)
-command.add_command(pairs)
-command.add_command(now)
-command.add_command(utc)
 
 
 @command.command()

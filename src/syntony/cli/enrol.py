@@ -11,8 +11,8 @@ import msgspec
 from rich.table import Table
 
 from syntony.agent.config import TlsFiles
-from syntony.cli import enrol_api
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import S, format_ns, parse_duration_ns
@@ -26,12 +26,19 @@ from syntony.wire.enrol import (
     TokenCommand,
 )
 from syntony.wire.roles import Role
-from syntony.wire.x509 import check_validity, read_certificate
 
 _STANDARD_INPUT = "-"
 
 
-@click.group()
+_ELSEWHERE = {
+    "api": (
+        "enrol_api:command",
+        "Tokens for the HTTP API and the console: make, list, revoke.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
     """Members of the fleet: join tokens, certificates, revocation.
 
@@ -180,6 +187,7 @@ def join(
     from syntony.controller import client
     from syntony.io.credentials import new_request, store_credentials
     from syntony.io.files import write_atomically
+    from syntony.wire.x509 import read_certificate
 
     if (ca is None) == (fingerprint is None):
         raise UsageError("give --ca FILE or --fingerprint, the one or the other")
@@ -217,6 +225,7 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
         --key prometheus.key
     """
     from syntony.io.credentials import load_credentials, new_request, store_credentials
+    from syntony.wire.x509 import check_validity, read_certificate
 
     files = target.tls
     if files is None:
@@ -317,6 +326,3 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-command.add_command(enrol_api.command, "api")

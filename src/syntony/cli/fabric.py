@@ -10,9 +10,8 @@ import click
 import msgspec
 from rich.table import Table
 
-from syntony.alerts.render import instant
-from syntony.cli.fabric_locate import locate, show_findings
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
@@ -33,7 +32,15 @@ _FORM = click.option(
 )
 
 
-@click.group()
+_ELSEWHERE = {
+    "locate": (
+        "fabric_locate:locate",
+        "Name the components that lose or delay packets; an empty list if nothing is wrong.",
+    ),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
     """The fabric's parts, the paths through it, and which part is to blame.
 
@@ -41,9 +48,6 @@ def command() -> None:
     Example:
       syntony fabric show && syntony fabric paths h0/rail0 h7/rail0
     """
-
-
-command.add_command(locate)
 
 
 @command.command()
@@ -62,6 +66,8 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
     else:
+        from syntony.cli.fabric_locate import show_findings
+
         show_findings(answer.findings)
     context.exit(3 if not answer.ts_ns else 2 if answer.findings else 0)
 
@@ -104,6 +110,7 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
     Example:
       syntony lab fault link-down leaf0-0/spine0; sleep 90; syntony fabric changes --since 10min
     """
+
     query = FabricChangesQuery(window_ns=parse_duration_ns(since))
     answer = ask(target, query, until=lambda _: True)
     if as_json:
@@ -116,6 +123,8 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
 
 
 def _change_table(found: tuple[FabricChange, ...]) -> Table:
+    from syntony.alerts.render import instant
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("when", "change", "what", "name", "detail"):
         table.add_column(title)

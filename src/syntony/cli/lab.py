@@ -6,23 +6,20 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from syntony.cli import _labview, drill, verbs
-from syntony.cli._labup import bring_up
+from syntony.cli.lazy import LazyGroup
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
-from syntony.lab.client import Lab, open_lab
-from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
-from syntony.lab.messages import LabFile
-from syntony.lab.plan import FabricSpec, make_plan
-from syntony.lab.rates import parse_rate_bps
-from syntony.lab.scrape import scrape_config
-from syntony.lab.world import new_lab
 from syntony.model import S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from syntony.lab.client import Lab
+    from syntony.lab.clocks import ClockOptions
+    from syntony.lab.messages import LabFile
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -32,10 +29,29 @@ def _which(function: _F) -> _F:
     return click.option("--name", "--lab", "name", metavar="NAME", help=text)(function)
 
 
+def open_lab(name: str | None) -> Lab:
+    """The lab that runs, or that one; `--help` loads nothing of it."""
+    from syntony.lab import client
+
+    return client.open_lab(name)
+
+
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(name="lab")
+_ELSEWHERE = {
+    "drill": (
+        "drill:command",
+        "Real jobs under failure and contention, with and without Syntony.",
+    ),
+    "verbs": (
+        "verbs:command",
+        "A lab whose hosts are virtual machines with Soft-RoCE: real verbs without hardware.",
+    ),
+}
+
+
+@click.group(name="lab", cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
     """A whole fleet on this machine: hosts, leaves and spines in network namespaces.
 
@@ -89,10 +105,16 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
     Example: syntony lab up --hosts 8 --detach
     """
+    from syntony.cli._labup import bring_up
+
     bring_up(_lab_file(name, options), detach=detach, as_json=as_json)
 
 
 def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
+    from syntony.lab.plan import FabricSpec
+    from syntony.lab.rates import parse_rate_bps
+    from syntony.lab.world import new_lab
+
     spec = FabricSpec(
         hosts=options["hosts"],
         rails=options["rails"],
@@ -125,6 +147,8 @@ def _bounded(what: str, value: int, low: int, high: int) -> int:
 
 
 def _clock_options(options: dict[str, Any]) -> ClockOptions:
+    from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
+
     steps = tuple(parse_step(text) for text in options["clock_steps"])
     utc = tuple(options["utc"])
     if not options["clock_swing"]:
@@ -162,6 +186,8 @@ def status(name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(found))
         return
+    from syntony.cli import _labview
+
     _labview.show_status(found)
     if lab.file().console is not None:
         try:
@@ -265,7 +291,9 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     if as_json:
         click.echo(msgspec.json.encode(started))
     else:
-        click.echo(_labview.fault_line(started))
+        from syntony.cli._labview import fault_line
+
+        click.echo(fault_line(started))
 
 
 def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
@@ -274,7 +302,9 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
         if as_json:
             click.echo(msgspec.json.encode(faults))
         else:
-            click.echo("\n".join(map(_labview.fault_line, faults)) or "no fault is in force")
+            from syntony.cli._labview import fault_line
+
+            click.echo("\n".join(map(fault_line, faults)) or "no fault is in force")
         return
     if clear != "all" and (not clear.isdecimal() or int(clear) == 0):
         raise UsageError(f"--clear {clear!r}: give a fault's number, or all")
@@ -324,7 +354,9 @@ def truth(name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:
-        _labview.show_truth(found)
+        from syntony.cli._labview import show_truth
+
+        show_truth(found)
 
 
 @command.command()
@@ -337,6 +369,9 @@ def scrape(name: str | None) -> None:
       syntony lab scrape > /tmp/lab.yml
       syntony lab exec ctl -- prometheus --config.file=/tmp/lab.yml --storage.tsdb.path=/tmp/lab-db
     """
+    from syntony.lab.plan import make_plan
+    from syntony.lab.scrape import scrape_config
+
     lab = open_lab(name)
     file = lab.file()
     if not file.agents:
@@ -369,9 +404,3 @@ def _confirm_down(name: str) -> None:
             f"syntony lab down --name {name} (or --yes)"
         )
     click.confirm(f"lab {name} was not started from this terminal; end it?", abort=True, err=True)
-
-
-command.add_command(drill.command, "drill")
-command.add_command(verbs.command, "verbs")
-for same in (status, exec_, fault, down):
-    verbs.command.add_command(same)

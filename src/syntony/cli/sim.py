@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import click
 
-from syntony.cli.sim_run import run
-from syntony.cli.sim_traffic import traffic
+from syntony.cli.lazy import LazyGroup
+
+_ELSEWHERE = {
+    "run": (
+        "sim_run:run",
+        "Completion times and rates of --traffic under --policy, against the optimum.",
+    ),
+    "traffic": (
+        "sim_traffic:traffic",
+        "Print --traffic as a connection matrix: for a packet-level simulator, or to be edited.",
+    ),
+}
 
 
-@click.group(epilog="Example: syntony sim run --traffic alltoall-256 --policy syntony --json")
+@click.group(
+    cls=LazyGroup,
+    lazy=_ELSEWHERE,
+    epilog="Example: syntony sim run --traffic alltoall-256 --policy syntony --json",
+)
 def command() -> None:
     """Ask the fabric simulator: what would this traffic get, under which policy."""
-
-
-command.add_command(run)
-command.add_command(traffic)

@@ -8,9 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
-from syntony.cli.queue_pairs import queue_pairs
-from syntony.cli.traffic_place import place
 from syntony.model import S, format_ns
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
@@ -23,7 +22,22 @@ _HEADINGS = (
 _NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 
 
-@click.group()
+_ELSEWHERE = {
+    "place": (
+        "traffic_place:place",
+        "One path for each flow of FLOWS, so that the worst-off gets the most.",
+    ),
+    "queue-pairs": (
+        "queue_pairs:queue_pairs",
+        (
+            "RDMA queue pairs of jobs: messages, bytes, credits, one-way delays to the peer, round "
+            "trips."
+        ),
+    ),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
     """Contention: which flows share which links, and which are moved off them.
 
@@ -31,10 +45,6 @@ def command() -> None:
     Example:
       syntony traffic status --job train-7
     """
-
-
-command.add_command(place)
-command.add_command(queue_pairs)
 
 
 @command.command()

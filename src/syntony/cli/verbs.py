@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syntony.cli import lab
 from syntony.cli._labup import bring_up
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
@@ -71,3 +72,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
 def _booted(lab: Lab, _status: Status) -> None:
     wait_for_machines(lab, lambda text: click.echo(text, err=True))
+
+
+for _same in (lab.status, lab.exec_, lab.fault, lab.down):
+    command.add_command(_same)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from syntony import cost
+from syntony.clock.truth import compare
 from syntony.controller.audit_view import audit_view
 from syntony.controller.job_report import job_report
 from syntony.controller.places import Names
@@ -14,6 +15,7 @@ from syntony.controller.questions import DAY_NS, ORDER, READ, Requested, Runs, q
 from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
+from syntony.io.true_clocks import true_clocks
 from syntony.mesh.planes import disagreements
 from syntony.model import MS, S
 from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
@@ -23,6 +25,8 @@ from syntony.wire.clocks import (
     ClockHistoryQuery,
     ClockQuery,
     Clocks,
+    ClockTruthQuery,
+    ClockTruths,
     Pairs,
     PairsQuery,
 )
@@ -152,6 +156,12 @@ def link_history(requested: Requested, query: LinkHistoryQuery) -> LinkHistory:
     )
 
 
+@question(ClockTruthQuery, READ, Runs.LOOP)
+def clock_truth(requested: Requested, _: ClockTruthQuery) -> ClockTruths:
+    solving = requested.services.solving
+    return ClockTruths(clocks=tuple(compare(true_clocks(solving.true), solving.timelines)))
+
+
 @question(ClockHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
 def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistory:
     if query.step_ns < 0:
@@ -159,7 +169,7 @@ def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistor
     clocks = 1 if query.node else max(1, len(requested.services.solving.timelines))
     finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
     step_ns = max(query.step_ns, finest_ns, MS)
-    window = requested.window(query.window_ns)
+    window = requested.window(query.window_ns, query.end_ns)
     samples = requested.services.store.clock_history(*window, query.node, step_ns)
     return ClockHistory(samples=samples, step_ns=step_ns)
 

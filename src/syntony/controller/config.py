@@ -10,6 +10,7 @@ import msgspec
 from syntony.controller.notify import Receiver
 from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
+from syntony.model import SyntheticClockSpec
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
@@ -145,6 +146,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     pacing: PacingConfig = PacingConfig()
     metrics: MetricsConfig = MetricsConfig()
     api: ApiConfig = ApiConfig()
+    true_clocks: dict[str, SyntheticClockSpec] = {}
+    """Of a lab: host → the clock that it reads, so that errors can be told; else empty."""
     sla: str = ""
     """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
     topology: str = ""

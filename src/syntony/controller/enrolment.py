@@ -18,7 +18,7 @@ from msgspec import structs
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import EnrolmentConfig
 from syntony.controller.pki import Authority, load_authority, read_request
-from syntony.errors import UsageError
+from syntony.errors import StateError, UsageError
 from syntony.model import S
 from syntony.model.names import is_name
 from syntony.state.identities import Identities as IdentityStore
@@ -114,14 +114,20 @@ class Enrolment:
 
     def refresh(self) -> None:
         """Write down last uses and learn of revocations, also those through another controller with
-        the same control state. Raises `StateError`."""
-        with self._lock:
-            seen, self._seen = self._seen, {}
-        if seen:
-            self._identities.saw(seen)
+        the same control state. Raises `StateError`: what was not written is written next time."""
         now_ns = self._now()
         self._noted = {k: at for k, at in self._noted.items() if now_ns - at < _SEEN_EVERY_NS}
-        self._reload(now_ns)
+        with self._lock:
+            seen, self._seen = self._seen, {}
+        try:
+            if seen:
+                self._identities.saw(seen)
+        except StateError:
+            with self._lock:
+                self._seen = seen | self._seen
+            raise
+        finally:  # a full database is read all the same
+            self._reload(now_ns)
 
     def _reload(self, now_ns: int) -> None:
         self.revocations = self._identities.revocations(now_ns)

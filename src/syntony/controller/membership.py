@@ -16,7 +16,7 @@ from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate
 from syntony.controller.pki import read_request
 from syntony.controller.sessions import Session
-from syntony.errors import SyntonyError
+from syntony.errors import StateError, SyntonyError
 from syntony.io.credentials import load_credentials, new_request, store_credentials
 from syntony.model import S
 from syntony.state import ControlState
@@ -89,10 +89,14 @@ class Membership:
         return revoked
 
     async def enforce(self) -> None:
-        """One round: end streams whose certificate is not accepted any more, renew our own."""
+        """One round: end streams whose certificate is not accepted any more, renew our own; by what
+        is known, where control state does not answer."""
         for session in self._sessions.values():
             self.enrolment.note(session.certificate)
-        await asyncio.to_thread(self.enrolment.refresh)
+        try:
+            await asyncio.to_thread(self.enrolment.refresh)
+        except StateError as error:
+            _log.error("revocations not read, those known hold reason=%s", error)
         self._cut()
         for host in self._fleet.remove(self.enrolment.removed, time.monotonic_ns()):
             _log.info("host left the fleet host=%s reason=every certificate is revoked", host)

@@ -1,4 +1,4 @@
-"""Rows that are older than their table keeps them leave the store."""
+"""Rows that are too old leave the store; hours that are over are summed up by the minute."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from syntony.store import Store
 _log = logging.getLogger(__name__)
 
 
-def expire(store: Store, fleet_now_ns: int) -> None:
-    """Drop what is too old; a store that fails is logged, and asked again at the next call."""
+def keep(store: Store, fleet_now_ns: int) -> None:
+    """Drop what is too old and sum up what is over; a store that fails is logged, and asked again
+    at the next call."""
     try:
         dropped = store.expire(fleet_now_ns)
+        hours = store.minutes.sum_up(fleet_now_ns)
     except StoreError as error:
         _log.error("retention failed reason=%s", error)
         return
     if dropped:
         _log.info("retention dropped partitions=%d", dropped)
+    if hours:
+        _log.info("summed up by the minute hours=%d", hours)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from syntony.controller.access_tokens import AccessControl
 from syntony.controller.api_hub import ApiHub, OpenApi
@@ -35,7 +35,7 @@ from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.retention import expire
+from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService, OfFlows
 from syntony.controller.services import Services
@@ -46,7 +46,7 @@ from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
-from syntony.io.clocks import KernelClock
+from syntony.io.clocks import KernelClock, SyntheticClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
@@ -108,7 +108,9 @@ class Controller:
         self._stop = asyncio.Event()
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
-        self._solving = SolveLoop(solver)
+        self._solving = SolveLoop(
+            solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
+        )
         self._time, self._past = FleetTime(), FleetTime()
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
@@ -191,30 +193,48 @@ class Controller:
             ConfigError, MissingError: certificates or addresses that cannot be used.
             StateError: another controller has taken over, or control state is gone.
         """
-        await self._learn_time()
         certificate, joining = self._membership.open(self._now)
         service = FleetService(self, prefixes(self._config.nic_prefixes))
         doors = Doors(self._config, service, certificate, joining)
-        self.port, self._leadership.name = doors.port, certificate.name
+        self.port = doors.port
         exporter = Exporter(
             self._services, self._listening, self._ingest, self._loops, self._fleet_now
         )
+        await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
-        self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        try:
+            await self.work(doors.close)
+        finally:
+            _log.info("controller down")
+
+    async def begin(self, name: str) -> None:
+        """Go on from what a predecessor kept; before the first agent attaches.
+
+        Args:
+            name: in this controller's certificate.
+        """
+        await self._learn_time()
+        self._leadership.name = name
+        self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
+
+    async def work(self, close_doors: Callable[[], Awaitable[None]]) -> None:
+        """Everything but the doors, until told to stop, or until cancelled. Raises `StateError`:
+        another controller has taken over, or control state is gone."""
         try:
             await self._work()
         finally:
             for session in self._sessions.values():
                 session.outbox.close()
-            await doors.close()
+            await close_doors()
             self._dispatcher.close()
             await self._jobs.close()
             await self._keep()
             self._state.close()
-            _log.info("controller down")
         if self._ended_by is not None:
             raise self._ended_by
 
@@ -223,8 +243,6 @@ class Controller:
         self._stop.set()
 
     async def _work(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         async with asyncio.TaskGroup() as group:
             loops = (
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
@@ -476,7 +494,10 @@ class Controller:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 
     async def _enforce(self) -> None:
-        await asyncio.to_thread(self._services.access.refresh)
+        try:
+            await asyncio.to_thread(self._services.access.refresh)
+        except StateError as error:
+            _log.error("access tokens not read, those known hold reason=%s", error)
         await self._membership.enforce()
 
     async def _look(self) -> None:
@@ -495,4 +516,4 @@ class Controller:
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:
-            await asyncio.to_thread(expire, self._store, fleet_now_ns)
+            await asyncio.to_thread(keep, self._store, fleet_now_ns)

@@ -9,6 +9,7 @@ from syntony.clock.anchored import FleetMemory
 from syntony.controller.batches import Piece
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.own_rows import OwnRows
+from syntony.io.clocks import SyntheticClock
 from syntony.model import ClockState, Edge, S, Timeline, Utc, UtcReading
 from syntony.wire.clocks import Timelines
 from syntony.wire.tables import CLOCK
@@ -44,8 +45,10 @@ class SolveLoop:
     in a thread of its own while `take` runs in another.
     """
 
-    def __init__(self, solver: Solver) -> None:
+    def __init__(self, solver: Solver, true: Sequence[SyntheticClock] = ()) -> None:
         self.timelines: tuple[Timeline, ...] = ()
+        self.true = tuple(true)
+        """Of a lab: the clocks that its hosts read."""
         self._solver = solver
         self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
         self._newest: dict[str, tuple[Edge, ...]] = {}

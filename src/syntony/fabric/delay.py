@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import Crossed
-from syntony.fabric.loss import SHARES
+from syntony.fabric.loss_gains import SHARES
 from syntony.fabric.tally import Floats, Index
 
 Mask = NDArray[np.bool_]

@@ -27,9 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric import loss_pairs
+from syntony.fabric import loss_gains, loss_pairs
+from syntony.fabric.loss_gains import SHARES, Gains, Paths, likelihood
 from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
-from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally, sum_by_owner
+from syntony.fabric.tally import Entries, Floats, Index, PartsOf, Tally
 
 MIN_LOSS = 2e-4
 """Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -47,8 +48,6 @@ CLOSE_NATS = 3.0
 _CLOSE = float(np.exp(-CLOSE_NATS))
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
-SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
-"""Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
 _MAX_RATE = 18.0
 """λ of a black hole: so large that a fleet's worth of lost probes gains nothing by more."""
 _GRID = np.geomspace(MIN_LOSS, _MAX_RATE, 36)
@@ -188,10 +187,10 @@ class _Search:
 
     def gain_at(self, candidate: int, rate: float, *without: int) -> float:
         only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-        rates, floor = self._rates_without(*without), self._floor(*without)
-        gain = self._sure_gain(only, grid, rates, floor)
+        gains = self._gains_of(only, self._rates_without(*without), self._floor(*without))
+        gain = gains.sure(grid)
         if not self._clean_of(only).paths[0] and not len(self._entries.of(candidate)[0]):
-            gain = gain + self._may_gains(only, grid, rates, floor).max(axis=0)
+            gain = gain + gains.may(grid).max(axis=0)
         return float(gain[0, 0])
 
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
@@ -206,7 +205,7 @@ class _Search:
         rows, times = self._may.of(candidate)
         if len(rows):
             only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-            gains = self._may_gains(only, grid, rates, floor)[:, 0, 0]
+            gains = self._gains_of(only, rates, floor).may(grid)[:, 0, 0]
             place = int(np.argmax(gains))
             share = float(SHARES[place])
             with np.errstate(divide="ignore"):
@@ -270,11 +269,8 @@ class _Search:
         return np.asarray(np.maximum(rates, self._background, out=rates))
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
-        """Binomial log-likelihood of paths at these rates, without the constant."""
-        lost, came = self._lost[rows], self._came[rows]
-        if rate.ndim > 1:
-            lost, came = lost[:, None], came[:, None]
-        return np.asarray(lost * np.log(-np.expm1(-rate)) - came * rate)
+        """Of paths at these rates, (paths,)."""
+        return likelihood(self._lost[rows], self._came[rows], rate)
 
     def _floor(self, *without: int) -> Floats:
         """How unlikely a path can be at most: it may be an outlier, or have moved."""
@@ -307,56 +303,25 @@ class _Search:
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
+        gains = self._gains_of(candidates, rates, floor)
         grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
-        value = self.gains(candidates, grid, rates, floor)
+        value = gains.at(grid)
         rate = grid[np.arange(len(candidates)), np.argmax(value, axis=1)]
         for width in (_STEP, _STEP / 4, _STEP / 16):
             fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
-            value = self.gains(candidates, fine, rates, floor)
+            value = gains.at(fine)
             place = np.argmax(value, axis=1)
             rate = fine[np.arange(len(candidates)), place]
         return value[np.arange(len(candidates)), place], rate
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
-        sure = self._sure_gain(candidates, grid, rates, floor)
-        may = self._may_gains(candidates, grid, rates, floor)
-        return np.asarray(sure + np.maximum(may.max(axis=0), 0.0))
+        return self._gains_of(candidates, rates, floor).at(grid)
 
-    def _sure_gain(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
-        """Nats gained by paths that surely cross, (candidates, rates tried)."""
-        rows, owner, times = self._entries.all_of(candidates)
-        low = floor[rows]
-        base = np.maximum(self._likelihood(rates[rows], rows), low)
-        there = self._likelihood(rates[rows][:, None] + grid[owner] * times[:, None], rows)
-        lossy = sum_by_owner(
-            np.maximum(there, low[:, None]) - base[:, None], owner, len(candidates)
-        )
-        clean = self._clean_of(candidates)
-        probes = clean.probes / np.maximum(clean.paths, 1)
-        each = np.minimum(grid * probes[:, None], self._outlier)
-        return np.asarray(lossy - clean.paths[:, None] * each)
-
-    def _may_gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
-        """Nats gained by paths that may cross, (shares, candidates, rates tried)."""
-        rows, owner, _ = self._may.all_of(candidates)
-        gains = np.zeros((len(SHARES), *grid.shape))
-        if not len(rows):
-            return gains
-        low = floor[rows][:, None]
-        plain = self._likelihood(rates[rows], rows)[:, None]
-        there = self._likelihood(rates[rows][:, None] + grid[owner], rows)
-        clean_of = self._clean_of(candidates)
-        probes = clean_of.partly_probes / np.maximum(clean_of.partly_paths, 1)
-        come = np.exp(-grid * probes[:, None])
-        for place, share in enumerate(SHARES.tolist()):
-            with np.errstate(divide="ignore"):
-                mixed = np.maximum(np.log1p(-share) + plain, np.log(share) + there)
-                clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
-            lossy = np.maximum(mixed, low) - np.maximum(plain, low)
-            gains[place] = sum_by_owner(lossy, owner, len(candidates))
-            gains[place] += clean_of.partly_paths[:, None] * clean
-        return gains
+    def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
+        paths = Paths(self._entries, self._may, self._clean_of(candidates))
+        beside = loss_gains.Beside(self._lost, self._came, rates, floor)
+        return Gains(candidates, paths, beside, self._outlier)
 
     def _refit(self) -> None:
         """All found rates again, each given the others, and the background, until it settles."""

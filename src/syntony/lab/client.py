@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from syntony import errors
+from syntony.clock.truth import compare
 from syntony.errors import MissingError, RemoteError, SyntonyError, UsageError
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
@@ -40,11 +41,11 @@ from syntony.lab.messages import (
 from syntony.lab.netns import inside
 from syntony.lab.plan import make_plan, unknown
 from syntony.lab.provision import MACHINE_RUN
-from syntony.lab.truth import ClockTruth, TrueClock, compare
 from syntony.lab.verbs.image import GUESTS_OWN
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import console_url, search_path
 from syntony.model import S
+from syntony.wire.clocks import ClockTruth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -235,20 +236,11 @@ class Lab:
         """
         try:
             from syntony.io.clocks import SyntheticClock
+            from syntony.io.true_clocks import true_clocks
         except ModuleNotFoundError as error:
             raise MissingError(f"synthetic clocks need {error.name}; reinstall syntony") from error
-        file = self.file()
-        clocks = {host: SyntheticClock(host, spec) for host, spec in file.clocks.items()}
-        at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
-        truths = [
-            TrueClock(
-                host=host,
-                at_ns=at_ns,
-                offset_ns=clock.map_ns(at_ns) - at_ns,
-                drift_ppb=clock.rate_ppb(at_ns),
-            )
-            for host, clock in clocks.items()
-        ]
+        known = self.file().clocks.items()
+        truths = true_clocks([SyntheticClock(host, spec) for host, spec in known])
         return compare(truths, self._timelines())
 
     def _timelines(self) -> tuple[Timeline, ...]:

@@ -111,6 +111,7 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
         "pacing": _pacing(file),
         "api": _api(file),
         "alerts": {"rules": rules, "cluster": file.name},
+        "true_clocks": msgspec.to_builtins(file.clocks),
         "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
     }

@@ -18,7 +18,8 @@ from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
 from syntony.store.migrations import migrate
-from syntony.store.queries import MAX_POINTS
+from syntony.store.minutes import MINUTE_NS, MinuteRows, spans
+from syntony.store.queries import MAX_POINTS, Span
 from syntony.store.schema import (
     DAY_NS,
     partition_ns,
@@ -66,6 +67,7 @@ class Store:
         self.latency = LatencyRows(engine)
         self.incidents = IncidentRows(engine)
         self.jobs = JobRows(engine)
+        self.minutes = MinuteRows(engine)
         migrate(engine)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
@@ -80,6 +82,9 @@ class Store:
         if rows.num_rows:
             wanted = rows.select([column.name for column in columns])
             self._engine.insert(table.name, columns, wanted)
+            if table in {PROBE, HEARD}:
+                times = wanted.column("ts_ns").to_numpy()
+                self.minutes.came(int(times.min()), int(times.max()))
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
         """Which batches have rows in the window."""
@@ -94,7 +99,7 @@ class Store:
     ) -> tuple[MatrixCell, ...]:
         """Every direction of every probed NIC pair, sorted."""
         tables = _TABLES[over]
-        broken = self._broken(first_ns, last_ns, tables=tables)
+        broken = self._broken((Span(first_ns, last_ns),), tables=tables)
         corrections = correct_directions(broken)
         rows = self._engine.select_since(
             tables[0], first_ns, queries.directions(first_ns, last_ns, tables[0])
@@ -112,16 +117,23 @@ class Store:
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
         """A point each `step` seconds; one direction, or every one where `src` or `dst` is empty.
+        Steps of whole minutes are read from minutes where these are summed up.
 
         Raises:
             UsageError: more than `MAX_POINTS` of them.
         """
-        broken = list(self._broken(first_ns, last_ns, src, dst))
+        of_minutes = step * S % MINUTE_NS == 0
+        parts = spans(first_ns, last_ns, self.minutes.hours() if of_minutes else ())
+        broken = list(self._broken(parts, src, dst))
         if src or dst:
             # The way back of a probe is known from the other end's probing: take that too.
-            broken += self._broken(first_ns, last_ns, dst, src)
+            broken += self._broken(parts, dst, src)
         corrections = summed(correct_seconds(broken), step)
-        rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst, step))
+        rows = self._engine.select(
+            queries.minutes(parts, src, dst, step)
+            if of_minutes and parts
+            else queries.seconds(first_ns, last_ns, src, dst, step)
+        )
         if len(rows) > MAX_POINTS:
             raise UsageError(
                 f"more than {MAX_POINTS} points of history; ask for a shorter window, longer "
@@ -155,6 +167,28 @@ class Store:
         """Fleet time of the newest probe row, 0 in an empty store."""
         return newest_ns(self._engine, PROBE)
 
+    def rows(
+        self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
+    ) -> dict[str, list[Scalar]]:
+        """Every row of a table in the window, by column, in order of time; for replays.
+
+        Args:
+            columns: those wanted; none: all.
+        """
+        names = list(columns) or [column.name for column in table.columns]
+        found = self._engine.select_since(
+            table, first_ns, queries.rows(table, names, first_ns, last_ns)
+        )
+        values = zip(*found, strict=True) if found else [()] * len(names)
+        return {
+            name: [cast("Scalar", value) for value in column]
+            for name, column in zip(names, values, strict=True)
+        }
+
+    def first_ns(self, table: Table, first_ns: int, last_ns: int) -> int:
+        """The oldest instant of a table's rows in the window; 0 where there are none."""
+        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns))[0][0])
+
     def count_rows(self) -> int:
         """Rows kept, all tables together."""
         return integer(self._engine.select(queries.count_rows())[0][0])
@@ -168,7 +202,7 @@ class Store:
                 if partition < keep:
                     self._engine.execute(f"ALTER TABLE {table.name} DROP PARTITION {partition}")
                     dropped += 1
-        return dropped
+        return dropped + self.minutes.expire(now_ns)
 
     def close(self) -> None:
         """Let go of the engine."""
@@ -179,14 +213,15 @@ class Store:
 
     def _broken(
         self,
-        first_ns: int,
-        last_ns: int,
+        parts: Sequence[Span],
         src: str = "",
         dst: str = "",
         tables: tuple[Table, Table] = (PROBE, HEARD),
     ) -> Sequence[BrokenSecond]:
+        if not parts:
+            return []
         rows = self._engine.select_since(
-            tables[0], first_ns, queries.unresolved(first_ns, last_ns, src, dst, tables)
+            tables[0], parts[0].first_ns, queries.unresolved(parts, src, dst, tables)
         )
         return [
             BrokenSecond(str(row[0]), str(row[1]), *(integer(value) for value in row[2:]))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.errors import StoreError
-from syntony.store import queries
+from syntony.store import minutes, queries
 from syntony.store.engine import Engine, integer
 from syntony.store.schema import add_columns, capabilities, create_table
 from syntony.wire.tables import TABLES, Table
@@ -46,6 +46,8 @@ MIGRATIONS = (
     Migration(8),
     # Readings of GPUs: a table. PCIe slots of ports, interrupts of jobs' cores: columns are added.
     Migration(9),
+    # Rows by the minute: a table, which fills itself from what is there.
+    Migration(10),
 )
 
 
@@ -75,6 +77,7 @@ def migrate(
         for statement in migration.statements:
             engine.execute(statement)
     _add_tables_and_columns(engine, tables)
+    engine.execute(minutes.CREATE)
     for migration in wanted:
         engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 from syntony.model import ClockState, S
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
@@ -30,6 +33,17 @@ STATES = (
 )
 """From best to worst."""
 SECOND = f"intDiv(ts_ns, {S})"
+MINUTES = "probe_1m"
+"""Table of `syntony.store.minutes`."""
+
+
+class Span(NamedTuple):
+    """Part of a window, half-open, fleet time."""
+
+    first_ns: int
+    last_ns: int
+    minutes: bool = False
+    """Its minutes are summed up; else its seconds have to be read."""
 
 
 def window(first_ns: int, last_ns: int) -> str:
@@ -45,6 +59,19 @@ def pair(src: str, dst: str) -> str:
     """The condition for one direction, or for either end alone; empty for all."""
     wanted = (("src", src), ("dst", dst))
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
+
+
+def oldest(table: Table, first_ns: int, last_ns: int) -> str:
+    """The smallest instant; 0 for no rows."""
+    return f"SELECT min(ts_ns) FROM {table.name} WHERE {window(max(0, first_ns), last_ns)}"
+
+
+def rows(table: Table, columns: Sequence[str], first_ns: int, last_ns: int) -> str:
+    """These columns of every row, in order of time."""
+    return (
+        f"SELECT {', '.join(columns)} FROM {table.name} WHERE {window(first_ns, last_ns)} "
+        "ORDER BY ts_ns"
+    )
 
 
 def directions(first_ns: int, last_ns: int, probes: Table = PROBE) -> str:
@@ -71,13 +98,61 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
     )
 
 
+def minutes(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
+    """As `seconds`, of a window in spans; `step` is of whole minutes."""
+    return (
+        f"SELECT src, dst, intDiv(at, {step * S}) * {step} AS second, sum(s), sum(d), sum(l), "
+        f"sum(n), minIf(owd_min_ns, n > 0), "
+        f"{_QUANTILES.replace('count *', 'n *')} "
+        f"FROM ({' UNION ALL '.join(_rows(span, src, dst) for span in spans)}) "
+        f"GROUP BY src, dst, second HAVING sum(r) > 0 LIMIT {MAX_POINTS + 1}"
+    )
+
+
+def _rows(span: Span, src: str, dst: str) -> str:
+    delays = ", ".join(f"toInt64({name}) AS {name}" for name, _ in PERCENTILE_SHARES)
+    sums = "toInt64(lost) AS l, toUInt64(count) AS n"
+    if span.minutes:
+        return (
+            f"SELECT ts_ns AS at, src, dst, reports AS r, sent AS s, doubtful AS d, {sums}, "
+            f"{delays} FROM {MINUTES} FINAL WHERE {_of(span)}{pair(src, dst)}"
+        )
+    return (
+        "SELECT ts_ns AS at, src, dst, toInt64(1) AS r, toInt64(sent) AS s, "
+        f"toInt64(if(prober = dst, unresolved, 0)) AS d, {sums}, {delays} "
+        f"FROM {PROBE.name} WHERE {window(*span[:2])}{pair(src, dst)}"
+    )
+
+
+def _of(span: Span) -> str:
+    return f"ts_ns >= {span.first_ns} AND ts_ns < {span.last_ns}"
+
+
 def unresolved(
-    first_ns: int, last_ns: int, src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
+    spans: Iterable[Span], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
 ) -> str:
-    """Per prober, target and second with broken round trips: src, dst, second, sent, known lost,
-    unresolved, and how many requests the target says it heard from the prober in that second.
+    """Per prober, target and second (or minute, under its first second) with broken round trips:
+    src, dst, second, sent, known lost, unresolved, and how many requests the target says it heard
+    from the prober in that time.
     """
-    where = f"{window(first_ns, last_ns)}{pair(src, dst)}"
+    # A union, not a join: joins are what the dialects of old and new servers agree on least.
+    return (
+        "SELECT src, dst, second, sum(probed) AS p, sum(known) AS k, sum(broken) AS b, "
+        "sum(arrived) AS a "
+        f"FROM ({' UNION ALL '.join(_trips(span, src, dst, tables) for span in spans)}) "
+        "GROUP BY src, dst, second HAVING sum(broken) > 0"
+    )
+
+
+def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
+    if span.minutes:
+        return (
+            # Told apart already: what did not get there is missing, the rest was heard.
+            f"SELECT src, dst, {SECOND} AS second, there AS probed, toInt64(0) AS known, "
+            f"there + back AS broken, toInt64(0) AS arrived FROM {MINUTES} FINAL "
+            f"WHERE {_of(span)}{pair(src, dst)}"
+        )
+    where = f"{window(*span[:2])}{pair(src, dst)}"
     probes, hearing = tables
     probed = (
         f"SELECT src, dst, {SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
@@ -88,11 +163,7 @@ def unresolved(
         f"SELECT src, dst, {SECOND} AS second, toInt64(0) AS probed, toInt64(0) AS known, "
         f"toInt64(0) AS broken, toInt64(received) AS arrived FROM {hearing.name} WHERE {where}"
     )
-    # A union, not a join: joins are what the dialects of old and new servers agree on least.
-    return (
-        "SELECT src, dst, second, sum(probed), sum(known), sum(broken), sum(arrived) "
-        f"FROM ({probed} UNION ALL {heard}) GROUP BY src, dst, second HAVING sum(broken) > 0"
-    )
+    return f"{probed} UNION ALL {heard}"
 
 
 def recorded(table: Table, first_ns: int, last_ns: int) -> str:
@@ -159,5 +230,6 @@ def count_rows() -> str:
     """Rows of telemetry kept in this database."""
     return (
         "SELECT sum(rows) FROM system.parts "
-        "WHERE active AND database = currentDatabase() AND table != 'schema_version'"
+        "WHERE active AND database = currentDatabase() "
+        f"AND table NOT IN ('schema_version', '{MINUTES}')"
     )

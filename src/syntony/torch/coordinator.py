@@ -180,8 +180,8 @@ class Coordinator:
                 return state.on_formed(worker, generation, now_ns)
             case {"kind": "failed", "generation": int(generation)}:
                 return state.on_failed(generation, now_ns)
-            case {"kind": "unprotected", "reason": str(reason)}:
-                return state.on_unprotected(worker, reason)
+            case {"kind": "unprotected", "reason": str(reason), **rest}:
+                return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
             case {"kind": "digest", "boundary": int(boundary), "digest": str(digest)}:
                 return state.on_digest(worker, boundary, digest)
             case {"kind": "finished"}:

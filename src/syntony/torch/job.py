@@ -12,18 +12,15 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from syntony.torch import ddp
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import VERIFY_AFTER, Position, patch_loader
 from syntony.torch.recovery import START
-from syntony.torch.replica import Replica, bucket_sizes, random_state, set_random_state
+from syntony.torch.replica import Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.torch.session import Session
 
-MOVED = 97
-"""Exit code of a replacement that was overtaken: the others went on from another step."""
 GLOO = {None, "gloo", "cpu:gloo"}
 
 
@@ -100,20 +97,26 @@ class Job:
             newest = session.wait_plan()
             if newest["boundary"] != plan["boundary"]:
                 session.event("overtaken", boundary=plan["boundary"], now=newest["boundary"])
-                os._exit(MOVED)
+                os._exit(ddp.MOVED)
             record = pickle.loads(session.record)
             self.executor.solo = False
             if self.executor.enter(newest):
                 break
             if session.generation == newest["generation"]:
                 break  # it is a survivor by now: the executor goes on
-        self.replica.restore(record, plan["boundary"])
+        try:
+            self.replica.restore(record, plan["boundary"])
+        except ValueError as error:
+            print(f"syntony: the replacement is not like the lost rank: {error}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+            os._exit(1)  # no exception: the program might catch it
         session.acked = plan["boundary"]
 
     # --- boundaries ---
 
     def first_boundary(self) -> None:
         """Say what a replacement could not do, before the first step."""
+        self.replica.modules.begin(self.replica.parameters())
         reason = self.replica.unprotected()
         if reason:
             self.session.unprotect(reason)
@@ -137,35 +140,12 @@ class Job:
         at = next((n for n, each in enumerate(self.replica.models) if each is model), -1)
         if at not in self.replica.cold_models or not torch.is_grad_enabled():
             return
-        sizes = self.replica.cold_models.pop(at)
-        parameters = list(model.module.parameters())
-        before = random_state(), [each.detach().clone() for each in model.module.buffers()]
-        gradients = [each.grad for each in parameters]
-        synchronized = model.require_backward_grad_sync
-        # One whole pass: a forward pass without a backward one would leave the reducer waiting
-        # for gradients, and a program that accumulates them would reduce at the wrong time.
-        self.executor.solo = model.require_backward_grad_sync = True
+        wanted = self.replica.cold_models.pop(at)
+        self.executor.solo = True
         try:
-            _drop_gradients(parameters)
-            total: Any = sum(
-                each.float().sum() for each in _tensors(forward(model, *args, **kwargs))
-            )
-            total.backward()
-            _drop_gradients(parameters)
-            if sizes is not None and model.reducer._rebuild_buckets():
-                model._has_rebuilt_buckets = True
+            ddp.warm(model, forward, args, kwargs, wanted)
         finally:
-            self.executor.solo, model.require_backward_grad_sync = False, synchronized
-        if sizes != bucket_sizes(model):
-            made = bucket_sizes(model)
-            print(f"syntony: DDP buckets {made}, {sizes} on other ranks", file=sys.stderr)
-            os._exit(MOVED)
-        with torch.no_grad():
-            for buffer, value in zip(model.module.buffers(), before[1], strict=True):
-                buffer.copy_(value)
-        for each, gradient in zip(parameters, gradients, strict=True):
-            each.grad = gradient
-        set_random_state(before[0])
+            self.executor.solo = False
 
     # --- the end ---
 
@@ -178,26 +158,6 @@ class Job:
                                record_bytes=self.position.last_record_bytes)  # fmt: skip
         self.session.tell("finished")
         self.session.wait_release()
-
-
-def _drop_gradients(parameters: list[Any]) -> None:
-    for each in parameters:
-        each.grad = None
-
-
-def _tensors(output: Any) -> Iterator[Any]:
-    """Floating-point tensors that have a gradient, in whatever a model returned."""
-    if torch.is_tensor(output):
-        if output.requires_grad and output.is_floating_point():
-            yield output
-    elif isinstance(output, dict):
-        for each in output.values():
-            yield from _tensors(each)
-    elif isinstance(output, list | tuple):
-        for each in output:
-            yield from _tensors(each)
-    elif hasattr(output, "__dict__"):
-        yield from _tensors(vars(output))
 
 
 def warm_up() -> None:

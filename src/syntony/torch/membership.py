@@ -182,12 +182,15 @@ class Membership:
             for rank, name in self.holders.items()
         ]
 
-    def on_unprotected(self, worker: Worker, reason: str) -> list[Order]:
-        """Something that the job does cannot be repeated exactly."""
+    def on_unprotected(self, worker: Worker, reason: str, *, harms: bool = False) -> list[Order]:
+        """Something that the job does cannot be repeated exactly, or (`harms`) was not."""
         if self.unprotected:
             return []
         self.unprotected = reason
-        return [Log({"event": "unprotected", "rank": worker.rank, "reason": reason})]
+        event = Log({"event": "unprotected", "rank": worker.rank, "reason": reason})
+        if harms and self.replaced:
+            return [event, *self._give_up(f"a rank was replaced before, and {reason}")]
+        return [event]
 
     def on_digest(self, worker: Worker, boundary: int, digest: str) -> list[Order]:
         """Hash of a worker's parameters at a boundary: replicas must agree."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from syntony.torch import capture
+from syntony.torch.random_state import random_state, set_random_state
 from syntony.torch.recovery import START
-from syntony.torch.replica import random_state, set_random_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-import random
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +19,22 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from syntony.torch import ddp
+from syntony.torch.gradients import Gradients, parameters_of
+from syntony.torch.modules import Modules, memory_of
+from syntony.torch.random_state import random_state, set_random_state
 from syntony.torch.recovery import START, Report
+from syntony.torch.track import patch_init, track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from syntony.torch.session import Session
 
 STEP_S = 600.0
 """A step of an optimizer that takes longer hangs."""
-MAX_BUFFER_BYTES = 16 << 20
+
+CARRIED = "gradients are added up beyond another optimizer's step (or cleared without zero_grad)"
 
 
 class Replica:
@@ -55,15 +59,18 @@ class Replica:
         """Optimizer's number to its parameters before its step."""
         self._after: dict[int, tuple[list[Any], list[dict[str, Any]]]] = {}
         """Of a replacement that repeats a step which others are past: what follows it."""
-        self.cold_models: dict[int, tuple[int, ...] | None] = {}
-        """Models of a replacement whose buckets are not yet as on other ranks, and the sizes that
-        they must get; None: other ranks rebuild theirs in the step that is repeated."""
+        self.cold_models: dict[int, ddp.Layout | None] = {}
+        """Models of a replacement whose buckets are not yet as on other ranks, and what they must
+        be; None: other ranks rebuild theirs in the step that is repeated."""
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        _track(torch.optim.Optimizer, self._add_optimizer)
-        _track(torch.optim.lr_scheduler.LRScheduler, self.add_stateful)
-        _track(torch.amp.GradScaler, self.add_stateful)
-        _track(DistributedDataParallel, self._add_model)
+        self.modules = Modules()
+        self._gradients = Gradients()
+        ddp.patch_hooks()
+        patch_init(torch.optim.Optimizer, self._add_optimizer)
+        track(torch.optim.lr_scheduler.LRScheduler, self.add_stateful)
+        patch_init(torch.amp.GradScaler, self.add_stateful)
+        patch_init(DistributedDataParallel, self.models.append)
 
     def _add_optimizer(self, made: Any) -> None:
         if not any(each is made for each in self.optimizers):
@@ -74,9 +81,6 @@ class Replica:
         if not any(each is made for each in self.stateful):
             self.stateful.append(made)
 
-    def _add_model(self, made: Any) -> None:
-        self.models.append(made)
-
     # --- the optimizer's step ---
 
     def _number(self, optimizer: Any) -> int | None:
@@ -85,8 +89,12 @@ class Replica:
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         number = self._number(optimizer)
+        if number is None:
+            self._session.unprotect("an optimizer that was copied or read from a file")
         if number is None or self.boundary == START:
             return
+        if self._gradients.carried(parameters_of(optimizer)):
+            self._session.unprotect(CARRIED, harms=True)
         with self.cv:
             self.cv.wait_for(lambda: not self._frozen)
             self._stepping = True
@@ -96,7 +104,7 @@ class Replica:
             self._session.unprotect("an optimizer steps twice in one iteration")
             return
         with torch.no_grad():
-            now = [each.detach() for each in _parameters(optimizer)]
+            now = [each.detach() for each in parameters_of(optimizer)]
             if number not in self._undo:
                 self._undo[number] = [torch.empty_like(each) for each in now]
             torch._foreach_copy_(self._undo[number], now)
@@ -108,7 +116,7 @@ class Replica:
         after = self._after.pop(number, None)
         if after is not None:
             with torch.no_grad():
-                for parameter, value in zip(_parameters(optimizer), after[0], strict=True):
+                for parameter, value in zip(parameters_of(optimizer), after[0], strict=True):
                     parameter.copy_(value)
             _set_state(optimizer, after[1])
             self._session.event("caught-up", boundary=self.boundary)
@@ -129,6 +137,7 @@ class Replica:
             self.cv.notify_all()
 
     def pass_boundary(self) -> int:
+        self._gradients.pass_boundary(p for each in self.optimizers for p in parameters_of(each))
         with self.cv:
             self.cv.wait_for(lambda: not self._frozen)
             self.boundary += 1
@@ -147,10 +156,9 @@ class Replica:
                 for each in self.optimizers
             ],
             "stateful": [each.state_dict() for each in self.stateful],
-            "buffers": [_bytes_of(each) for each in self._buffers()],
-            "gradients": [[p.grad is not None for p in _parameters(o)] for o in self.optimizers],
-            "buckets": [bucket_sizes(each) for each in self.models],
-            "training": [[m.training for m in each.modules()] for each in self.models],
+            "modules": self._modules_record(),
+            "gradients": [[p.grad is not None for p in parameters_of(o)] for o in self.optimizers],
+            "models": [ddp.state(each) for each in self.models],
         }
 
     def restore(self, record: dict[str, Any], boundary: int) -> None:
@@ -162,21 +170,21 @@ class Replica:
                 group.update(kept)
         for each, kept in zip(self.stateful, record["stateful"], strict=True):
             each.load_state_dict(kept)
-        with torch.no_grad():
-            for buffer, data in zip(self._buffers(), record["buffers"], strict=True):
-                _fill(buffer, data)
+        self.modules.restore(record["modules"], self.parameters())
         for optimizer, present in zip(self.optimizers, record["gradients"], strict=True):
-            for parameter, was in zip(_parameters(optimizer), present, strict=True):
-                parameter.grad = torch.zeros_like(parameter) if was else None
-        for each, flags in zip(self.models, record["training"], strict=True):
-            for module, training in zip(each.modules(), flags, strict=True):
-                module.training = training
-        self.cold_models = dict(enumerate(record["buckets"])) if boundary > START + 1 else {}
+            self._gradients.restore(parameters_of(optimizer), present)
+        for each, kept in zip(self.models, record["models"], strict=True):
+            ddp.restore(each, kept)
+        layouts = (kept["layout"] for kept in record["models"])
+        self.cold_models = dict(enumerate(layouts)) if boundary > START + 1 else {}
         set_random_state(record["random"])
 
-    def _buffers(self) -> Iterator[Any]:
-        for each in self.models:
-            yield from each.module.buffers()
+    def _modules_record(self) -> dict[str, Any]:
+        try:
+            return self.modules.record(self.parameters())
+        except OverflowError as error:
+            self._session.unprotect(str(error))
+            return {}
 
     def unprotected(self) -> str:
         """Why this rank's state cannot be given to another; empty if it can."""
@@ -188,27 +196,24 @@ class Replica:
         kinds = {type(each).__name__ for each in self.parameters()} - {"Parameter", "Tensor"}
         if kinds:
             return f"parameters are of type {', '.join(sorted(kinds))}"
-        size = sum(each.numel() * each.element_size() for each in self._buffers())
-        if size > MAX_BUFFER_BYTES:
-            return f"buffers of {size >> 20} MiB: at most {MAX_BUFFER_BYTES >> 20}"
-        return ""
+        return next(filter(None, map(ddp.unprotected, self.models)), "")
 
     def parameters(self) -> list[Any]:
         """Of all models and optimizers, each once, in an order that all ranks share."""
         found = {id(p): p for each in self.models for p in each.module.parameters()}
         for optimizer in self.optimizers:
-            found |= {id(p): p for p in _parameters(optimizer)}
+            found |= {id(p): p for p in parameters_of(optimizer)}
         return list(found.values())
 
     def digest(self) -> str:
         """SHA-256 of parameters and optimizer state."""
         state = hashlib.sha256()
         for each in self.parameters():
-            state.update(_memory(each.detach()))
+            state.update(memory_of(each.detach()))
         for optimizer in self.optimizers:
-            for parameter in _parameters(optimizer):
+            for parameter in parameters_of(optimizer):
                 for _, value in sorted(optimizer.state.get(parameter, {}).items()):
-                    data = _memory(value) if torch.is_tensor(value) else repr(value).encode()
+                    data = memory_of(value) if torch.is_tensor(value) else repr(value).encode()
                     state.update(data)
         return state.hexdigest()
 
@@ -237,7 +242,7 @@ class Replica:
         old: dict[int, Any] = {}
         for number in self.stepped or self._previously:
             for parameter, value in zip(
-                _parameters(self.optimizers[number]), self._undo[number], strict=True
+                parameters_of(self.optimizers[number]), self._undo[number], strict=True
             ):
                 old[id(parameter)] = value
         return [old.get(id(each), each.detach()) for each in self.parameters()]
@@ -265,12 +270,8 @@ class Replica:
             _set_state(optimizer, state)
             if number in skeleton["stepped"]:
                 at = {id(p): value for p, value in zip(parameters, live, strict=True)}
-                self._after[number] = [at[id(p)] for p in _parameters(optimizer)], _copied(state)
+                self._after[number] = [at[id(p)] for p in parameters_of(optimizer)], _copied(state)
         return count
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
@@ -280,14 +281,14 @@ def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
             key: ("tensor", tuple(v.shape), v.dtype) if torch.is_tensor(v) else ("value", v)
             for key, v in optimizer.state.get(each, {}).items()
         }
-        for each in _parameters(optimizer)
+        for each in parameters_of(optimizer)
     ]
 
 
 def _state_tensors(optimizer: Any) -> list[Any]:
     return [
         value
-        for each in _parameters(optimizer)
+        for each in parameters_of(optimizer)
         for value in optimizer.state.get(each, {}).values()
         if torch.is_tensor(value)
     ]
@@ -316,59 +317,6 @@ def _copied(state: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _set_state(optimizer: Any, state: list[dict[str, Any]]) -> None:
-    for parameter, kept in zip(_parameters(optimizer), state, strict=True):
+    for parameter, kept in zip(parameters_of(optimizer), state, strict=True):
         if kept:
             optimizer.state[parameter] = kept
-
-
-def _memory(tensor: Any) -> Any:
-    return tensor.contiguous().view(-1).view(torch.uint8).numpy()
-
-
-def _bytes_of(tensor: Any) -> bytes:
-    return bytes(_memory(tensor.detach()).tobytes())
-
-
-def _fill(tensor: Any, data: bytes) -> None:
-    kept = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
-    tensor.copy_(kept.view(tensor.shape))
-
-
-def bucket_sizes(model: Any) -> tuple[int, ...] | None:
-    """Elements of DDP's buckets once it has rebuilt them, which it does after the first backward
-    pass."""
-    if not getattr(model, "_has_rebuilt_buckets", False):
-        return None
-    if not hasattr(model, "_syntony_buckets"):
-        buckets = model.reducer._get_zeros_like_grad_buckets()
-        model._syntony_buckets = tuple(each.buffer().numel() for each in buckets)
-    return tuple(model._syntony_buckets)
-
-
-def _track(kind: Any, add: Callable[[Any], None]) -> None:
-    init = kind.__init__
-
-    def tracked(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
-        add(self)
-
-    tracked.__wrapped__ = init  # type: ignore[attr-defined]
-    kind.__init__ = tracked
-
-
-def random_state() -> Any:
-    numpy = sys.modules.get("numpy")
-    return (
-        torch.get_rng_state().numpy().tobytes(),
-        random.getstate(),
-        None if numpy is None else numpy.random.get_state(),
-    )
-
-
-def set_random_state(state: Any) -> None:
-    torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
-    random.setstate(state[1])
-    if state[2] is not None:
-        import numpy as np
-
-        np.random.set_state(state[2])  # noqa: NPY002 - the program's own

@@ -72,11 +72,14 @@ class Session:
         self._connection.close()
         self._receiver.join()
 
-    def unprotect(self, reason: str) -> None:
-        """From now on a lost rank ends the job, as without us."""
+    def unprotect(self, reason: str, *, harms: bool = False) -> None:
+        """From now on a lost rank ends the job, as without us.
+
+        `harms`: a rank that was replaced before may be another now, so that ends the job, too.
+        """
         if not self.reason:
             self.reason = reason
-            self.tell("unprotected", reason=reason)
+            self.tell("unprotected", reason=reason, harms=harms)
 
     # --- waiting ---
 

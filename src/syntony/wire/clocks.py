@@ -41,10 +41,42 @@ class ClockHistoryQuery(Query["ClockHistory"], frozen=True, kw_only=True, tag="c
     window_ns: int = 600_000_000_000
     step_ns: int = 0
     """At most one sample per clock and this much time; 0: as fine as fits an answer."""
+    end_ns: int = 0
+    """Fleet time at which the window ends; 0: now."""
 
 
 class PairsQuery(Query["Pairs"], frozen=True, kw_only=True, tag="clock-pairs"):
     """What agents last said of their own pairs of clocks."""
+
+
+class ClockTruthQuery(Query["ClockTruths"], frozen=True, kw_only=True, tag="clock-truth"):
+    """Clocks of a lab beside what they truly are; of other fleets nobody knows that."""
+
+
+class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
+    """The truth and, where the host has a timeline, the estimate beside it."""
+
+    host: str
+    at_ns: int
+    offset_ns: int
+    """Against the machine's clock."""
+    drift_ppb: float
+    est_offset_ns: int | None = None
+    """Against fleet time, whose own offset to the machine's clock is arbitrary."""
+    est_drift_ppb: float | None = None
+    error_ns: int | None = None
+    """Estimate minus truth, minus that difference's median over the host's component."""
+    clk_err_ns: int | None = None
+    """1-sigma claimed by the estimate at `at_ns`."""
+    bound_ns: float | None = None
+    """Bound told with the estimate at `at_ns`; None: none."""
+    state: ClockState | None = None
+
+
+class ClockTruths(msgspec.Struct, frozen=True, kw_only=True, tag="clock-truths"):
+    """Empty where the truth is not known."""
+
+    clocks: tuple[ClockTruth, ...]
 
 
 class ClockSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import { cableName, type Known } from "./state";
 
 export type By = "state" | "load" | "loss";
 const MANY_CABLES = 1_500;
+const MANY_BOXES = 600;
 
 export interface Scene {
   layout: Layout;
@@ -94,7 +95,12 @@ function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, 
   for (const [colour, list] of batches) {
     // Single rectangles: a path of thousands is scan-converted as a whole, which is slower.
     context.fillStyle = colour;
-    for (const box of list) context.fillRect(box.x, box.y, box.w, box.h);
+    if (layout.boxes.length > MANY_BOXES) for (const box of list) context.fillRect(box.x, box.y, box.w, box.h);
+    else {
+      context.beginPath();
+      for (const box of list) context.roundRect(box.x, box.y, box.w, box.h, 2.5);
+      context.fill();
+    }
   }
   const box = layout.boxes[chosen];
   if (box) {

@@ -156,10 +156,12 @@ export interface View {
   scale: number;
 }
 
+const MAX_FIT = 2.4;
+
 /** The whole map in so many pixels. */
 export function fit(layout: Layout, width: number, height: number): View {
   const pad = 24;
-  const scale = Math.min((width - 2 * pad) / layout.w, (height - 2 * pad) / layout.h, 1.8);
+  const scale = Math.min((width - 2 * pad) / layout.w, (height - 2 * pad) / layout.h, MAX_FIT);
   return { scale, x: layout.w / 2 - width / scale / 2, y: layout.h / 2 - height / scale / 2 };
 }
 

@@ -17,7 +17,7 @@ export function paletteOf(token: (name: string) => string): Palette {
   const order = [tone.bad, ...HEAT.toReversed(), tone.warn, tone.unknown, tone.info, tone.ok];
   return {
     ...tone, surface: token("surface"), text: token("text"), muted: token("muted"), line: token("line"), cable: `${token("line-strong")}99`, accent: token("accent"),
-    switch: token("text"), onSwitch: token("surface"), onTone: token("surface"), none: token("line-strong"),
+    switch: token("muted"), onSwitch: token("surface"), onTone: token("surface"), none: token("line-strong"),
     heat: (share) => HEAT[Math.min(HEAT.length - 1, Math.floor(share * HEAT.length))] ?? HEAT[0]!,
     rank: (colour) => (order.indexOf(colour) + order.length + 1) % (order.length + 1),
   };

@@ -1,6 +1,6 @@
 /** What is known of every device and cable now, by name. Pure. */
 import type { Fleet, Finding, Incident, LinkLoad, Matrix, Port, Queue } from "../messages";
-import type { Tone } from "../status";
+import { PORT_STALE_NS, PORT_TONES, type Tone } from "../status";
 
 export interface Known {
   tone: Tone;
@@ -13,7 +13,6 @@ export interface Known {
 }
 
 const RANK: Tone[] = ["", "ok", "info", "unknown", "warn", "bad"];
-const STALE_NS = 30e9;
 
 export interface Sources {
   ports: readonly Port[];
@@ -24,6 +23,8 @@ export interface Sources {
   incidents: readonly Incident[];
   loads: readonly LinkLoad[];
   matrix: Matrix | undefined;
+  /** Nothing but probes tells which NICs were up: those that were heard. */
+  heard?: boolean;
 }
 
 export const cableName = (a: string, b: string) => (a < b ? `${a}--${b}` : `${b}--${a}`);
@@ -47,8 +48,8 @@ export function knownOf(sources: Sources): Map<string, Known> {
     if (why && !known.why.includes(why)) known.why.push(why);
   };
   for (const port of sources.ports) {
-    if (sources.nowNs - port.seen_ns > STALE_NS) say(port.nic, "unknown", `port last looked at ${Math.round((sources.nowNs - port.seen_ns) / 1e9)} s ago: ${port.state}`);
-    else say(port.nic, port.state === "up" ? "ok" : port.state === "down" ? "bad" : "unknown", `port ${port.state}${port.flaps ? `, ${port.flaps} flaps in the last hour` : ""}`);
+    if (sources.nowNs - port.seen_ns > PORT_STALE_NS) say(port.nic, "unknown", `port last looked at ${Math.round((sources.nowNs - port.seen_ns) / 1e9)} s ago: ${port.state}`);
+    else say(port.nic, PORT_TONES[port.state] ?? "unknown", `port ${port.state}${port.flaps ? `, ${port.flaps} flaps in the last hour` : ""}`);
   }
   for (const agent of sources.fleet?.agents ?? [])
     for (const nic of agent.nics) say(`${agent.host}/${nic.name}`, agent.connected ? "ok" : "unknown", agent.connected ? "" : "agent not connected");
@@ -62,6 +63,8 @@ export function knownOf(sources: Sources): Map<string, Known> {
     known.load = Math.max(known.load ?? 0, each.bps / each.capacity_bps);
   }
   losses(sources.matrix, of);
+  if (sources.heard)
+    for (const cell of sources.matrix?.cells ?? []) say(cell.src, cell.owd_p50_ns === null ? "" : "ok", cell.owd_p50_ns === null ? "" : "its probes arrived");
   return found;
 }
 

@@ -1,7 +1,8 @@
 /** Clock: state, offset, drift and bound of every clock, and one clock over time. */
+import { useRef } from "preact/hooks";
 import { bound } from "../clocks";
-import { digits, duration, many } from "../format";
-import type { ClockHistory, Clocks } from "../messages";
+import { drift, duration, many } from "../format";
+import type { ClockHistory, Clocks, ClockTruth, ClockTruths } from "../messages";
 import { Plot, SERIES } from "../plot";
 import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
@@ -27,6 +28,7 @@ export function ClockView({ route }: { route: Route }) {
             ? <div class="grid"><Summary clocks={data} /></div>
             : <Empty what="No clock has been solved yet." next="Fleet time begins when two agents have exchanged probes for a few seconds." />}
         </Loaded>
+        <Truth node={node} />
         <History node={node} length={LENGTH[window] ?? 600e9} />
         <Panel title="Clocks" flush>
           <Loaded answer={answer}>
@@ -36,7 +38,7 @@ export function ClockView({ route }: { route: Route }) {
                 { title: "State", cell: (each) => <><Badge word={each.state} />{each.reason && <span class="note"> {each.reason}</span>}</>, sort: (each) => each.state },
                 { title: "Bound of error", num: true, cell: (each) => (bound(each) === null ? <Badge word="unknown">unbounded</Badge> : `± ${duration(bound(each))}`), sort: bound },
                 { title: "Offset to fleet time", num: true, cell: (each) => duration(each.offset_ns), sort: (each) => each.offset_ns },
-                { title: "Drift", num: true, cell: (each) => `${digits(each.drift_ppb)} ppb`, sort: (each) => each.drift_ppb },
+                { title: "Drift", num: true, cell: (each) => drift(each.drift_ppb), sort: (each) => each.drift_ppb },
                 { title: "Random error, 1σ", num: true, cell: (each) => duration(each.sigma_ns), sort: (each) => each.sigma_ns },
                 { title: "Asymmetry at most", num: true, cell: (each) => duration(each.asymmetry_ns), sort: (each) => each.asymmetry_ns },
                 { title: "Part", cell: (each) => <Name>{each.component}</Name>, sort: (each) => each.component },
@@ -47,6 +49,12 @@ export function ClockView({ route }: { route: Route }) {
       </div>
     </>
   );
+}
+
+/** From the slowest to the fastest clock; a unit that both share stands once. */
+function driftRange(drifts: number[]): string {
+  const [low = "", high = ""] = [Math.min(...drifts), Math.max(...drifts)].map(drift);
+  return low.slice(-3) === high.slice(-3) ? `${low.slice(0, -4)} … ${high}` : `${low} … ${high}`;
 }
 
 function Summary({ clocks }: { clocks: Clocks }) {
@@ -60,9 +68,30 @@ function Summary({ clocks }: { clocks: Clocks }) {
     <>
       <Stat label="States" value={<span class="row">{[...states].map(([state, n]) => <Badge key={state} word={state}>{n} {state.toLowerCase()}</Badge>)}</span>} note={many(clocks.timelines.length, "clock")} />
       <Stat label="Largest bound" value={known.length < bounds.length ? "unbounded" : duration(known.at(-1))} tone={known.length < bounds.length ? "unknown" : ""} note={`median ${duration(known[known.length >> 1])}`} />
-      <Stat label="Drift" value={`${digits(Math.min(...drifts))} … ${digits(Math.max(...drifts))} ppb`} note="of free-running clocks against fleet time" />
-      <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Clocks of different parts cannot be compared." : clocks.utc ? "Fleet time is held against UTC." : "No host's UTC is believed: fleet time is its own."} />
+      <Stat label="Drift" value={driftRange(drifts)} note="of free-running clocks against fleet time" />
+      <Stat label="Comparable parts" value={parts} tone={parts > 1 ? "warn" : ""} note={parts > 1 ? "Parts cannot be compared." : clocks.utc ? "Fleet time is held to UTC." : "Fleet time is its own, not UTC."} />
     </>
+  );
+}
+
+const KEPT = 720;
+
+/** In a lab the truth is known: errors since the page was opened, beside the bounds told with them. */
+function Truth({ node }: { node: string }) {
+  const answer = useQuery<ClockTruths>("clock-truth", {}, { every: 5_000 });
+  const seen = useRef<{ at: number; clocks: ClockTruth[] }[]>([]);
+  if (!answer.data?.clocks.length) return null;
+  if (seen.current.at(-1)?.at !== answer.at) seen.current = [...seen.current, { at: answer.at, clocks: answer.data.clocks }].slice(-KEPT);
+  const shown = answer.data.clocks.filter((each) => !node || each.host === node).slice(0, MOST);
+  const beyond = answer.data.clocks.filter((each) => each.error_ns !== null && each.bound_ns !== null && Math.abs(each.error_ns) > each.bound_ns).length;
+  const value = (clocks: ClockTruth[], host: string, pick: (each: ClockTruth) => number | null) => { const found = clocks.find((each) => each.host === host); return found ? pick(found) : null; };
+  return (
+    <Panel title={<>Error against truth <span class="crumb">a lab knows it; since this page was opened</span></>} tools={<Badge word="" tone={beyond ? "bad" : "ok"}>{beyond ? `${many(beyond, "clock")} beyond the bound` : "every error within its bound"}</Badge>}>
+      <Plot label="True error of each clock over time" times={seen.current.map((each) => each.at * 1e6)} show={duration} lines={[
+        ...shown.map((clock, n) => ({ label: clock.host, values: seen.current.map((each) => value(each.clocks, clock.host, (found) => found.error_ns)), colour: SERIES[n % SERIES.length] ?? "accent" })),
+        ...(node ? [1, -1].map((sign) => ({ label: sign > 0 ? "bound" : "− bound", values: seen.current.map((each) => value(each.clocks, node, (found) => found.bound_ns === null ? null : sign * found.bound_ns)), colour: "line-strong", dash: true })) : []),
+      ]} />
+    </Panel>
   );
 }
 
@@ -83,7 +112,7 @@ function History({ node, length }: { node: string; length: number }) {
         return (
           <div class="grid">
             <Panel title={`Bound of error${note}`} width="w6"><Plot label="Bound of the error over time" times={times} lines={line((each) => each.bound_ns)} show={duration} log /></Panel>
-            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={(value) => `${digits(value)} ppb`} /></Panel>
+            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={drift} /></Panel>
           </div>
         );
       }}

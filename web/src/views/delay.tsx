@@ -11,7 +11,9 @@ import { Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 
 const METRICS = [["p50", "Median"], ["p99", "p99"], ["min", "Least"], ["half", "RTT/2"], ["skew", "One way − RTT/2"], ["loss", "Loss"]] as const;
 const WINDOWS = [["10s", "10 s"], ["1m", "1 min"], ["10m", "10 min"], ["1h", "1 h"]] as const;
-const LENGTH: Record<string, number> = { "10s": 10e9, "1m": 60e9, "10m": 600e9, "1h": 3600e9 };
+const LENGTH: Record<string, number> = { "10s": 10e9, "1m": 60e9, "10m": 600e9, "1h": 3600e9, "6h": 21_600e9, "1d": 86_400e9 };
+const PAIR_WINDOWS = [...WINDOWS.slice(1), ["6h", "6 h"], ["1d", "24 h"]] as const;
+const PAIR_POINTS = 1_500;
 const BACK_MIN = 180;
 const WORST = 25;
 
@@ -253,15 +255,18 @@ function Worst({ grid, metric }: { grid: Grid; metric: Metric }) {
 }
 
 function Pair({ src, dst, route }: { src: string; dst: string; route: Route }) {
-  const window = (route.query["window"] ?? "10m") as (typeof WINDOWS)[number][0];
+  const window = (route.query["window"] ?? "10m") as (typeof PAIR_WINDOWS)[number][0];
   const length = LENGTH[window] ?? 600e9;
-  const there = useQuery<{ points: Point[] }>("series", { src, dst, window_ns: length }, { every: 5_000 });
-  const here = useQuery<{ points: Point[] }>("series", { src: dst, dst: src, window_ns: length }, { every: 5_000 });
+  // Whole minutes where a point each second would be more than can be seen.
+  const step = length > PAIR_POINTS * 1e9 ? 60e9 : 1e9;
+  const asked = { window_ns: length, step_ns: step };
+  const there = useQuery<{ points: Point[] }>("series", { src, dst, ...asked }, { every: Math.max(5_000, step / 1e6) });
+  const here = useQuery<{ points: Point[] }>("series", { src: dst, dst: src, ...asked }, { every: Math.max(5_000, step / 1e6) });
   return (
     <>
       <Head title={<><span class="crumb"><a href="#/delay">Delay</a> / </span><span class="mono">{src} → {dst}</span></>}>
         <a class="button" href={href(["delay", dst, src], route.query)}>Other direction</a>
-        <Choice label="Window" value={window} options={WINDOWS.slice(1)} pick={(value) => setQuery({ window: value })} />
+        <Choice label="Window" value={window} options={PAIR_WINDOWS} pick={(value) => setQuery({ window: value })} />
       </Head>
       <Loaded answer={there}>
         {({ points }) => {
@@ -280,7 +285,7 @@ function Pair({ src, dst, route }: { src: string; dst: string; route: Route }) {
                 ]} />
               </Panel>
               <Panel title="Loss"><Plot label="Share of probes lost" times={times} height={120} show={percent} lines={[{ label: "lost", values: points.map((each) => (each.sent ? each.lost / each.sent : null)), colour: "bad", fill: true }]} /></Panel>
-              <p class="note">{count(points.length)} seconds, the newest at {clock(times.at(-1) ?? 0)}.</p>
+              <p class="note">{many(points.length, "point")}, one each {duration(step)}, the newest at {clock(times.at(-1) ?? 0)}.</p>
             </div>
           );
         }}

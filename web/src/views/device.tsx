@@ -5,6 +5,7 @@ import { ago, count, digits, duration, instant, many, percent, rate } from "../f
 import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Port, Traffic } from "../messages";
 import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
+import { PORT_TONES } from "../status";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 import { useKnown } from "./fabric";
 import { causes, IncidentTable } from "./incidents";
@@ -74,7 +75,7 @@ function Facts({ port, now }: { port: Port; now: number }) {
   const optics = [port.temperature_c !== null && `${digits(port.temperature_c)} °C`, port.rx_dbm !== null && `${digits(port.rx_dbm)} dBm received`, port.bias_ma !== null && `${digits(port.bias_ma)} mA bias`].filter(Boolean);
   return (
     <dl class="facts">
-      <dt>Carrier</dt><dd><Badge word={port.state} /> seen {ago(port.seen_ns, now)}</dd>
+      <dt>Carrier</dt><dd><Badge word={port.state} tone={PORT_TONES[port.state] ?? "unknown"} /> seen {ago(port.seen_ns, now)}</dd>
       <dt>Speed</dt><dd>{port.gbps === null ? "unknown" : `${digits(port.gbps)} Gb/s`}</dd>
       <dt>Role</dt><dd>{port.role}</dd>
       <dt>Device</dt><dd>{[port.netdev, port.rdma, port.driver].filter(Boolean).join(", ") || "unknown"}</dd>

@@ -71,7 +71,7 @@ function Find({ layout }: { layout: Layout | undefined }) {
   return <form class="row" onSubmit={find}><label><span class="sr">Find a device</span><input type="search" name="name" placeholder="Find h3/rail0, leaf0-1 …" /></label></form>;
 }
 
-function MapLegend({ by }: { by: By }) {
+export function MapLegend({ by }: { by: By }) {
   if (by !== "state") return <span class="legend">{by === "load" ? "Managed flows over capacity: " : "Probes lost: "}<span><i style={{ background: "#2f8f83" }} />low</span><span><i style={{ background: "#c9a227" }} />half</span><span><i style={{ background: "#c63d2f" }} />high</span><span><i style={{ background: "var(--line-strong)" }} />unknown</span></span>;
   return <span class="legend">{(["ok", "warn", "bad", "unknown"] as const).map((tone) => <span key={tone}><i style={{ background: `var(--${tone})` }} />{{ ok: "up", warn: "waits or warning", bad: "down or to blame", unknown: "unknown or stale" }[tone]}</span>)}</span>;
 }
@@ -80,7 +80,8 @@ interface Hover { box: number; cable: number; x: number; y: number }
 const NOWHERE: Hover = { box: -1, cable: -1, x: 0, y: 0 };
 const PAN_PX = 60;
 
-function MapCanvas({ layout, known, by, chosen }: { layout: Layout; known: Map<string, Known>; by: By; chosen: string }) {
+/** `still`: what is chosen is marked, and not moved to. */
+export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout; known: Map<string, Known>; by: By; chosen: string; still?: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const view = useRef<View | null>(null);
@@ -107,17 +108,17 @@ function MapCanvas({ layout, known, by, chosen }: { layout: Layout; known: Map<s
     const sizes = new ResizeObserver(([entry]) => {
       if (!entry) return;
       const w = Math.max(300, entry.contentRect.width);
-      setSize({ w, h: Math.max(380, Math.min(innerHeight - 190, w * 0.62)) });
+      setSize({ w, h: Math.max(340, Math.min(innerHeight - 190, w * 0.62, fit(layout, w, Infinity).scale * layout.h + 72)) });
     });
     sizes.observe(box.current);
     return () => sizes.disconnect();
-  }, []);
+  }, [layout.w, layout.h]);
   useEffect(() => {
     view.current = fit(layout, size.w, size.h);
   }, [layout.w, layout.h, size.w, size.h]);
   useEffect(() => {
     const found = layout.boxes[marked];
-    if (!found || !view.current) return;
+    if (!found || !view.current || still) return;
     const scale = Math.max(view.current.scale, 1);
     view.current = { scale, x: found.x + found.w / 2 - size.w / scale / 2, y: found.y + found.h / 2 - size.h / scale / 2 };
   }, [marked, layout, size.w]);

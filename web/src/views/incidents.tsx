@@ -7,15 +7,16 @@ import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { SEVERITY } from "../status";
-import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
+import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Prose, Table } from "../ui";
 import { placeOf } from "./place";
+import { Then } from "./then";
 
 const NOW = () => Date.now() * 1e6;
 
 export function IncidentsView({ route }: { route: Route }) {
   const number = Number(route.path[1]);
   if (route.path[1] === "rules") return <Rules />;
-  return number > 0 ? <One key={number} number={number} /> : <List route={route} />;
+  return number > 0 ? <One key={number} number={number} then={Number(route.query["then"]) || 0} /> : <List route={route} />;
 }
 
 const SHOWN = [["live", "Open"], ["day", "Last 24 h"], ["week", "Last 7 d"]] as const;
@@ -74,12 +75,13 @@ function State({ incident }: { incident: Incident }) {
   return <><Badge word={incident.state} />{words.length > 1 && <span class="note"> {words.slice(1).join(", ")}</span>}</>;
 }
 
-function One({ number }: { number: number }) {
+function One({ number, then }: { number: number; then: number }) {
   const answer = useQuery<Incidents>("incidents", { number }, { on: ["incidents"] });
   return (
     <Loaded answer={answer}>
       {(data) => {
         const [incident, ...explained] = data.incidents;
+        if (incident && then) return <Then incident={incident} at={then} />;
         return incident ? <Detail incident={incident} explained={explained} done={answer.reload} /> : <Empty what={`There is no incident ${number}.`} next={<a href="#/incidents">All incidents</a>} />;
       }}
     </Loaded>
@@ -104,7 +106,7 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
       </Head>
       <div class="grid">
         <div class="stack w8">
-          <Panel title="What to do">{incident.remedy || "No remedy is known for this rule."}</Panel>
+          <Panel title="What to do">{incident.remedy ? <Prose>{incident.remedy}</Prose> : "No remedy is known for this rule."}</Panel>
           <Panel title="Evidence">
             {found.length ? <ul class="evidence">{found.map((line) => <li key={line}>{line}</li>)}</ul> : <span class="muted">None was recorded.</span>}
           </Panel>
@@ -136,7 +138,8 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
             </dl>
           </Panel>
           <Panel title="Then">
-            <p>What the fleet looked like when it opened:</p>
+            <p>What the fleet looked like <a class="button" href={href(["incidents", String(incident.number)], { then: Math.ceil(incident.opened_ns / 1e9) * 1e9 })}>when it opened</a></p>
+            <p>One part of it:</p>
             <div class="row">
               <a class="button" href={href(["delay"], { end: Math.round(incident.opened_ns + 30e9) })}>Delays</a>
               <a class="button" href={href(["clock"], { window: "1h" })}>Clocks</a>
@@ -231,7 +234,7 @@ function Rules() {
             { title: "Severity", cell: (rule) => <Badge word={rule.severity} />, sort: (rule) => SEVERITY.indexOf(rule.severity) },
             { title: "Opens when", cell: (rule) => <span class="mono">{rule.metric} {rule.above !== null ? `> ${measured(rule.above, rule.unit)}` : `< ${measured(rule.below ?? 0, rule.unit)}`}</span> },
             { title: "Explained by", cell: (rule) => <span class="note">{rule.explained_by.join(", ") || "–"}</span> },
-            { title: "What to do", cell: (rule) => rule.remedy },
+            { title: "What to do", cell: (rule) => <Prose>{rule.remedy}</Prose> },
           ]} />
         )}</Loaded>
       </Panel>

@@ -1,4 +1,5 @@
 /** Overview: the fleet at a glance, and what changed in the last hour. */
+import type { VNode } from "preact";
 import { bound } from "../clocks";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Change, ClockHistory, Clocks, FabricChange, FailoverStatus, Fleet, Incidents, Jobs, Matrix, PathEvent } from "../messages";
@@ -69,7 +70,7 @@ function ProbeStat({ matrix }: { matrix: Matrix | undefined }) {
   const sent = cells.reduce((sum, each) => sum + each.sent, 0);
   const lost = cells.reduce((sum, each) => sum + each.lost, 0);
   return <Stat label="Probe coverage, last 10 s" to="#/delay" value={cells.length ? percent(heard / cells.length) : "unknown"} tone={!cells.length ? "unknown" : heard < cells.length ? "bad" : ""}
-    note={cells.length ? `${count(heard)} of ${count(cells.length)} directions, ${percent(sent ? lost / sent : null)} lost` : "No probe has come back yet."} />;
+    note={cells.length ? `${count(heard)} of ${count(cells.length)} directions, ${percent(sent ? lost / sent : null)} lost` : "No probe of that time has been reported."} />;
 }
 
 function Control({ status, jobs }: { status: FailoverStatus | undefined; jobs: Jobs | undefined }) {
@@ -115,13 +116,41 @@ export function merged(changes: readonly Change[], fabric: readonly FabricChange
   const lines: Line[] = [
     ...changes.map((each) => ({ at_ns: each.at_ns, kind: "order", tone: "info" as const, text: `${each.what} ${each.before ? `${each.before} → ` : ""}${each.after} by ${each.who}${each.comment ? `: ${each.comment}` : ""}` })),
     ...fabric.map((each) => ({ at_ns: each.ts_ns, kind: "fabric", tone: "warn" as const, text: `${each.what} ${each.name} ${each.change} ${each.detail}` })),
-    ...paths.map((each) => ({ at_ns: each.ts_ns, kind: "path", tone: toneOf(each.result), text: `${each.host} ${each.job}: ${each.action} ${each.cause}, ${each.old_path}${each.new_path ? ` → ${each.new_path}` : ""}`, to: "#/traffic" })),
+    ...pathLines(paths),
     ...(incidents?.incidents ?? []).flatMap((each) => [
       { at_ns: each.opened_ns, kind: "incident", tone: toneOf(each.severity), text: `opened: ${each.summary}`, to: href(["incidents", String(each.number)]) },
       ...(each.resolved_ns ? [{ at_ns: each.resolved_ns, kind: "incident", tone: "ok" as const, text: `over: ${each.summary}`, to: href(["incidents", String(each.number)]) }] : []),
     ]),
   ];
   return lines.filter((each) => each.at_ns >= sinceNs).sort((a, b) => b.at_ns - a.at_ns);
+}
+
+export function ChangeList({ lines, empty }: { lines: Line[]; empty: VNode }) {
+  if (!lines.length) return empty;
+  return (
+    <ul class="lines scroll" tabIndex={0} aria-label="Changes, newest first">
+      {lines.map((line, n) => (
+        <li key={n}><time class="muted" title={instant(line.at_ns)}>{clock(line.at_ns)}</time><span><Badge word={line.kind} tone={line.tone} /></span>{line.to ? <a href={line.to}>{line.text}</a> : <span>{line.text}</span>}</li>
+      ))}
+    </ul>
+  );
+}
+
+const TOGETHER_NS = 60e9;
+
+/** Changes of paths, one line for those of a job and cause that came within a minute. */
+function pathLines(paths: readonly PathEvent[]): Line[] {
+  const groups = new Map<string, PathEvent[]>();
+  for (const each of paths) {
+    const key = `${each.job} ${each.cause} ${each.action} ${Math.floor(each.ts_ns / TOGETHER_NS)}`;
+    groups.set(key, [...(groups.get(key) ?? []), each]);
+  }
+  return [...groups.values()].map((group) => {
+    const newest = group.reduce((a, b) => (b.ts_ns > a.ts_ns ? b : a));
+    const { job, action, cause, host } = newest;
+    const where = group.length > 1 ? `${many(group.length, "path")} on ${many(new Set(group.map((each) => each.host)).size, "host")}` : `${host}, ${[newest.old_path, newest.new_path].filter(Boolean).join(" → ")}`;
+    return { at_ns: newest.ts_ns, kind: "path", tone: toneOf(newest.result), text: `${job}: ${action} (${cause}) ${where}`, to: "#/traffic" };
+  });
 }
 
 function Changed() {
@@ -134,14 +163,7 @@ function Changed() {
       <Loaded answer={changes}>
         {(data) => {
           const lines = merged(data.changes, fabric.data?.changes ?? [], paths.data?.events ?? [], incidents.data, 0).slice(0, 100);
-          if (!lines.length) return <Empty what="Nothing changed in the last hour." next="Orders, changes of the fabric, failovers and incidents appear here." />;
-          return (
-            <ul class="lines scroll" tabIndex={0} aria-label="Changes, newest first">
-              {lines.map((line, n) => (
-                <li key={n}><time class="muted" title={instant(line.at_ns)}>{clock(line.at_ns)}</time><span><Badge word={line.kind} tone={line.tone} /></span>{line.to ? <a href={line.to}>{line.text}</a> : <span>{line.text}</span>}</li>
-              ))}
-            </ul>
-          );
+          return <ChangeList lines={lines} empty={<Empty what="Nothing changed in the last hour." next="Orders, changes of the fabric, failovers and incidents appear here." />} />;
         }}
       </Loaded>
     </Panel>

@@ -20,8 +20,8 @@ export function TrafficView({ route }: { route: Route }) {
       <Head title="Traffic"><Choice label="How far back" value={window} options={LISTED} pick={(value) => setQuery({ window: value })} /></Head>
       <div class="grid">
         <Switch answer={status} />
-        <Policy name="placement" title="Placement: flows moved off crowded paths" mode={traffic.data?.mode} why={traffic.data && !traffic.data.deciding ? traffic.data.why : ""} done={traffic.reload} />
-        <Policy name="pacing" title="Pacing: senders held to their share" mode={traffic.data?.pacing} why="" done={traffic.reload} />
+        <Policy name="placement" title="Placement: off crowded paths" mode={traffic.data?.mode} why={traffic.data && !traffic.data.deciding ? traffic.data.why : ""} done={traffic.reload} />
+        <Policy name="pacing" title="Pacing: senders' shares" mode={traffic.data?.pacing} why="" done={traffic.reload} />
         <Log window={LENGTH[window] ?? 3600e9} />
         <Moves />
         <Connections />
@@ -108,7 +108,7 @@ function Log({ window }: { window: number }) {
             { title: "Host", cell: (each) => <Name to={href(["fabric", each.host])}>{each.host}</Name>, sort: (each) => each.host },
             { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
             { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
-            { title: "Done", cell: (each) => <>{each.action} <Badge word={each.result} /></> },
+            { title: "Done", cell: (each) => <>{each.action}{each.result && <> <Badge word={each.result} /></>}</> },
             { title: "Path", cell: (each) => <span class="note mono">{each.old_path}{each.new_path && <> → {each.new_path}</>}</span> },
             { title: "Noticed in", num: true, cell: (each) => each.detect_ns ? duration(each.detect_ns) : "–", sort: (each) => each.detect_ns },
             { title: "Acted in", num: true, cell: (each) => each.act_ns ? duration(each.act_ns) : "–", sort: (each) => each.act_ns },

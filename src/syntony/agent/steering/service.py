@@ -8,8 +8,6 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from syntony.agent.config import AgentConfig
 from syntony.agent.steering.actuators import PathActuator
 from syntony.agent.steering.control import PathControl
@@ -17,9 +15,9 @@ from syntony.agent.steering.liveness import PORTS, Prober
 from syntony.agent.steering.orders import order_of
 from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
+from syntony.agent.steering.switch import StopSwitch
 from syntony.errors import MissingError
 from syntony.io.carrier import CarrierWatch
-from syntony.io.files import write_atomically
 from syntony.io.interfaces import addresses
 from syntony.mesh.plan import with_spares
 from syntony.traffic.flows import JobFlow
@@ -34,7 +32,6 @@ from syntony.wire.probes import Plan
 from syntony.wire.traffic import Moves
 
 _log = logging.getLogger(__name__)
-_SWITCH_FILE = "traffic-switch.json"
 
 
 class PathService:
@@ -56,8 +53,7 @@ class PathService:
         self._prober: Prober | None = None
         self._plan: Plan | None = None
         self._rails = {nic.name: nic.rail for nic in config.nics}
-        self._switch_file = Path(config.spool_dir) / _SWITCH_FILE
-        self._switch = self._load()
+        self._switch = StopSwitch(Path(config.spool_dir))
         self._control: PathControl | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
@@ -119,7 +115,7 @@ class PathService:
     @property
     def stopped(self) -> bool:
         """Whether the stop switch is on, as last heard."""
-        return self._switch is not None and self._switch.stopped
+        return self._switch.stopped
 
     @property
     def listen_fault(self) -> MissingError | None:
@@ -165,12 +161,11 @@ class PathService:
 
     def switch(self, switch: Switch) -> None:
         """The stop switch was thrown, or its state arrives again; the newest counts."""
-        if self._switch is not None and switch.at_ns <= self._switch.at_ns:
+        if not self._switch.take(switch):
             return
-        self._switch = switch
         if self._control is not None:
             self._control.stop(stopped=switch.stopped)  # before the disk, which may hang
-        self._save(switch)
+        self._switch.save()
         _log.warning("traffic control stopped=%s by=%s", switch.stopped, switch.by)
 
     def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
@@ -217,22 +212,3 @@ class PathService:
             self._refused.append(
                 Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns(), tried=False)
             )
-
-    def _load(self) -> Switch | None:
-        try:
-            return msgspec.json.decode(self._switch_file.read_bytes(), type=Switch)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            # Someone threw it, and we cannot read which way: touching nothing is the safe reading.
-            _log.error("%s cannot be read, traffic control stays stopped: %s",
-                       self._switch_file, error)  # fmt: skip
-            return Switch(stopped=True, at_ns=0, by="unreadable switch file")
-
-    def _save(self, switch: Switch) -> None:
-        """Whole or not at all: a crash must not leave half a switch."""
-        try:
-            self._switch_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(self._switch_file, msgspec.json.encode(switch))
-        except OSError as error:
-            _log.error("the stop switch cannot be kept over a restart: %s", error)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from syntony.model import ClockState, Timeline
+from syntony.wire.clocks import ClockTruth
 
 
 class TrueClock(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,26 +19,6 @@ class TrueClock(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: int
     offset_ns: int
     drift_ppb: float
-
-
-class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
-    """The truth and, where the host has a timeline, the estimate beside it."""
-
-    host: str
-    at_ns: int
-    offset_ns: int
-    """Against the machine's clock."""
-    drift_ppb: float
-    est_offset_ns: int | None = None
-    """Against fleet time, whose own offset to the machine's clock is arbitrary."""
-    est_drift_ppb: float | None = None
-    error_ns: int | None = None
-    """Estimate minus truth, minus that difference's median over the host's component."""
-    clk_err_ns: int | None = None
-    """1-sigma claimed by the estimate at `at_ns`."""
-    bound_ns: float | None = None
-    """Bound told with the estimate at `at_ns`; None: none."""
-    state: ClockState | None = None
 
 
 def compare(clocks: Iterable[TrueClock], timelines: Iterable[Timeline]) -> list[ClockTruth]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.lab.truth import TrueClock, compare
+from syntony.clock.truth import TrueClock, compare
 from syntony.model import ClockState, Timeline
 
 AT_NS = 1_700_000_000_000_000_000

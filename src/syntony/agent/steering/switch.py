@@ -1,0 +1,57 @@
+"""The stop switch as a host obeys it, over restarts and without a controller."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from syntony.io.files import write_atomically
+from syntony.wire.failover import Switch
+
+_log = logging.getLogger(__name__)
+FILE = "traffic-switch.json"
+
+
+class StopSwitch:
+    """One per agent.
+
+    Args:
+        directory: where its position is kept.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / FILE
+        self.position = self._load()
+        """None: it was never thrown, as far as is known."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether paths must be left alone."""
+        return self.position is not None and self.position.stopped
+
+    def take(self, switch: Switch) -> bool:
+        """Go by this position if it is the newest. Whether it is; then it is to be saved."""
+        if self.position is not None and switch.at_ns <= self.position.at_ns:
+            return False
+        self.position = switch
+        return True
+
+    def save(self) -> None:
+        """Whole or not at all: a crash must not leave half a switch."""
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._file, msgspec.json.encode(self.position))
+        except OSError as error:
+            _log.error("the stop switch cannot be kept over a restart: %s", error)
+
+    def _load(self) -> Switch | None:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=Switch)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            # Someone threw it, and we cannot read which way: touching nothing is the safe reading.
+            _log.error("%s cannot be read, traffic control stays stopped: %s", self._file, error)
+            return Switch(stopped=True, at_ns=0, by="unreadable switch file")

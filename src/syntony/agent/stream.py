@@ -1,0 +1,141 @@
+"""One stream to a controller, and whom to dial for it. Pure: bytes in, bytes and messages out.
+
+`agent.uplink` moves the bytes over gRPC; the simulated world (tests/world) moves them itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from syntony.agent.delivery import Delivery
+from syntony.agent.fence import Fence
+from syntony.agent.spool import Spool
+from syntony.model import MS, S
+from syntony.wire.coding import encode
+from syntony.wire.fragments import Assembler, Fragment
+from syntony.wire.messages import (
+    BUNDLE_BYTES,
+    Ack,
+    ControllerMessage,
+    Hello,
+    Refuse,
+    Unknown,
+    bundles,
+    decode_controller,
+)
+from syntony.wire.probes import Plan
+
+_log = logging.getLogger(__name__)
+
+BACKOFF_MIN_NS = 100 * MS
+BACKOFF_MAX_NS = 5 * S
+STANDBY_BACKOFF_MAX_NS = 1 * S
+"""Where another controller may be in charge."""
+
+
+class Dialling:
+    """Which controller to dial, and how long to wait first.
+
+    Args:
+        controllers: their addresses, in order of preference.
+    """
+
+    def __init__(self, controllers: Iterable[str]) -> None:
+        self._controllers = deque(controllers)
+        self.several = len(self._controllers) > 1
+        self._max_ns = STANDBY_BACKOFF_MAX_NS if self.several else BACKOFF_MAX_NS
+        self._backoff_ns = BACKOFF_MIN_NS
+
+    @property
+    def controller(self) -> str:
+        """Whom to dial now."""
+        return self._controllers[0]
+
+    def next_controller(self) -> None:
+        """A stream ended that we did not end: another controller may be in charge."""
+        self._controllers.rotate(-1)
+
+    def wait_ns(self, draw: Callable[[float, float], float], *, established: bool) -> int:
+        """How long to wait before the next dial. With full jitter, so that a fleet does not come
+        back in step after a controller restart.
+
+        Args:
+            draw: a number between two.
+            established: whether the last stream's controller ever answered.
+        """
+        doubled_ns = min(2 * self._backoff_ns, self._max_ns)
+        self._backoff_ns = BACKOFF_MIN_NS if established else doubled_ns
+        return round(draw(BACKOFF_MIN_NS / 2, self._backoff_ns))
+
+
+class Stream:
+    """What goes up and what comes down on one stream. Used by one sending and one receiving thread.
+
+    Args:
+        spool: whose batches it delivers.
+        fence: which controllers are obeyed.
+    """
+
+    def __init__(self, spool: Spool, fence: Fence) -> None:
+        self.delivery = Delivery(spool)
+        self._fence = fence
+        self.over = False
+        self.renewed = False
+        """Ended by us, for a new one."""
+        self.established = False
+        """Whether the controller has answered."""
+        self._generation = 0
+        """Of the newest plan."""
+        self._assembler = Assembler()
+
+    def opening(self, hello: Hello) -> bytes:
+        """The first message."""
+        return encode(
+            msgspec.structs.replace(hello, epoch=self._fence.highest, backlog=self.delivery.backlog)
+        )
+
+    def outgoing(self, reports: Iterable[msgspec.Struct]) -> Iterator[bytes]:
+        """Reports, and as many batches as may be sent with them."""
+        waiting = [encode(report) for report in reports]
+        size = 0
+        while size < BUNDLE_BYTES and (batch := self.delivery.next_batch()) is not None:
+            waiting.append(encode(batch))
+            size += len(waiting[-1])
+        return bundles(waiting)
+
+    def take(self, data: bytes) -> ControllerMessage | Unknown | None:
+        """What came down; None: not a whole message yet, or a plan older than the one in force.
+        Acknowledgements have been carried out.
+
+        Raises:
+            WireError: no message, or a decision that is not to be obeyed.
+        """
+        message = decode_controller(data)
+        if isinstance(message, Fragment):
+            whole = self._assembler.take(message)
+            if whole is None:
+                return None
+            message = decode_controller(whole)
+        message = self._fence.admit(message)
+        self.established |= not isinstance(message, Refuse)
+        if isinstance(message, Ack):
+            self.delivery.acknowledge(message.seq)
+        if isinstance(message, Plan) and not self._is_newest(message):
+            return None
+        return message
+
+    def _is_newest(self, plan: Plan) -> bool:
+        """Whether no newer one has come. Another connection starts again: a controller without
+        state counts from one after its start."""
+        if plan.generation < self._generation:
+            _log.error(
+                "plan refused, the one before stays generation=%d reason=generation %d came "
+                "before it", plan.generation, self._generation,
+            )  # fmt: skip
+            return False
+        self._generation = plan.generation
+        return True

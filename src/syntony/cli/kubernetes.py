@@ -1,0 +1,224 @@
+"""`syntony kubernetes`: what Syntony's pods tell the Kubernetes API server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from syntony.audit.report.node_condition import (
+    TAINT_KEY,
+    Condition,
+    condition_of,
+    condition_patch,
+    is_tainted,
+    taint_patch,
+)
+from syntony.audit.result import Result
+from syntony.cli.output import messages
+from syntony.errors import InputError, RemoteError, UsageError
+from syntony.io.kubernetes import MERGE, STRATEGIC, ApiServer, ConflictError
+from syntony.model import S, parse_duration_ns
+
+_TRIES = 5
+"""At a node that others change at the same time."""
+_LEADER_LABEL = "syntony/leads"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+@click.group()
+def command() -> None:
+    """What Syntony's pods tell the Kubernetes API server (docs/how-to/kubernetes.md).
+
+    \b
+    Example:
+      syntony kubernetes node --every 5min
+    """
+
+
+@command.command()
+@click.option("--node", envvar="NODE_NAME", required=True, help="This node.  [env: NODE_NAME]")
+@click.option("--every", metavar="DURATION", help="Go on, an audit each time; else one.")
+@click.option("--spec", type=click.Path(), help="What the fleet should be, for the audit.")
+@click.option("--deadline", default="45s", show_default=True, help="For each audit.")
+@click.option(
+    "--results", type=click.File("rb"), help="What `syntony audit run --json` printed; - for stdin."
+)
+@click.option("--taint", type=click.Choice(_EFFECTS), help="Taint the node while its audit fails.")
+@click.option(
+    "--taint-at-most", default=3, show_default=True, type=click.IntRange(1),
+    help="No taint if as many nodes have it: a wrong spec must not drain a cluster.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def node(
+    *, node: str, every: str | None, spec: str | None, deadline: str, results: Any,
+    taint: str | None, taint_at_most: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Audit this host and tell its node: the condition FleetAuditFailed, and a taint.
+
+    The condition is Unknown, and the taint stays as it is, if the audit could not tell.
+
+    \b
+    Example:
+      syntony audit run --local --json | syntony kubernetes node --node gpu001 --results -
+    """
+    if every and results:
+        raise UsageError("--results are of one audit: leave out --every")
+    server = ApiServer()
+    every_ns = parse_duration_ns(every) if every else 0
+    while True:
+        found = (
+            condition_of(_decoded(results.read()))
+            if results
+            else _audited(spec, parse_duration_ns(deadline))
+        )
+        try:
+            tainted = _tell(server, node, found, taint, taint_at_most)
+        except RemoteError as error:
+            if not every_ns:
+                raise
+            messages.print(str(error), style="red")
+        else:
+            _say(node, found, tainted=tainted, as_json=as_json)
+        if not every_ns:
+            return
+        time.sleep(every_ns / S)
+
+
+def _audited(spec: str | None, deadline_ns: int) -> Condition:
+    """The audit in a process of its own: what it leaks or breaks goes with it."""
+    words = ["audit", "run", "--local", "--json", "--deadline", f"{deadline_ns // 10**6}ms"]
+    words += ["--spec", spec] if spec else []
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "syntony", *words],
+            stdout=subprocess.PIPE,
+            timeout=2 * deadline_ns / S + 30,
+            check=False,
+        )
+        return condition_of(_decoded(done.stdout))
+    except (subprocess.TimeoutExpired, InputError) as error:
+        return Condition("Unknown", "AuditBroken", str(error))
+
+
+def _decoded(data: bytes) -> list[Result]:
+    try:
+        return msgspec.json.decode(data, type=list[Result])
+    except msgspec.DecodeError as error:
+        raise InputError(
+            "not-results", f"not what `syntony audit run --json` prints: {error}"
+        ) from (error)
+
+
+def _tell(server: ApiServer, node: str, found: Condition, effect: str | None, at_most: int) -> bool:
+    """Set condition and taint. Returns whether the node has the taint."""
+    path = f"/api/v1/nodes/{quote(node, safe='')}"
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    current = server.get(path)
+    server.patch(f"{path}/status", condition_patch(current, found, now), STRATEGIC)
+    if effect is None:
+        return is_tainted(current)
+    if found.status == "True":
+        return _taint(server, path, effect, at_most)
+    if found.status == "False":
+        _retaint(server, path, None)
+        return False
+    return is_tainted(current)
+
+
+def _taint(server: ApiServer, path: str, effect: str, at_most: int) -> bool:
+    """Taint the node unless too many are; of those who did so at once, the last by name give up."""
+    current = server.get(path)
+    others = _tainted(server) - {current["metadata"]["name"]}
+    if not is_tainted(current) and len(others) >= at_most:
+        messages.print(
+            f"not tainted: {len(others)} nodes are, of {at_most} at most", style="yellow"
+        )
+        return False
+    if not _retaint(server, path, effect):
+        return True
+    if current["metadata"]["name"] in sorted(_tainted(server))[:at_most]:
+        return True
+    messages.print(f"taint taken back: more than {at_most} nodes have it", style="yellow")
+    _retaint(server, path, None)
+    return False
+
+
+def _tainted(server: ApiServer) -> set[str]:
+    listed = server.get(f"/api/v1/nodes?labelSelector={quote(TAINT_KEY, safe='')}")
+    return {each["metadata"]["name"] for each in listed["items"]}
+
+
+def _retaint(server: ApiServer, path: str, effect: str | None) -> bool:
+    """Set or take away our taint; whether anything was changed."""
+    for attempt in range(_TRIES):
+        patch = taint_patch(server.get(path), effect)
+        if patch is None:
+            return False
+        try:
+            server.patch(path, patch, MERGE)
+        except ConflictError:
+            if attempt == _TRIES - 1:
+                raise
+        else:
+            break
+    return True
+
+
+def _say(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"node": node, **found._asdict(), "tainted": tainted}))
+    else:
+        words = f"{node}: {found.reason}: {found.message}{' (tainted)' if tainted else ''}"
+        click.echo(words)
+    sys.stdout.flush()
+
+
+@command.command()
+@click.option("--port", default=8443, show_default=True, help="Where the controller listens.")
+@click.option("--pod", envvar="POD_NAME", required=True, help="This pod.  [env: POD_NAME]")
+@click.option("--namespace", envvar="POD_NAMESPACE", required=True, help="[env: POD_NAMESPACE]")
+@click.option("--once", is_flag=True, hidden=True)
+def leader(port: int, pod: str, namespace: str, once: bool) -> None:
+    """Label this pod syntony/leads=true while its controller is in charge, for Services.
+
+    A standby listens nowhere, so the one that listens is in charge.
+
+    \b
+    Example:
+      syntony kubernetes leader --pod syntony-controller-0 --namespace syntony
+    """
+    server = ApiServer()
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
+    written: bool | None = None
+    while True:
+        leads = _listens(port)
+        if leads is not written:
+            try:
+                body = {"metadata": {"labels": {_LEADER_LABEL: str(leads).lower()}}}
+                server.patch(path, body, MERGE)
+                written = leads
+                messages.print(f"{pod}: {'in charge' if leads else 'standby'}")
+            except RemoteError as error:
+                if once:
+                    raise
+                messages.print(str(error), style="red")
+        if once:
+            return
+        time.sleep(1)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""`syntony replay`: a recorded stretch of a fleet through the leader's own code."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.text import Text
+
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import UsageError
+from syntony.model import US, S, parse_duration_ns
+
+if TYPE_CHECKING:
+    from syntony.controller.replay import Event
+
+PROGRESS_NS = 2 * S
+_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
+_SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
+
+
+@click.command()
+@click.argument("store_url", metavar="STORE")
+@click.option("--for", "length", default="1h", show_default=True, metavar="T", help="How long.")
+@click.option("--end", default="", metavar="INSTANT", help="2026-11-25T14:00:00Z; default: newest.")
+@click.option("--policy", default="", metavar="FILE", help="TOML file of rules, as `alerts.rules`.")
+@click.option("--topology", default="", metavar="FILE", help="As the controller's `topology`.")
+@click.option("--all", "everything", is_flag=True, help="Every change, not only pages.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    store_url: str,
+    *,
+    length: str,
+    end: str,
+    policy: str,
+    topology: str,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Run a recorded stretch again: what would be blamed and paged, with other rules if given.
+
+    STORE is a copy of a store's directory, or the URL of a ClickHouse. It is only read. Moves and
+    placement are not replayed: what agents said of flows twice a second is not recorded
+    (`syntony traffic place` places the flows of a file).
+
+    Exit status: 0 nothing would be paged, 1 something would.
+
+    \b
+    Example:
+      syntony replay /backup/store --for 24h --policy stricter.toml
+    """
+    from syntony.controller.replay import Replay, recorded, stretch
+    from syntony.store import open_store
+
+    if "://" not in store_url and not Path(store_url.removeprefix("chdb:")).is_dir():
+        raise UsageError(f"{store_url}: no store is there; give a directory or a URL")
+    logging.getLogger("syntony").setLevel(logging.ERROR)
+    store = open_store(store_url)
+    try:
+        first_ns, last_ns = stretch(
+            store, parse_duration_ns(length), _instant_ns(end) if end else 0
+        )
+        replay = Replay(store, first_ns, last_ns, rules=policy, topology=topology)
+        events: list[Event] = []
+        next_ns = time.monotonic_ns() + PROGRESS_NS
+        for now_ns, some in replay.run():
+            events += some
+            if time.monotonic_ns() >= next_ns:
+                next_ns += PROGRESS_NS
+                messages.print(f"{(now_ns - first_ns) // S} of {(last_ns - first_ns) // S} s")
+        before = recorded(store, first_ns, last_ns)
+    finally:
+        store.close()
+    pages = sum(each.what == "page" for each in events)
+    if as_json:
+        print_json({
+            "first_ns": first_ns, "last_ns": last_ns, "pages": pages,
+            "events": [each._asdict() for each in events], "recorded": before,
+        })  # fmt: skip
+    else:
+        _print(events, before, everything=everything)
+    click.get_current_context().exit(int(bool(pages)))
+
+
+def _instant_ns(text: str) -> int:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no instant; for example 2026-11-25T14:00:00Z") from error
+    if moment.tzinfo is None:
+        raise UsageError(f"{text!r}: of which time zone? 2026-11-25T14:00:00Z is UTC")
+    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return since // dt.timedelta(microseconds=1) * US
+
+
+def _print(events: list[Event], before: list[dict[str, object]], *, everything: bool) -> None:
+    from syntony.alerts.render import instant
+
+    for each in events:
+        if everything or each.what in _SHOWN:
+            number = f"#{each.number}" if each.number else ""
+            text = each.summary if each.number else f"{each.subject}: {each.rule}, {each.summary}"
+            line = Text.assemble(
+                (f"{instant(each.at_ns)} ", "dim"), f"{each.what:<9}{number:<5}",
+                (text, _STYLES.get(each.severity, "")),
+            )  # fmt: skip
+            console.print(line, soft_wrap=True)
+    counts = Counter(each.what for each in events)
+    console.print(
+        f"{counts['page']} pages, {counts['opened'] + counts['reopened']} incidents opened; the "
+        f"leader of that time opened {len(before)}"
+    )

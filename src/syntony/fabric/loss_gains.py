@@ -1,0 +1,102 @@
+"""What candidates of the search for losses gain at tried rates, beside what is found. Pure.
+
+Each candidate is tried at dozens of rates. What does not depend on the rate (its paths, what they
+lost, how likely that is without it) is gathered once for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from syntony.fabric.tally import Clean, Entries, Floats, Index, sum_by_owner
+
+SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
+"""Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
+
+
+def likelihood(lost: Floats, came: Floats, rate: Floats) -> Floats:
+    """Binomial log-likelihood of paths that lose at these rates λ, without the constant."""
+    return np.asarray(lost * np.log(-np.expm1(-rate)) - came * rate)
+
+
+class Beside(NamedTuple):
+    """Every lossy path beside what is found without the candidates; (paths,) each."""
+
+    lost: Floats
+    came: Floats
+    rates: Floats
+    floor: Floats
+    """How unlikely it is at most."""
+
+
+class Paths(NamedTuple):
+    """Which paths cross candidates."""
+
+    sure: Entries
+    """Lossy ones that do …"""
+    may: Entries
+    """… and that may."""
+    clean: Clean
+    """Those that lost nothing, of the candidates asked for only."""
+
+
+class _Rows:
+    """Lossy paths of candidates, sorted by candidate, with all that no tried rate changes."""
+
+    def __init__(self, entries: Entries, candidates: Index, beside: Beside) -> None:
+        self.rows, self.owner, self.times = entries.all_of(candidates)
+        self.lost, self.came, self.rates, self.low = (each[self.rows, None] for each in beside)
+        self.plain = likelihood(self.lost, self.came, self.rates)
+
+    def at(self, more: Floats) -> Floats:
+        """Likelihood of each with so much more loss, (rows, rates tried)."""
+        return likelihood(self.lost, self.came, self.rates + more)
+
+
+class Gains:
+    """Nats gained by candidates at rates tried; an unexplained path costs `outlier` of them."""
+
+    def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
+        self._owners = len(candidates)
+        self._sure = _Rows(paths.sure, candidates, beside)
+        self._base = np.maximum(self._sure.plain, self._sure.low)
+        self._may = _Rows(paths.may, candidates, beside)
+        self._clean, self._outlier = paths.clean, outlier
+
+    def at(self, grid: Floats) -> Floats:
+        """Of all paths, with the most likely share of those that may cross. `grid`, and what is
+        returned: (candidates, rates tried)."""
+        if not len(self._may.rows):
+            return self.sure(grid)
+        return np.asarray(self.sure(grid) + np.maximum(self.may(grid).max(axis=0), 0.0))
+
+    def sure(self, grid: Floats) -> Floats:
+        """Of paths that surely cross, (candidates, rates tried)."""
+        of, clean = self._sure, self._clean
+        there = of.at(grid[of.owner] * of.times[:, None])
+        np.maximum(there, of.low, out=there)
+        there -= self._base
+        probes = clean.probes / np.maximum(clean.paths, 1)
+        each = np.minimum(grid * probes[:, None], self._outlier)
+        return np.asarray(sum_by_owner(there, of.owner, self._owners) - clean.paths[:, None] * each)
+
+    def may(self, grid: Floats) -> Floats:
+        """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates
+        tried)."""
+        of = self._may
+        gains = np.zeros((len(SHARES), *grid.shape))
+        if not len(of.rows):
+            return gains
+        there, base = of.at(grid[of.owner]), np.maximum(of.plain, of.low)
+        probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
+        come = np.exp(-grid * probes[:, None])
+        for place, share in enumerate(SHARES.tolist()):
+            with np.errstate(divide="ignore"):
+                mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)
+                clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
+            lossy = np.maximum(mixed, of.low) - base
+            gains[place] = sum_by_owner(lossy, of.owner, self._owners)
+            gains[place] += self._clean.partly_paths[:, None] * clean
+        return gains

@@ -1,0 +1,201 @@
+"""Rows by the minute, for questions about long times: each hour of probes is summed up once it is
+over.
+
+A minute's row has the sums of its seconds and five order statistics of their delays, the same
+summary that a second's row has: of one minute, every number is what the seconds themselves give.
+An hour is summed up again when rows of it came late: a row with more rows behind it replaces the
+one before, so that doing it twice, or at two controllers, does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+
+from syntony.model import S
+from syntony.store.engine import Engine, integer
+from syntony.store.queries import MINUTES as NAME
+from syntony.store.queries import PERCENTILE_SHARES, Span, unresolved, window
+from syntony.store.schema import DAY_NS, HOUR_NS
+from syntony.wire.tables import HEARD, PROBE
+
+MINUTE_NS = 60 * S
+SETTLE_NS = 120 * S
+"""How long after an hour's end its rows have mostly arrived."""
+RETENTION_DAYS = 90
+SLICE_NS = 600 * S
+"""Summed up by one statement: other statements of the embedded store wait for it."""
+HOURS_AT_ONCE = 24
+"""Of one call: a store from before minutes is caught up with in a few."""
+
+CREATE = (
+    f"CREATE TABLE IF NOT EXISTS {NAME} (ts_ns Int64, src String, dst String, rows UInt64, "
+    "reports Int64, sent Int64, doubtful Int64, lost Int64, count UInt64, owd_min_ns Int64, "
+    "owd_p50_ns Int64, owd_p90_ns Int64, owd_p99_ns Int64, owd_max_ns Int64, there Int64, "
+    "back Int64) ENGINE = ReplacingMergeTree(rows) "
+    f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns)"
+)
+"""``rows``: of how many rows of the two tables. ``there``, ``back``: of the round trips that src
+began and that broke, those that were lost on the way to dst, and those on the way back."""
+_COLUMNS = (
+    "ts_ns, src, dst, rows, reports, sent, doubtful, lost, count, owd_min_ns, owd_p50_ns, "
+    "owd_p90_ns, owd_p99_ns, owd_max_ns, there, back"
+)
+
+
+def spans(first_ns: int, last_ns: int, hours: Collection[int]) -> tuple[Span, ...]:
+    """A window in parts that are read from minutes and parts that are read from seconds.
+
+    Args:
+        hours: numbers of those that are summed up.
+    """
+    found: list[Span] = []
+
+    def add(begin_ns: int, end_ns: int, *, minutes: bool) -> None:
+        if begin_ns >= end_ns:
+            return
+        if found and found[-1].minutes == minutes:
+            begin_ns = found.pop().first_ns
+        found.append(Span(begin_ns, end_ns, minutes))
+
+    for hour in range(first_ns // HOUR_NS, -(-last_ns // HOUR_NS)):
+        begin_ns, end_ns = max(first_ns, hour * HOUR_NS), min(last_ns, (hour + 1) * HOUR_NS)
+        whole_ns = -(-begin_ns // MINUTE_NS) * MINUTE_NS
+        until_ns = max(whole_ns, end_ns // MINUTE_NS * MINUTE_NS)
+        if hour not in hours or whole_ns >= end_ns:
+            add(begin_ns, end_ns, minutes=False)
+            continue
+        add(begin_ns, whole_ns, minutes=False)
+        add(whole_ns, until_ns, minutes=True)
+        add(until_ns, end_ns, minutes=False)
+    return tuple(found)
+
+
+class MinuteRows:
+    """Which hours are summed up, and doing it. Thread-safe."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._summed: dict[int, int] = {}
+        """Hour → rows of it that were there before it was summed up."""
+        self._late: set[int] = set()
+        """Hours with rows that came while they were being summed up, or since."""
+        self._read = False
+
+    def hours(self) -> frozenset[int]:
+        """Numbers of the hours whose minutes say all that is known."""
+        if not self._read:
+            self._recall(self._present())
+        with self._lock:
+            return frozenset(self._summed)
+
+    def came(self, first_ns: int, last_ns: int) -> None:
+        """Rows of seconds between these instants are in the store now; to be called after."""
+        with self._lock:
+            late = range(first_ns // HOUR_NS, last_ns // HOUR_NS + 1)
+            self._late.update(late)
+            for hour in self._summed.keys() & set(late):
+                del self._summed[hour]
+
+    def sum_up(self, now_ns: int, most: int = HOURS_AT_ONCE) -> int:
+        """Sum up hours that are over and were not yet, newest first; returns how many.
+
+        Args:
+            now_ns: fleet time.
+            most: of one call.
+        """
+        present = self._present()
+        if not self._read:
+            self._recall(present)
+        over = (now_ns - SETTLE_NS) // HOUR_NS
+        with self._lock:
+            # Another controller may have written to the same store.
+            for hour in [h for h, n in self._summed.items() if present.get(h, 0) > n]:
+                del self._summed[hour]
+            due = sorted((h for h in present if h < over and h not in self._summed), reverse=True)
+        for hour in due[:most]:
+            self._sum_up(hour, present[hour])
+        return min(len(due), most)
+
+    def expire(self, now_ns: int) -> int:
+        """Drop days that are too old; returns how many."""
+        keep = now_ns // DAY_NS - RETENTION_DAYS
+        old = [day for day in self._partitions((NAME,)) if day < keep]
+        for day in old:
+            self._engine.execute(f"ALTER TABLE {NAME} DROP PARTITION {day}")
+        return len(old)
+
+    def _sum_up(self, hour: int, rows: int) -> None:
+        with self._lock:
+            self._late.discard(hour)
+        for first_ns in range(hour * HOUR_NS, (hour + 1) * HOUR_NS, SLICE_NS):
+            self._engine.execute(summing(first_ns, first_ns + SLICE_NS))
+        with self._lock:
+            if hour not in self._late:
+                self._summed[hour] = rows
+
+    def _present(self) -> dict[int, int]:
+        """Rows of seconds in each hour."""
+        return self._partitions((PROBE.name, HEARD.name))
+
+    def _recall(self, present: dict[int, int]) -> None:
+        """What was summed up before this process began."""
+        if present:
+            first_ns = min(present) * HOUR_NS
+            rows = self._engine.select(
+                f"SELECT intDiv(ts_ns, {HOUR_NS}) AS hour, sum(rows) FROM {NAME} FINAL "
+                f"WHERE ts_ns >= {first_ns} GROUP BY hour"
+            )
+            with self._lock:
+                found = {integer(hour): integer(count) for hour, count in rows}
+                self._summed |= {
+                    hour: count
+                    for hour, count in found.items()
+                    if hour not in self._late and count >= present.get(hour, 0)
+                }
+        self._read = True
+
+    def _partitions(self, tables: Iterable[str]) -> dict[int, int]:
+        names = ", ".join(f"'{name}'" for name in tables)
+        rows = self._engine.select(
+            "SELECT toInt64(partition) AS part, sum(rows) FROM system.parts WHERE active "
+            f"AND database = currentDatabase() AND table IN ({names}) GROUP BY part"
+        )
+        return {integer(part): integer(count) for part, count in rows}
+
+
+def summing(first_ns: int, last_ns: int) -> str:
+    """The statement that adds the minutes of a window to the table."""
+    points = ", ".join(f"d_{name}" for name, _ in PERCENTILE_SHARES)
+    weights = ", ".join(f"n * {share}" for _, share in PERCENTILE_SHARES)
+    delays = ", ".join(f"{name} AS d_{name}" for name, _ in PERCENTILE_SHARES)
+    nothing = ", ".join(f"toInt64(0) AS d_{name}" for name, _ in PERCENTILE_SHARES)
+    none = f"toInt64(0) AS s, toInt64(0) AS d, toInt64(0) AS l, toUInt64(0) AS n, {nothing}"
+    where = window(first_ns, last_ns)
+    probed = (
+        "SELECT ts_ns AS at, src, dst, toUInt64(1) AS c, toInt64(1) AS r, toInt64(sent) AS s, "
+        "toInt64(if(prober = dst, unresolved, 0)) AS d, toInt64(lost) AS l, toUInt64(count) AS n, "
+        f"{delays}, toInt64(0) AS t, toInt64(0) AS u FROM {PROBE.name} WHERE {where}"
+    )
+    heard = (
+        f"SELECT ts_ns AS at, src, dst, toUInt64(1) AS c, toInt64(0) AS r, {none}, "
+        f"toInt64(0) AS t, toInt64(0) AS u FROM {HEARD.name} WHERE {where}"
+    )
+    # As `syntony.store.loss.attribute` does, second by second.
+    missing = "least(b, greatest(p - k - a, toInt64(0)))"
+    broken = (
+        f"SELECT toInt64(second * {S}) AS at, src, dst, toUInt64(0) AS c, toInt64(0) AS r, {none}, "
+        f"toInt64({missing}) AS t, toInt64(b - {missing}) AS u "
+        f"FROM ({unresolved((Span(first_ns, last_ns),), '', '')})"
+    )
+    return (
+        f"INSERT INTO {NAME} ({_COLUMNS}) SELECT minute, src, dst, sc, sr, ss, sd, sl, sn, low, "
+        "arrayElement(q, 1), arrayElement(q, 2), arrayElement(q, 3), high, st, su "
+        f"FROM (SELECT intDiv(at, {MINUTE_NS}) * {MINUTE_NS} AS minute, src, dst, sum(c) AS sc, "
+        "sum(r) AS sr, sum(s) AS ss, sum(d) AS sd, sum(l) AS sl, sum(n) AS sn, "
+        "minIf(d_owd_min_ns, n > 0) AS low, "
+        f"quantilesExactWeightedArray(0.5, 0.9, 0.99)([{points}], [{weights}]) AS q, "
+        "maxIf(d_owd_max_ns, n > 0) AS high, sum(t) AS st, sum(u) AS su "
+        f"FROM ({probed} UNION ALL {heard} UNION ALL {broken}) GROUP BY minute, src, dst)"
+    )

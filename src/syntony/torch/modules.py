@@ -1,0 +1,129 @@
+"""What modules hold that neither an optimizer nor `DistributedDataParallel` shares among ranks.
+
+Buffers of every module, and parameters that no optimizer has: of averages, teachers, frozen parts.
+They are a rank's own: what changes goes into its record of a boundary; what does not must come out
+of a replacement's prologue as it did from its predecessor's, which is checked by SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from syntony.torch.track import track
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_BYTES = 16 << 20
+"""Of what goes into each record."""
+
+
+class Modules:
+    """Knows every module that the program makes, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._modules: list[weakref.ref[Any]] = []
+        self._versions: list[int] = []
+        """Of the other parameters, when training began."""
+        self._digests: list[bytes] = []
+        track(torch.nn.Module, lambda made: self._modules.append(weakref.ref(made)))
+
+    def _tensors(self, kind: str) -> list[Any]:
+        found = {
+            id(each): each
+            for module in (ref() for ref in self._modules)
+            if module is not None
+            for each in vars(module).get(kind, {}).values()
+            if each is not None
+        }
+        return list(found.values())
+
+    def buffers(self) -> list[Any]:
+        return self._tensors("_buffers")
+
+    def _others(self, known: Iterable[Any]) -> list[Any]:
+        """Parameters that are not among those that ranks share."""
+        shared = {id(each) for each in known}
+        return [each for each in self._tensors("_parameters") if id(each) not in shared]
+
+    def begin(self, known: Iterable[Any]) -> None:
+        """At the first boundary: from now on changes are noticed."""
+        self._modules = [each for each in self._modules if each() is not None]
+        others = self._others(known)
+        self._versions = [each._version for each in others]
+        self._digests = [_digest(each) for each in others]
+
+    def record(self, known: Iterable[Any]) -> dict[str, Any]:
+        """Of a boundary; values of what has changed, digests of the rest.
+
+        Raises:
+            OverflowError: it is too much for a record.
+        """
+        others = self._others(known)
+        changed = {
+            number
+            for number, each in enumerate(others)
+            if number >= len(self._versions) or each._version != self._versions[number]
+        }
+        buffers = self.buffers()
+        kept = [*buffers, *(others[number] for number in changed)]
+        size = sum(each.numel() * each.element_size() for each in kept)
+        if size > MAX_BYTES:
+            raise OverflowError(
+                f"buffers, and changing parameters that no optimizer has, of {size >> 20} MiB: "
+                f"at most {MAX_BYTES >> 20}"
+            )
+        return {
+            "buffers": [bytes_of(each) for each in buffers],
+            "others": [
+                bytes_of(each) if number in changed else None for number, each in enumerate(others)
+            ],
+            "digests": self._digests,
+        }
+
+    def restore(self, kept: dict[str, Any], known: Iterable[Any]) -> None:
+        """Of a replacement.
+
+        Raises:
+            ValueError: it is made of other modules, or they came out different.
+        """
+        others = self._others(known)
+        with torch.no_grad():
+            for buffer, data in zip(self.buffers(), kept["buffers"], strict=True):
+                _fill(buffer, data)
+            for number, (each, data) in enumerate(zip(others, kept["others"], strict=True)):
+                if data is not None:
+                    _fill(each, data)
+                elif _digest(each) != kept["digests"][number]:
+                    raise ValueError(
+                        "parameters that no optimizer has came out different from the program's "
+                        f"beginning: number {number}, {tuple(each.shape)}"
+                    )
+        self._digests = kept["digests"]
+        self._versions = [
+            each._version if data is None else -1
+            for each, data in zip(others, kept["others"], strict=True)
+        ]
+
+
+def memory_of(tensor: Any) -> Any:
+    """A contiguous tensor's bytes, as a NumPy array."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def bytes_of(tensor: Any) -> bytes:
+    """A copy."""
+    return bytes(memory_of(tensor).tobytes())
+
+
+def _digest(tensor: Any) -> bytes:
+    return hashlib.sha256(memory_of(tensor)).digest()
+
+
+def _fill(tensor: Any, data: bytes) -> None:
+    kept = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
+    tensor.copy_(kept.view(tensor.shape))

@@ -1,0 +1,81 @@
+"""What `--help` of each command group loads: nothing heavy, for each costs tens of milliseconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from syntony.cli import GROUPS, root
+from syntony.cli.lazy import LazyGroup
+
+HEAVY = {
+    "asyncio", "chdb", "cryptography", "grpc", "http.client", "matplotlib", "multiprocessing",
+    "nanoarrow", "numpy", "prometheus_client", "psycopg", "pyarrow", "scipy", "starlette",
+}  # fmt: skip
+ALLOWED = {
+    "kubernetes": {"http.client"},
+    "login": {"http.client"},
+}
+"""By group; shrink it."""
+
+_EACH = """
+import contextlib, io, json, os, sys
+from syntony.cli import GROUPS, run
+heavy = json.loads(sys.argv[1])
+for group in ["", *GROUPS]:
+    sys.stdout.flush()
+    if os.fork() == 0:
+        with contextlib.redirect_stdout(io.StringIO()):
+            run([group, "--help"] if group else ["--help"])
+        found = sorted(name for name in heavy if name in sys.modules)
+        print(json.dumps([group, found]), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_help_loads_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EACH, json.dumps(sorted(HEAVY))],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert set(found) == {"", *GROUPS}
+    loaded = {group: set(names) for group, names in found.items() if names}
+    assert loaded == ALLOWED
+
+
+def lazy_groups(group: click.Group, name: str) -> Iterator[tuple[str, LazyGroup]]:
+    context = click.Context(group)
+    if isinstance(group, LazyGroup):
+        yield name, group
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
+        if isinstance(command, click.Group):
+            yield from lazy_groups(command, f"{name} {each}")
+
+
+def test_lazy_groups_say_what_their_commands_say() -> None:
+    found = dict(lazy_groups(root, "syntony"))
+    assert {"syntony lab", "syntony audit", "syntony sim", "syntony clock"} <= set(found)
+    for name, group in found.items():
+        for each, (_, line) in group.lazy.items():
+            command = group.get_command(click.Context(group), each)
+            assert command is not None, f"{name} {each}"
+            assert not command.hidden, f"{name} {each}"
+            assert line == command.get_short_help_str(1000), f"{name} {each}"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_their_help_lists_all_commands(width: int) -> None:
+    group = root.get_command(click.Context(root), "audit")
+    assert isinstance(group, LazyGroup)
+    shown = group.get_help(click.Context(group, terminal_width=width))
+    _, _, commands = shown.partition("Commands:\n")
+    listed = [line.split()[0] for line in commands.splitlines() if line[:3].strip()]
+    assert listed == sorted(group.lazy)

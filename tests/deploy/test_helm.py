@@ -1,0 +1,375 @@
+"""The Helm chart: linted and rendered by Helm's own library, its objects checked against the
+schemas of Kubernetes, its scripts and configuration files by what they are for. No cluster."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.test_kubernetes import CONDITION_ONLY, LEADER, WITH_TAINT
+from tests.deploy.api_server import Rule
+from tests.deploy.daemons import DEPLOY
+
+from syntony.agent.config import AgentConfig
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
+
+helm = pytest.importorskip("helm_python", reason="needs the extra [charts]")
+schemas = pytest.importorskip("kubernetes_validate", reason="needs the extra [charts]")
+yaml = pytest.importorskip("yaml")
+
+CHART = DEPLOY / "helm/syntony"
+UNITS = DEPLOY / "systemd"
+VERSIONS = ("1.30", "1.33", "1.37")
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+MINIMAL: dict[str, Any] = {
+    "certificate": PEM, "agent": {"nics": [{"name": "eth2", "rail": 0}]}, "controller": {},
+}  # fmt: skip
+FULL: dict[str, Any] = {
+    "certificate": PEM,
+    "address": "syntony.example",
+    "image": {"pullSecrets": [{"name": "registry"}]},
+    "agent": {
+        "nics": [{"name": "eth2", "rail": 0, "stamping": "kernel"}, {"name": "eth3", "rail": 1}],
+        "failover": True,
+        "devices": {"vendor.example/ptp": 1},
+        "nodeSelector": {"gpu": "yes"},
+        "extraConfig": "read_gpus = false",
+        "extraTables": "[discipline]\nnic_clocks = false",
+    },
+    "controller": {
+        "replicas": 2,
+        "state": "postgresql://syntony@db.example:5432/syntony?passfile=/etc/syntony-db/pgpass",
+        "store": 'clickhouse://syntony:p"q@ch.example:8123/syntony',
+        "databaseSecret": "database",
+        "scrapers": ["prometheus"],
+        "extraConfig": "ecmp_paths = 8",
+        "extraTables": '[[anchors]]\nnode = "gpu001"',
+        "tolerations": [{"operator": "Exists"}],
+    },
+    "audit": {"spec": '[roles.compute]\nhosts = ["gpu*"]\n', "taint": "NoSchedule"},
+    "networkPolicy": {
+        "agents": ["192.0.2.0/24"],
+        "people": [{"namespaceSelector": {}}],
+        "egress": [{"ports": [{"protocol": "TCP", "port": 5432}]}],
+    },
+    "console": {"service": {"type": "LoadBalancer", "port": 443}},
+}
+ELSEWHERE: dict[str, Any] = {
+    "certificate": PEM,
+    "agent": {
+        "nics": [{"name": "eth2", "rail": 0}],
+        "controllers": ["syntony.example:8443"],
+        "enrolAt": "syntony.example:8444",
+    },
+    "controller": {"replicas": 0},
+    "audit": {"enabled": False},
+}
+CASES = {"minimal": MINIMAL, "full": FULL, "elsewhere": ELSEWHERE}
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    with helm.Chart.load(CHART) as chart:
+        chart.validate_schema(values)
+        files = chart.render(values, name="syntony", namespace="fleet")
+    texts = [text for name, text in files.items() if name.endswith(".yaml")]
+    return [each for text in texts for each in yaml.safe_load_all(text) if each]
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
+    return found
+
+
+def containers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every container by ``WORKLOAD/NAME``."""
+    found = {}
+    for each in objects:
+        pod = each.get("spec", {}).get("template", {}).get("spec", {})
+        for container in [*pod.get("initContainers", []), *pod.get("containers", [])]:
+            found[f"{each['metadata']['name']}/{container['name']}"] = container
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_helm_lints_it(case: str) -> None:
+    found = helm.lint(CHART, CASES[case], strict=True, namespace="fleet")
+    assert not found["errors"]
+    complaints = [each["error"] for each in found["messages"]]
+    assert complaints in ([], ["icon is recommended"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", CASES)
+def test_kubernetes_schemas_accept_all_objects(case: str, version: str) -> None:
+    objects = rendered(CASES[case])
+    assert objects
+    for each in objects:
+        schemas.validate(each, version, strict=True)
+    names = [(each["kind"], each["metadata"]["name"]) for each in objects]
+    assert len(names) == len(set(names))
+
+
+def test_schemas_refuse_what_is_wrong() -> None:
+    """The check above would notice: a misspelt field, a text for a number."""
+    audit = one(rendered(MINIMAL), "DaemonSet", "syntony-audit")
+    audit["spec"]["template"]["spec"]["hostNetwrok"] = True
+    with pytest.raises(schemas.ValidationError):
+        schemas.validate(audit, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({}, "nics"),
+        ({**MINIMAL, "certificate": ""}, "certificate"),
+        ({**MINIMAL, "controller": {"replicas": 2}}, "state"),
+        ({**MINIMAL, "controller": {"replicas": 3}}, "replicas"),
+        ({**MINIMAL, "agents": {}}, "agents"),
+        ({**MINIMAL, "agent": {"nics": []}}, "nics"),
+        ({**MINIMAL, "audit": {"taint": "Schedule"}}, "taint"),
+        ({**ELSEWHERE, "agent": MINIMAL["agent"]}, "name those elsewhere"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(helm.HelmError, match=complaint):
+        rendered(values)
+
+
+def unit_capabilities(*files: str) -> set[str]:
+    text = "".join((UNITS / file).read_text() for file in files)
+    lines = re.findall(r"^AmbientCapabilities=(.*)$", text, re.MULTILINE)
+    return {name.removeprefix("CAP_") for line in lines for name in line.split()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_capabilities_are_those_of_the_units(case: str) -> None:
+    failover = CASES[case]["agent"].get("failover", False)
+    reactor = ["syntony-reactor.service"]
+    reactor += ["syntony-reactor.service.d/failover.conf"] if failover else []
+    wanted = {
+        "syntony-agent/agent": unit_capabilities("syntony-agent.service"),
+        "syntony-agent/reactor": unit_capabilities(*reactor),
+    }
+    assert len(wanted["syntony-agent/agent"]) == 2
+    for name, container in containers(rendered(CASES[case])).items():
+        context = container["securityContext"]
+        assert context["capabilities"]["drop"] == ["ALL"], name
+        assert set(context["capabilities"].get("add", [])) == wanted.get(name, set()), name
+        assert context["allowPrivilegeEscalation"] is False, name
+        assert context["readOnlyRootFilesystem"] is True, name
+        assert "privileged" not in context, name
+
+
+def test_memory_limits_are_those_of_the_units() -> None:
+    found = containers(rendered(FULL))
+    for name in ("agent", "reactor"):
+        (limit,) = re.findall(
+            r"^MemoryMax=(\d+)M$", (UNITS / f"syntony-{name}.service").read_text(), re.MULTILINE
+        )
+        limits = found[f"syntony-agent/{name}"]["resources"]["limits"]
+        assert limits["memory"] == f"{limit}Mi"
+        assert ("vendor.example/ptp" in limits) == (name == "agent")
+
+
+def rules(role: dict[str, Any]) -> tuple[Rule, ...]:
+    assert all(each["apiGroups"] == [""] for each in role["rules"])
+    return tuple(
+        Rule(resource, tuple(each["verbs"]), tuple(each.get("resourceNames", ())))
+        for each in role["rules"]
+        for resource in each["resources"]
+    )
+
+
+def test_roles_are_what_the_commands_are_tested_under() -> None:
+    assert rules(one(rendered(MINIMAL), "ClusterRole", "fleet-syntony-audit")) == CONDITION_ONLY
+    full = rendered(FULL)
+    assert rules(one(full, "ClusterRole", "fleet-syntony-audit")) == WITH_TAINT
+    assert rules(one(full, "Role", "syntony-controller")) == LEADER
+    assert not [each for each in rendered(MINIMAL) if each["kind"] in {"Role", "RoleBinding"}]
+    assert not [each for each in rendered(ELSEWHERE) if "Role" in each["kind"]]
+
+
+def test_only_who_speaks_to_the_api_server_has_a_token() -> None:
+    tokens = {}
+    for each in rendered(FULL):
+        pod = each.get("spec", {}).get("template", {}).get("spec")
+        if pod:
+            tokens[each["metadata"]["name"]] = pod.get("automountServiceAccountToken", True)
+    assert tokens == {"syntony-agent": False, "syntony-audit": True, "syntony-controller": True}
+    single = one(rendered(MINIMAL), "StatefulSet", "syntony-controller")
+    assert single["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_only_controllers_mount_the_key_of_the_authority() -> None:
+    for each in rendered(FULL):
+        pod = each.get("spec", {}).get("template", {}).get("spec", {})
+        secrets = {v["secret"]["secretName"] for v in pod.get("volumes", []) if "secret" in v}
+        assert ("syntony-ca" in secrets) == (each["kind"] == "StatefulSet")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_selectors_find_their_pods_and_ports_exist(case: str) -> None:
+    objects = rendered(CASES[case])
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]
+        for each in objects
+        if "template" in each.get("spec", {})
+    }
+    for each in objects:
+        spec = each.get("spec", {})
+        if each["kind"] == "Service":
+            selector = dict(spec["selector"])
+            # Set by `syntony kubernetes leader`, where there is a standby.
+            assert selector.pop("syntony/leads", "") == (
+                "true" if case == "full" and "clusterIP" not in spec else ""
+            )
+            template = pods["syntony-controller"]
+            named = {
+                port["name"] for c in template["spec"]["containers"] for port in c.get("ports", [])
+            }
+            assert {port["targetPort"] for port in spec["ports"]} <= named
+        elif each["kind"] in {"PodDisruptionBudget", "NetworkPolicy"}:
+            selector = (spec.get("selector") or spec["podSelector"])["matchLabels"]
+            template = pods["syntony-controller"]
+        elif "template" in spec:
+            selector, template = spec["selector"]["matchLabels"], spec["template"]
+        else:
+            continue
+        assert selector.items() <= template["metadata"]["labels"].items(), each["metadata"]
+    for template in pods.values():
+        volumes = {volume["name"] for volume in template["spec"].get("volumes", [])} | {"data"}
+        for container in template["spec"]["containers"]:
+            assert {mount["name"] for mount in container.get("volumeMounts", [])} <= volumes
+
+
+def test_a_standby_has_a_budget_and_another_host() -> None:
+    assert not [each for each in rendered(MINIMAL) if each["kind"] == "PodDisruptionBudget"]
+    full = rendered(FULL)
+    assert one(full, "PodDisruptionBudget", "syntony-controller")["spec"]["maxUnavailable"] == 1
+    pod = one(full, "StatefulSet", "syntony-controller")["spec"]["template"]["spec"]
+    assert "podAntiAffinity" in pod["affinity"]
+    # A standby listens nowhere: a probe of its port would stop every rollout.
+    (controller,) = (each for each in pod["containers"] if each["name"] == "controller")
+    assert not [key for key in controller if key.endswith("Probe")]
+
+
+def script(values: dict[str, Any], kind: str, name: str, file: str, place: Path) -> Path:
+    """A script of the chart and its configuration, their paths below `place`."""
+    found = one(rendered(values), kind, name)
+    data: dict[str, str] = found.get("data") or found["stringData"]
+    for path in (
+        "config",
+        "etc/syntony",
+        "var/lib/syntony-ca",
+        "var/lib/syntony",
+        "authority",
+        "tokens",
+    ):
+        (place / path).mkdir(parents=True, exist_ok=True)
+    for key, text in data.items():
+        moved = re.sub(
+            r"(?<![\w.@])/(config|etc/syntony|var/lib|authority|tokens)\b", rf"{place}/\1", text
+        )
+        (place / "config" / key).write_text(moved if key.endswith(".sh") else text)
+    return place / "config" / file
+
+
+@pytest.mark.parametrize("case", ["minimal", "full"])
+def test_a_controller_prepares_itself(case: str, tmp_path: Path) -> None:
+    """Configuration that the controller accepts, and a certificate of its own under all names."""
+    from syntony.controller.pki import create_authority
+
+    prepare = script(CASES[case], "Secret", "syntony-controller", "prepare.sh", tmp_path)
+    create_authority(tmp_path / "authority")
+    done = subprocess.run(
+        ["sh", prepare], capture_output=True, text=True, check=False,
+        env={**os.environ, "POD_NAME": "syntony-controller-1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = load_config(tmp_path / "etc/syntony/controller.toml", ControllerConfig)
+    assert config.standby == (case == "full")
+    assert config.tls_cert == "/var/lib/syntony-ca/tls/syntony-controller-1.crt"
+    tls = tmp_path / "var/lib/syntony-ca/tls"
+    own = tls / "syntony-controller-1.crt"
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-ext", "subjectAltName", "-in", own],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    hosts = re.findall(r"DNS:([^,\s]+)", shown)
+    assert "syntony-controller-1.syntony-controller.fleet.svc" in hosts
+    assert "syntony-console.fleet.svc" in hosts
+    assert ("syntony.example" in hosts) == (case == "full")
+    assert (tls / "syntony-controller-1.key").stat().st_mode & 0o077 == 0
+    agents = one(rendered(CASES[case]), "ConfigMap", "syntony-agent")["data"]["agent.toml"]
+    dialled = tomllib.loads(agents)["controller"]
+    for address in dialled:
+        assert address.replace("controller-0.", "controller-1.").removesuffix(":8443") in hosts
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_agent_joins_once_for_each_token(case: str, tmp_path: Path) -> None:
+    """With the real `config check`; `enrol join` only writes down that it was asked."""
+    join = script(CASES[case], "ConfigMap", "syntony-agent", "join.sh", tmp_path)
+    stand_in = tmp_path / "bin/syntony"
+    stand_in.parent.mkdir()
+    real = shutil.which("syntony") or str(Path(".venv/bin/syntony").resolve())
+    stand_in.write_text(
+        f'#!/bin/sh\n[ "$1" = enrol ] || exec {real} "$@"\n'
+        f'echo "$* $(cat)" >>{tmp_path}/asked\nexit $(cat {tmp_path}/answer)\n'
+    )
+    stand_in.chmod(0o755)
+    answer, asked = tmp_path / "answer", tmp_path / "asked"
+    answer.write_text("0")
+    asked.touch()
+    token = tmp_path / "tokens/gpu001"
+    path = f"{stand_in.parent}:{os.environ['PATH']}"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", join], capture_output=True, text=True, check=False,
+            env={**os.environ, "PATH": path, "NODE_NAME": "gpu001"},
+        )  # fmt: skip
+
+    without = run()
+    assert without.returncode == 1
+    assert "syntony enrol token agent gpu001" in without.stderr
+    token.write_text("one")
+    answer.write_text("3")
+    assert run().returncode == 3  # the controller did not answer: tried again
+    answer.write_text("0")
+    assert run().returncode == 0
+    assert run().returncode == 0
+    token.write_text("two")
+    assert run().returncode == 0
+    lines = asked.read_text().splitlines()
+    assert [line.split()[-1] for line in lines] == ["one", "one", "two"]
+    at = "syntony.example:8444" if case == "elsewhere" else "syntony-enrol.fleet.svc:8444"
+    assert all(line.startswith(f"enrol join gpu001 --at {at} ") for line in lines)
+    token.unlink()
+    (tmp_path / "var/lib/syntony/tls").mkdir()
+    (tmp_path / "var/lib/syntony/tls/gpu001.crt").write_text("x")
+    assert run().returncode == 0
+    config = load_config(tmp_path / "etc/syntony/agent.toml", AgentConfig)
+    assert config.host == "gpu001"
+    assert config.nics[0].name == "eth2"
+    assert config.tls.key == "/var/lib/syntony/tls/gpu001.key"
+
+
+def test_versions_agree() -> None:
+    version = importlib.metadata.version("syntony")
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+    values = (CHART / "values.yaml").read_text()
+    assert len(re.findall(rf"syntony-\w+:{re.escape(version)}$", values, re.MULTILINE)) == 2
+
+
+def test_the_chart_can_be_packaged(tmp_path: Path) -> None:
+    assert Path(helm.package(CHART, destination=tmp_path)).name.startswith("syntony-")

@@ -1,0 +1,345 @@
+"""What a replacement gets from a record is what the lost rank had: each test in its own process,
+for a replica changes PyTorch."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: replicas are NOT tested")
+
+
+class Session:
+    """Notes why a job is not protected any more."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def unprotect(self, reason: str, *, harms: bool = False) -> None:
+        self.reasons.append(reason)
+
+    def event(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def apart(function: Callable[..., Any], *args: Any) -> Any:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def replica() -> tuple[Any, Session]:
+    from syntony.torch.replica import Replica
+
+    session = Session()
+    return Replica(session), session  # type: ignore[arg-type]
+
+
+def begun(made: Any) -> Any:
+    """Pass a boundary; its record as it goes over the wire."""
+    import pickle
+
+    if made.boundary == -1:
+        made.modules.begin(made.parameters())
+    made.pass_boundary()
+    return pickle.loads(pickle.dumps(made.record()))  # noqa: S301 - our own
+
+
+SCHEDULERS: dict[str, Callable[[Any], Any]] = {
+    "LambdaLR": lambda o: _made("LambdaLR", o, lambda step: 0.9**step),
+    "MultiplicativeLR": lambda o: _made("MultiplicativeLR", o, lambda _: 0.9),
+    "StepLR": lambda o: _made("StepLR", o, 2),
+    "MultiStepLR": lambda o: _made("MultiStepLR", o, [2, 3]),
+    "ConstantLR": lambda o: _made("ConstantLR", o, total_iters=3),
+    "LinearLR": lambda o: _made("LinearLR", o, total_iters=6),
+    "ExponentialLR": lambda o: _made("ExponentialLR", o, 0.9),
+    "SequentialLR": lambda o: _made(
+        "SequentialLR", o, [_made("StepLR", o, 2), _made("ExponentialLR", o, 0.8)], [3]
+    ),
+    "PolynomialLR": lambda o: _made("PolynomialLR", o, 9),
+    "CosineAnnealingLR": lambda o: _made("CosineAnnealingLR", o, 9),
+    "ChainedScheduler": lambda o: _made(
+        "ChainedScheduler", [_made("StepLR", o, 2), _made("ExponentialLR", o, 0.8)]
+    ),
+    "ReduceLROnPlateau": lambda o: _made("ReduceLROnPlateau", o, patience=1),
+    "CyclicLR": lambda o: _made("CyclicLR", o, 0.01, 0.1, step_size_up=3, cycle_momentum=False),
+    "CosineAnnealingWarmRestarts": lambda o: _made("CosineAnnealingWarmRestarts", o, 3),
+    "OneCycleLR": lambda o: _made("OneCycleLR", o, 0.1, total_steps=20),
+    "SWALR": lambda o: torch.optim.swa_utils.SWALR(o, 0.05),
+}
+
+
+def _made(kind: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(torch.optim.lr_scheduler, kind)(*args, **kwargs)
+
+
+def kinds(base: type) -> Iterator[str]:
+    for each in base.__subclasses__():
+        yield each.__name__
+        yield from kinds(each)
+
+
+def test_every_scheduler_of_torch_is_here() -> None:
+    import torch.optim.swa_utils
+
+    known = set(kinds(torch.optim.lr_scheduler.LRScheduler))
+    assert known - {"_LRScheduler"} == set(SCHEDULERS)
+
+
+def all_rates() -> dict[str, tuple[list[float], list[float]]]:
+    made, _ = replica()
+    return {kind: rates_after_a_takeover(made, kind) for kind in SCHEDULERS}
+
+
+def rates_after_a_takeover(made: Any, kind: str) -> tuple[list[float], list[float]]:
+    """Learning rates of a rank, and of one that took over in the middle."""
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    schedule = SCHEDULERS[kind](optimizer)
+
+    def steps() -> list[float]:
+        rates = []
+        for _ in range(5):
+            parameter.grad = torch.ones(2)
+            optimizer.step()
+            schedule.step(*([1.0] if kind == "ReduceLROnPlateau" else []))
+            rates.append(float(optimizer.param_groups[0]["lr"]))
+        return rates
+
+    begun(made)
+    steps()
+    record = begun(made)
+    own = steps()
+    steps()  # the replacement is somewhere else
+    made.restore(record, made.boundary)
+    return own, steps()
+
+
+def test_learning_rates_go_on_as_the_lost_ranks() -> None:
+    rates = apart(all_rates)
+    assert {kind: own for kind, (own, _) in rates.items()} == {
+        kind: others for kind, (_, others) in rates.items()
+    }
+
+
+def wrapped() -> tuple[Any, Any, Session, Any, Any]:
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    made, session = replica()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layers = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.AdamW(model.parameters())
+    synchronized: list[int] = []
+    model._sync_buffers = lambda: synchronized.append(1)
+    return made, model, session, optimizer, synchronized
+
+
+def train(model: Any, optimizer: Any) -> None:
+    model(torch.randn(5, 3)).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def broadcasts_after_validation() -> tuple[int, int]:
+    """DDP does not broadcast buffers in the pass after one without gradients."""
+    from syntony.torch import ddp
+
+    made, model, _, optimizer, synchronized = wrapped()
+    begun(made)
+    for _ in range(3):
+        train(model, optimizer)
+    with torch.no_grad():
+        model(torch.randn(5, 3))
+    record = begun(made)
+    synchronized.clear()
+    train(model, optimizer)
+    own = len(synchronized)
+    train(model, optimizer)
+    made.restore(record, made.boundary)
+    x = torch.randn(5, 3)
+    ddp.warm(model, type(model).forward, (x,), {}, made.cold_models[0])
+    synchronized.clear()
+    train(model, optimizer)
+    return own, len(synchronized)
+
+
+def test_buffers_are_broadcast_when_others_do() -> None:
+    assert apart(broadcasts_after_validation) == (0, 0)
+
+
+def warming_leaves_everything() -> list[bool]:
+    from syntony.torch import ddp
+    from syntony.torch.modules import bytes_of
+    from syntony.torch.random_state import random_state
+
+    _, model, _, optimizer, _ = wrapped()
+    train(model, optimizer)
+    train(model, optimizer)
+    model(torch.randn(5, 3)).square().sum().backward()
+
+    def everything() -> list[Any]:
+        tensors = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters())]
+        return [*map(bytes_of, tensors), random_state()[0], model.require_backward_grad_sync]
+
+    before = everything()
+    with model.no_sync():
+        x = torch.randn(5, 3)
+        before[-2:] = random_state()[0], False
+        ddp.warm(model, type(model).forward, (x,), {}, ddp.layout(model))
+        return [a == b for a, b in zip(before, everything(), strict=True)]
+
+
+def test_warming_up_leaves_everything_as_it_was() -> None:
+    assert all(apart(warming_leaves_everything))
+
+
+def layouts() -> list[Any]:
+    from syntony.torch import ddp
+
+    made, model, session, optimizer, _ = wrapped()
+    begun(made)
+    first = ddp.layout(model)
+    train(model, optimizer)
+    train(model, optimizer)
+    model.register_comm_hook({"left": 0}, lambda state, bucket: None)  # noqa: ARG005
+    return [first, ddp.layout(model), made.unprotected(), session.reasons]
+
+
+def test_layout_names_parameters_and_a_hook_with_state_is_reported() -> None:
+    first, later, reason, reasons = apart(layouts)
+    assert first is None
+    assert sorted(each for bucket in later for each in bucket) == [0, 1, 2, 3, 4, 5]
+    assert reason == "a communication hook with state of its own"
+    assert reasons == ["an optimizer steps twice in one iteration"]
+
+
+class Averaged:
+    """A program that keeps an average of its model, a frozen part, and a model without DDP."""
+
+    def __init__(self) -> None:
+        import copy
+
+        self.made, self.session = replica()
+        torch.manual_seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+        self.frozen = torch.nn.Linear(3, 3)
+        self.teacher = copy.deepcopy(self.model)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def step(self) -> None:
+        with torch.no_grad():
+            x = self.frozen(torch.randn(5, 3))
+        self.model(x).square().sum().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        with torch.no_grad():
+            pairs = zip(self.teacher.parameters(), self.model.parameters(), strict=True)
+            for mean, now in pairs:
+                mean.mul_(0.9).add_(now, alpha=0.1)
+
+    def own(self) -> list[bytes]:
+        from syntony.torch.modules import bytes_of
+
+        tensors = [*self.model.buffers(), *self.teacher.parameters(), *self.teacher.buffers()]
+        return [bytes_of(each) for each in tensors]
+
+
+def average_after_a_takeover() -> tuple[bool, bool, list[str]]:
+    program = Averaged()
+    begun(program.made)
+    for _ in range(3):
+        program.step()
+        record, own = begun(program.made), program.own()
+    program.step()
+    differed = program.own() != own
+    program.made.restore(record, program.made.boundary)
+    return differed, program.own() == own, program.session.reasons
+
+
+def test_averages_and_buffers_of_plain_models_are_restored() -> None:
+    assert apart(average_after_a_takeover) == (True, True, [])
+
+
+def another_frozen_part() -> str:
+    program = Averaged()
+    record = begun(program.made)
+    with torch.no_grad():
+        program.frozen.weight[0, 0] += 1
+    try:
+        program.made.restore(record, 0)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_a_frozen_part_that_came_out_different_is_noticed() -> None:
+    assert "no optimizer has came out different" in apart(another_frozen_part)
+
+
+def too_much() -> list[str]:
+    from syntony.torch import modules
+
+    modules.MAX_BYTES = 64
+    program = Averaged()
+    begun(program.made)
+    return program.session.reasons
+
+
+def test_too_much_for_a_record_is_reported() -> None:
+    assert apart(too_much)[0].startswith("buffers, and changing parameters")
+
+
+def copied_optimizer() -> list[str]:
+    import copy
+
+    program = Averaged()
+    begun(program.made)
+    program.optimizer = copy.deepcopy(program.optimizer)
+    program.step()
+    return program.session.reasons
+
+
+def test_an_optimizer_that_is_not_known_is_reported() -> None:
+    assert apart(copied_optimizer) == ["an optimizer that was copied or read from a file"]
+
+
+def drop(model: Any) -> None:
+    for each in model.parameters():
+        each.grad = None
+
+
+CLEARING: dict[str, Callable[[Any, Any], None]] = {
+    "at the end": lambda model, _: model.zero_grad(),
+    "to zero": lambda _, optimizer: optimizer.zero_grad(set_to_none=False),
+    "one by one": lambda model, _: drop(model),
+    "never": lambda *_: None,
+}
+
+
+def gradients_carried() -> dict[str, int]:
+    """By how the program clears them: how often gradients were carried beyond a boundary."""
+    made, _ = replica()
+    counts = {}
+    for name, clear in CLEARING.items():
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        counts[name] = 0
+        for early in (False, True, True, False, False):
+            made._gradients.pass_boundary(model.parameters())
+            if early:
+                clear(model, optimizer)
+            model(torch.ones(1, 2)).sum().backward()
+            counts[name] += made._gradients.carried(model.parameters())
+            if not early:
+                clear(model, optimizer)
+    return counts
+
+
+def test_gradients_beyond_a_boundary_are_noticed() -> None:
+    # In the first iteration there are none yet; in the fourth, the third had not cleared its own.
+    assert apart(gradients_carried) == {"at the end": 1, "to zero": 1, "one by one": 1, "never": 4}

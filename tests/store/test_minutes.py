@@ -1,0 +1,179 @@
+"""Rows by the minute against the seconds they are made of."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.store.rows import T0, fill, heard, probed, silent
+
+from syntony.model import S
+from syntony.store import Store
+from syntony.store.minutes import MINUTE_NS, SETTLE_NS, spans
+from syntony.store.queries import Span
+from syntony.store.schema import HOUR_NS
+
+A, B, C = "a/n", "b/n", "c/n"
+HOUR = T0 // HOUR_NS + 1
+BEGIN_S = (HOUR * HOUR_NS - T0) // S
+"""First second of that hour, counted from `T0`."""
+LATER_NS = (HOUR + 3) * HOUR_NS
+DAY = (HOUR * HOUR_NS - HOUR_NS, LATER_NS)
+
+
+def drawn(seed: int, hours: int = 2) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Probes both ways over two paths, some lost in either direction, and what was heard."""
+    chance = random.Random(seed)
+    probes, hearings = [], []
+    for second in sorted(chance.sample(range(hours * 3600), 150)):
+        at = BEGIN_S + second
+        for src, dst in ((A, B), (B, A), (A, C)):
+            for sport in (61000, 61001):
+                points = sorted(chance.randrange(1_000, 1_000_000) for _ in range(5))
+                delays = dict(zip(
+                    ("owd_min_ns", "owd_p50_ns", "owd_p90_ns", "owd_p99_ns", "owd_max_ns"), points,
+                    strict=True,
+                ))  # fmt: skip
+                row = probed(src, dst, at, sport=sport, **delays)
+                if chance.random() < 0.1:
+                    row = silent(src, dst, at, sport=sport)
+                elif chance.random() < 0.2:
+                    lost, broken = chance.randrange(5), chance.randrange(5)
+                    row |= {"lost": lost, "unresolved": broken, "count": 40 - lost - broken}
+                back = probed(dst, src, at, sport=sport, prober=src, count=row["count"],
+                              sent=row["count"] + row.get("unresolved", 0) // 2,
+                              unresolved=row.get("unresolved", 0) // 2, **delays)  # fmt: skip
+                probes += [row, back]
+            if chance.random() < 0.9:
+                hearings.append(heard(src, dst, at, chance.randrange(60, 81)))
+    return probes, hearings
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_minutes_say_what_their_seconds_say(store: Store, seed: int) -> None:
+    probes, hearings = drawn(seed)
+    fill(store, probes, hearings)
+    window = (HOUR * HOUR_NS + 17 * S, (HOUR + 2) * HOUR_NS - 23 * S)
+    before = {way: store.series(*window, *way, 60) for way in ((A, B), (B, A), (A, ""), ("", ""))}
+    assert store.minutes.hours() == set()
+    assert store.minutes.sum_up(LATER_NS) == 2
+    assert store.minutes.hours() == {HOUR, HOUR + 1}
+    for way, points in before.items():
+        assert points
+        assert any(each.lost for each in points)
+        assert store.series(*window, *way, 60) == points
+
+
+@pytest.mark.parametrize("step_minutes", [5, 60])
+def test_longer_steps_lie_between_their_minutes(store: Store, step_minutes: int) -> None:
+    probes, hearings = drawn(3)
+    fill(store, probes, hearings)
+    of_seconds = store.series(*DAY, A, B, 60 * step_minutes)
+    store.minutes.sum_up(LATER_NS)
+    of_minutes = defaultdict(list)
+    for point in store.series(*DAY, A, B, 60):
+        of_minutes[point.ts_ns // (step_minutes * MINUTE_NS)].append(point)
+    longer = store.series(*DAY, A, B, 60 * step_minutes)
+    assert len(longer) == len(of_minutes)
+    for point, told in zip(longer, of_seconds, strict=True):
+        assert (point.sent, point.lost, point.owd_min_ns) == (told.sent, told.lost, told.owd_min_ns)
+        parts = of_minutes[point.ts_ns // (step_minutes * MINUTE_NS)]
+        known = [each for each in parts if each.owd_p50_ns is not None]
+        for name in ("owd_p50_ns", "owd_p99_ns"):
+            values = [getattr(each, name) for each in known]
+            if values:
+                assert min(values) <= getattr(point, name) <= max(values), name
+
+
+def test_late_rows_are_seen_at_once_and_summed_up_again(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)])
+    assert store.minutes.sum_up(LATER_NS) == 1
+    assert store.minutes.sum_up(LATER_NS) == 0
+    fill(store, [probed(A, B, BEGIN_S + 1, sport=61001)])
+    assert store.minutes.hours() == set()
+    assert [p.sent for p in store.series(*DAY, A, B, 60)] == [80]
+    assert store.minutes.sum_up(LATER_NS) == 1
+    assert store.minutes.hours() == {HOUR}
+    assert [p.sent for p in store.series(*DAY, A, B, 60)] == [80]
+
+
+def test_another_controllers_rows_are_noticed(store: Store) -> None:
+    """Its process knows what it summed up itself only; the store says how many rows there are."""
+    fill(store, [probed(A, B, BEGIN_S)])
+    store.minutes.sum_up(LATER_NS)
+    other = Store(store._engine)
+    fill(other, [probed(A, B, BEGIN_S + 1)])
+    assert store.minutes.sum_up(LATER_NS) == 1
+    assert [p.sent for p in store.series(*DAY, A, B, 60)] == [80]
+    fresh = Store(store._engine)
+    assert fresh.minutes.hours() == {HOUR}
+    assert fresh.minutes.sum_up(LATER_NS) == 0
+    fill(store, [probed(A, B, BEGIN_S + 2)])
+    assert Store(store._engine).minutes.hours() == set()
+
+
+def test_hours_under_way_are_read_from_seconds(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S), probed(A, B, BEGIN_S + 3600)])
+    assert store.minutes.sum_up((HOUR + 1) * HOUR_NS + SETTLE_NS) == 1
+    assert store.minutes.hours() == {HOUR}
+    assert [p.sent for p in store.series(*DAY, A, B, 60)] == [40, 40]
+    assert store.count_rows() == 2
+
+
+def test_only_so_many_hours_at_once_and_the_newest_first(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S + hour * 3600) for hour in range(3)])
+    now_ns = (HOUR + 9) * HOUR_NS
+    assert store.minutes.sum_up(now_ns, most=2) == 2
+    assert store.minutes.hours() == {HOUR + 1, HOUR + 2}
+    assert store.minutes.sum_up(now_ns, most=2) == 1
+
+
+def test_what_was_heard_alone_is_no_point_of_its_own(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)], [heard(C, A, BEGIN_S)])
+    store.minutes.sum_up(LATER_NS)
+    assert [(p.src, p.dst) for p in store.series(*DAY, step=60)] == [(A, B)]
+
+
+def test_minutes_outlive_their_seconds_and_then_go(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)])
+    store.minutes.sum_up(LATER_NS)
+    assert store.expire(LATER_NS + 8 * 24 * HOUR_NS) == 1
+    assert [p.sent for p in store.series(*DAY, A, B, 60)] == [40]
+    assert store.expire(LATER_NS + 92 * 24 * HOUR_NS) == 1
+    assert store.series(*DAY, A, B, 60) == ()
+
+
+@given(
+    st.integers(0, 5 * 3600), st.integers(0, 5 * 3600),
+    st.sets(st.integers(HOUR - 1, HOUR + 6), max_size=6),
+)  # fmt: skip
+def test_spans_are_the_window_cut_at_minutes_of_summed_hours(
+    first: int, length: int, hours: set[int]
+) -> None:
+    first_ns = HOUR * HOUR_NS + first * S
+    last_ns = first_ns + length * S
+    parts = spans(first_ns, last_ns, hours)
+    if not length:
+        assert parts == ()
+        return
+    assert (parts[0].first_ns, parts[-1].last_ns) == (first_ns, last_ns)
+    for before, after in pairwise(parts):
+        assert before.last_ns == after.first_ns
+        assert before.minutes != after.minutes
+    for part in parts:
+        assert part.first_ns < part.last_ns
+        inside = set(range(part.first_ns // HOUR_NS, -(-part.last_ns // HOUR_NS)))
+        if part.minutes:
+            assert inside <= hours
+            assert part.first_ns % MINUTE_NS == part.last_ns % MINUTE_NS == 0
+        elif inside & hours:
+            # Less than a minute at an edge of the window.
+            for hour in inside & hours:
+                share = min(part.last_ns, (hour + 1) * HOUR_NS) - max(part.first_ns, hour * HOUR_NS)
+                assert share < 2 * MINUTE_NS
+    assert spans(first_ns, last_ns, ()) == (Span(first_ns, last_ns),)

@@ -1,0 +1,284 @@
+"""An agent: production's spool, stream, fence, switch and keys, around a clock that is drawn."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from tests.world.loop import Node
+
+from syntony.agent.fence import Fence
+from syntony.agent.keyring import Keyring
+from syntony.agent.plans import usable
+from syntony.agent.reactor import kept
+from syntony.agent.spool import Spool
+from syntony.agent.steering.switch import StopSwitch
+from syntony.agent.stream import Dialling, Stream
+from syntony.errors import WireError
+from syntony.io.probe_records import PeerKeys
+from syntony.model import ClockState, Edge, S, Timeline
+from syntony.wire.arrow import encode_columns
+from syntony.wire.clocks import Edges, Timelines
+from syntony.wire.failover import PathsReport, Switch
+from syntony.wire.messages import PROTOCOL, Decision, Hello, decode_controller
+from syntony.wire.probes import KeysHeld, Plan, ProbeFlow, ProbeKeys
+from syntony.wire.tables import AGENT
+
+if TYPE_CHECKING:
+    from tests.world.network import Connection
+    from tests.world.world import Host, World
+
+SPOOL_BYTES = 1 << 20
+EDGE_SIGMA_NS = 40.0
+ESTIMATE_S = 2
+PROBE_TIMEOUT_NS = 1 * S
+
+
+class Agent:
+    """One life of one host's agent.
+
+    Args:
+        world: that it lives in.
+        host: its name, clock and disk.
+    """
+
+    def __init__(self, world: World, host: Host) -> None:
+        self._world = world
+        self.host = host
+        self.node = Node(host.name, host.clock)
+        self.started_ns = world.loop.now_ns
+        self.plan: Plan | None = None
+        self.lines: dict[str, Timeline] = {}
+        self._reports: dict[type, msgspec.Struct] = {}
+        self._wake = asyncio.Event()
+        self._keys: dict[int, PeerKeys] = {}
+        self._ring = Keyring()
+        self.connection: Connection | None = None
+        self._second = -1
+        self.spool = Spool(host.disk / "spool", SPOOL_BYTES)
+
+    def start(self) -> None:
+        """Open what is on disk, and run."""
+        self._world.loop.spawn(self.node, self._live())
+
+    async def _live(self) -> None:
+        directory = self.host.disk
+        self.spool.open()
+        self._world.ledger.opened(self)
+        self.fence, self.switch = Fence(directory), StopSwitch(directory)
+        self._world.ledger.woke(self)
+        self.host.run.mkdir(exist_ok=True)
+        self._kept = kept.load(self.host.run)
+        if self._kept.keys is not None:
+            self._obey(self._kept.keys)
+        if self._kept.plan is not None:
+            self._obey(self._kept.plan)
+        loop = self._world.loop
+        loop.spawn(self.node, self._measure())
+        dialling = Dialling(self._world.addresses_for(self.host))
+        while True:
+            established = await self._connect(dialling)
+            wait_ns = dialling.wait_ns(self._world.chance.uniform, established=established)
+            await asyncio.sleep(wait_ns / S)
+
+    # --- the uplink ---
+
+    async def _connect(self, dialling: Dialling) -> bool:
+        world = self._world
+        connection = await world.network.dial(self.node, dialling.controller, self.host.pem)
+        if connection is None:
+            dialling.next_controller()
+            return False
+        stream = Stream(self.spool, self.fence)
+        self.connection = connection
+        watching = world.loop.spawn(self.node, connection.watch())
+        sending = world.loop.spawn(self.node, self._send(stream, connection))
+        try:
+            async for data in connection.answers():
+                self._take(stream, connection, data)
+        except WireError:
+            pass  # an order of a controller that was replaced
+        finally:
+            sending.cancel()
+            watching.cancel()
+            self.connection = None
+            connection.leave()
+        if not stream.renewed:
+            dialling.next_controller()
+        return stream.established
+
+    def _take(self, stream: Stream, connection: Connection, data: bytes) -> None:
+        before = self.spool.acknowledged
+        sealed = decode_controller(data)
+        message = stream.take(data)
+        if isinstance(sealed, Decision):
+            self._world.ledger.obeyed(self, sealed.issuer, sealed.epoch)
+        self._world.ledger.acknowledged(self, before)
+        if stream.delivery.over:
+            stream.renewed = True
+            connection.leave()
+        if message is not None:
+            self._obey(message)
+        self._wake.set()
+
+    async def _send(self, stream: Stream, connection: Connection) -> None:
+        connection.up.send(stream.opening(self._hello(stream.delivery.stream)))
+        while not stream.delivery.over:
+            reports, self._reports = list(self._reports.values()), {}
+            for data in stream.outgoing(reports):
+                connection.up.send(data)
+            if not stream.delivery.ready:
+                self._wake.clear()
+                await self._wake.wait()
+        stream.renewed = True
+        connection.leave()
+
+    def _hello(self, stream: str) -> Hello:
+        return Hello(
+            protocol=PROTOCOL, version="world", host=self.host.name, stream=stream,
+            nics=self.host.nics,
+        )  # fmt: skip
+
+    def _report(self, report: msgspec.Struct) -> None:
+        self._reports[type(report)] = report
+        self._wake.set()
+
+    # --- what it is told ---
+
+    def _obey(self, message: Any) -> None:
+        """As `agent.daemon` and `agent.reactor.process` hand it on."""
+        if isinstance(message, Switch):
+            if self.switch.take(message):
+                self.switch.save()
+                self._world.ledger.switched(self)
+        elif isinstance(message, ProbeKeys):
+            peers = self._ring.take(message)
+            if peers is not None:
+                self._probe_all()  # with the keys before, under way when these are in force
+                self._keys = peers
+                self._probe_all()
+                self._keep(msgspec.structs.replace(self._kept, keys=message))
+                self._report(KeysHeld(epochs=message.epochs, sending=message.sending))
+        elif isinstance(message, Plan):
+            found = usable(message, {nic.name for nic in self.host.nics}, "ipv4")
+            if found is not None:
+                self.plan = found.plan
+                self._keep(msgspec.structs.replace(self._kept, plan=message))
+        elif isinstance(message, Timelines):
+            self._world.ledger.timed(self, message)
+            self.lines = {line.node: line for line in message.timelines}
+
+    def _keep(self, now: kept.Kept) -> None:
+        if now != self._kept:
+            self._kept = now
+            kept.save(self.host.run, now)
+
+    # --- what it measures ---
+
+    @property
+    def line(self) -> Timeline | None:
+        """Fleet time, where it is known of this clock as it runs now."""
+        line = self.lines.get(self.host.name)
+        if line is None or line.state is ClockState.UNKNOWN:
+            return None
+        return line if line.epoch in {0, self.host.clock.epoch} else None
+
+    async def _measure(self) -> None:
+        await asyncio.sleep(self._world.chance.random())
+        second = 0
+        while True:
+            second += 1
+            self._row()
+            self._report(PathsReport(mode="manage", stopped=self.switch.stopped, connections=()))
+            if second % ESTIMATE_S == 0 or self.line is None:
+                self._report(self._edges())
+            if self.plan is not None and self.plan.flows:
+                self._probe(self._world.chance.choice(self.plan.flows))
+            await asyncio.sleep(1)
+
+    def _row(self) -> None:
+        line = self.line
+        if line is None:
+            return
+        fleet_ns = line.to_fleet_ns(self.host.clock.read_ns(self._world.loop.true_ns))
+        if fleet_ns // S == self._second or fleet_ns <= 0:
+            return
+        self._second = fleet_ns // S
+        zeros = np.zeros(1, np.uint64)
+        columns: dict[str, Any] = {column.name: zeros for column in AGENT.columns}
+        columns |= {"ts_ns": np.array([self._second * S]), "host": [self.host.name]}
+        number = self.spool.append(AGENT.name, 1, encode_columns(AGENT, columns))
+        self._world.ledger.appended(self, number)
+        self._wake.set()
+
+    def _edges(self) -> Edges:
+        """Of the pairs that the plan names; as clean as an idle fabric's."""
+        found, world = [], self._world
+        true_ns, own = world.loop.true_ns, self.host.clock
+        others = {flow.dst.partition("/")[0] for flow in self.plan.flows} if self.plan else ()
+        for name in sorted(others):
+            if not world.reachable(name):
+                continue
+            other = world.hosts[name].clock
+            edge = Edge(
+                a=self.host.name, b=name, ref_ns=own.read_ns(true_ns),
+                theta_ns=other.read_ns(true_ns) - own.read_ns(true_ns)
+                + world.chance.gauss(0, EDGE_SIGMA_NS),
+                drift_ppb=other.drift_ppb - own.drift_ppb + world.chance.gauss(0, 2),
+                sigma_ns=EDGE_SIGMA_NS, drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=16,
+                a_epoch=own.epoch, b_epoch=other.epoch,
+            )  # fmt: skip
+            found.append(edge)
+        return Edges(edges=tuple(found), epochs={self.host.name: own.epoch})
+
+    def _probe_all(self) -> None:
+        """One to each peer: production sends hundreds a second."""
+        for flow in {flow.dst: flow for flow in self.plan.flows}.values() if self.plan else ():
+            self._probe(flow)
+
+    def _probe(self, flow: ProbeFlow) -> None:
+        """One probe, authenticated by the keys of the pair."""
+        assert self.plan is not None
+        keys = self._keys.get(flow.dst_nic_id)
+        name = flow.dst.partition("/")[0]
+        own = self.plan.nic_ids.get(flow.src)
+        if keys is None or own is None or not self._world.reachable(name):
+            return
+        draw = self._world.chance.random()
+        delay_s = 0.0001 if draw < 0.8 else draw * PROBE_TIMEOUT_NS / S
+        for _ in range(1 + (draw > 0.97)):  # duplicated, and out of order
+            self._world.loop.call_later(
+                delay_s, self._world.probe, name, own, keys.sends, context=self._world.context
+            )
+            delay_s *= self._world.chance.random()
+
+    def arrives(self, source: int, sending: tuple[int, bytes]) -> None:
+        """A probe of NIC `source`. Only an agent without keys may refuse it."""
+        keys = self._keys.get(source)
+        if keys is not None and sending not in {keys.sends, keys.accepts}:
+            accepted = [each[0] for each in (keys.sends, keys.accepts) if each]
+            self._world.ledger.broken(
+                f"{self.host.name} refuses a probe of NIC {source} for its key: "
+                f"epoch {sending[0]}, it accepts {accepted}"
+            )
+
+
+def snapshot(disk: Path) -> None:
+    """Keep what is on the disk now, as a power failure may bring it back."""
+    before = disk.with_suffix(".before")
+    shutil.rmtree(before, ignore_errors=True)
+    shutil.copytree(disk, before)
+
+
+def restore(disk: Path) -> bool:
+    """The disk as it was at the snapshot; whether there is one."""
+    before = disk.with_suffix(".before")
+    if not before.exists():
+        return False
+    shutil.rmtree(disk)
+    shutil.copytree(before, disk)
+    return True

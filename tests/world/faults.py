@@ -1,0 +1,307 @@
+"""What a world suffers, and an operator who gives orders meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from tests.world.hostile import mallory
+from tests.world.ledger import Order
+from tests.world.world import SETTLE_S
+
+from syntony.model import MS, S
+from syntony.wire.coding import encode
+from syntony.wire.failover import FailoverStatus, SwitchCommand
+from syntony.wire.probes import KeysQuery, RotateKeys
+from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
+from syntony.wire.traffic import PlacementCommand
+
+if TYPE_CHECKING:
+    from tests.world.loop import Node
+    from tests.world.world import Process, World
+
+ORDER_GAP_S = 9.0
+
+
+async def suffer(world: World) -> None:
+    """The course of a world: it begins, suffers, and must be well again."""
+    for process in world.processes:
+        process.start()
+    for name in world.hosts:
+        world.start_agent(name)
+    if world.settings.hostile:
+        world.loop.spawn(None, mallory(world))
+    operator = world.loop.spawn(None, operate(world))
+    await asyncio.sleep(20)
+    end_s = world.loop.time() + world.settings.faults_s
+    while world.loop.time() < end_s:
+        await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
+        fault = world.chance.choices(*zip(*FAULTS.items(), strict=True))[0]
+        world.log.say("world", fault.__name__)
+        world.loop.spawn(None, fault(world))
+    operator.cancel()
+    await asyncio.sleep(25)  # the longest fault is over
+    heal(world)
+    await asyncio.sleep(SETTLE_S)
+    await check_well(world)
+
+
+def heal(world: World) -> None:
+    """Nothing is broken any more."""
+    world.log.say("world", "heals")
+    world.network.heal()
+    world.server.down = world.server.full = False
+    world.server.slow_ns = 0
+    world.server.unreachable.clear()
+    world.server.deadly.clear()
+    world.store.down = world.pager.down = False
+    world.store.fails = world.store.slow_ns = 0
+    world.pager.loses = 0.0
+    world.full.clear()
+    for process in world.processes:
+        if process.node is not None and process.node.paused:
+            world.loop.resume(process.node)
+    for name, agent in world.agents.items():
+        if agent.node.paused:
+            world.loop.resume(agent.node)
+        if not agent.node.alive:
+            world.start_agent(name)
+
+
+async def check_well(world: World) -> None:
+    """What must hold once faults are over for `SETTLE_S`."""
+    ledger, leader = world.ledger, world.leader
+    ledger.hold(leader is not None, "no controller is in charge")
+    wanted = ledger.acknowledged_order
+    for name, agent in world.agents.items():
+        ledger.hold(agent.connection is not None, f"{name} has no controller")
+        behind = agent.spool.last_seq - agent.spool.acknowledged
+        ledger.hold(behind < 10, f"{name} waits for {behind} acknowledgements")
+        ledger.hold(agent.line is not None, f"{name} has no fleet time")
+        if wanted is not None:
+            position = agent.switch.position
+            order = ledger.order_of(position.by) if position is not None else None
+            ledger.hold(
+                order is not None and order.number >= wanted.number,
+                f"{name} obeys {order}, and {wanted} was acknowledged",
+            )
+    if leader is None or world.settings.hostile:
+        return
+    status = await ask(world, leader, KeysQuery())
+    ledger.hold(
+        status is not None and not isinstance(status, Failure) and not status.left_behind,
+        f"probe keys: {status}",
+    )
+
+
+async def ask(world: World, process: Process, query: Query[A]) -> A | Failure | None:
+    """A question, or an order, of the operator. None: no answer."""
+    data = await world.network.ask("operator", process.address, world.operator_pem, encode(query))
+    return None if data is None else decode_answer(data, answer_type(type(query)))
+
+
+async def operate(world: World) -> None:
+    """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
+    while True:
+        await asyncio.sleep(world.chance.expovariate(1 / ORDER_GAP_S))
+        process = world.leader if world.chance.random() < 0.8 else None
+        process = process or world.chance.choice(world.processes)
+        draw = world.chance.random()
+        if draw < 0.25:
+            await ask(world, process, RotateKeys(by="op", why="world"))
+        elif draw < 0.5:
+            mode = world.chance.choice(("observe", "off"))
+            await ask(world, process, PlacementCommand(mode=mode, by="op"))
+        else:
+            await _throw(world, process)
+
+
+async def _throw(world: World, process: Process) -> None:
+    ledger = world.ledger
+    order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
+    ledger.orders.append(order)
+    answer = await ask(
+        world, process,
+        SwitchCommand(stopped=order.stopped, by=f"order-{order.number}", why="world"),
+    )  # fmt: skip
+    world.log.say("operator", f"{order}: {type(answer).__name__}")
+    if isinstance(answer, FailoverStatus):
+        ledger.acknowledged_order = order
+
+
+# --- faults ---
+
+
+def _any_controller(world: World) -> Process:
+    return world.leader or world.chance.choice(world.processes)
+
+
+def _node(process: Process) -> Node:
+    assert process.node is not None
+    return process.node
+
+
+async def kill_controller(world: World) -> None:
+    world.kill(_node(_any_controller(world)))
+
+
+async def die_within_a_transaction(world: World) -> None:
+    process = _any_controller(world)
+    world.server.deadly[process.name] = world.chance.randrange(12)
+    await asyncio.sleep(5)
+    world.server.deadly.pop(process.name, None)
+
+
+async def unsure_commit(world: World) -> None:
+    world.server.unsure.add(_any_controller(world).name)
+
+
+async def stop_controller(world: World) -> None:
+    _any_controller(world).stop()
+
+
+async def pause_controller(world: World) -> None:
+    await _pause(world, _node(_any_controller(world)), world.chance.uniform(0.5, 20))
+
+
+async def pause_agent(world: World) -> None:
+    agent = world.chance.choice(list(world.agents.values()))
+    await _pause(world, agent.node, world.chance.uniform(0.5, 20))
+
+
+async def _pause(world: World, node: Node, for_s: float) -> None:
+    if node.paused:
+        return
+    node.paused = True
+    await asyncio.sleep(for_s)
+    if node.paused:
+        world.loop.resume(node)
+
+
+async def kill_agent(world: World) -> None:
+    name = world.chance.choice(list(world.agents))
+    world.kill(world.agents[name].node)
+    await _start(world, name)
+
+
+async def lose_power(world: World) -> None:
+    name = world.chance.choice(list(world.agents))
+    world.snapshot(name)
+    await asyncio.sleep(world.chance.uniform(0.1, 8))
+    world.power_loss(name)
+    await _start(world, name)
+
+
+async def _start(world: World, name: str) -> None:
+    await asyncio.sleep(world.chance.uniform(0.2, 15))
+    if not world.agents[name].node.alive:
+        world.start_agent(name)
+
+
+async def flip_a_bit(world: World) -> None:
+    """In a spool, while its agent is down."""
+    name = world.chance.choice(list(world.agents))
+    world.kill(world.agents[name].node)
+    files = sorted((world.hosts[name].disk / "spool").glob("*.spool"))
+    if files:
+        file = world.chance.choice(files)
+        data = bytearray(file.read_bytes())
+        if data:
+            data[world.chance.randrange(len(data))] ^= 1 << world.chance.randrange(8)
+            file.write_bytes(data)
+    await _start(world, name)
+
+
+async def partition(world: World) -> None:
+    """Some agents cannot reach some controllers; perhaps a controller not the database."""
+    pairs = {
+        frozenset((host, process.name))
+        for host in world.hosts
+        for process in world.processes
+        if world.chance.random() < 0.5
+    }
+    world.network.partition(pairs)
+    if world.chance.random() < 0.5:
+        world.server.unreachable.add(_any_controller(world).name)
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.server.unreachable.clear()
+    world.network.heal()
+
+
+async def database_away(world: World) -> None:
+    world.server.down = True
+    world.server.end_all()
+    await asyncio.sleep(world.chance.uniform(0.2, 20))
+    world.server.down = False
+
+
+async def database_full(world: World) -> None:
+    world.server.full = True
+    await asyncio.sleep(world.chance.uniform(1, 15))
+    world.server.full = False
+
+
+async def database_slow(world: World) -> None:
+    world.server.slow_ns = world.chance.randrange(800) * MS
+    await asyncio.sleep(world.chance.uniform(1, 10))
+    world.server.slow_ns = 0
+
+
+async def store_away(world: World) -> None:
+    world.store.down = True
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.store.down = False
+
+
+async def store_fails(world: World) -> None:
+    world.store.fails = world.chance.uniform(0.1, 0.8)
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.store.fails = 0.0
+
+
+async def store_slow(world: World) -> None:
+    world.store.slow_ns = world.chance.randrange(4 * S)
+    await asyncio.sleep(world.chance.uniform(1, 15))
+    world.store.slow_ns = 0
+
+
+async def network_slow(world: World) -> None:
+    world.network.slow_ns = world.chance.randrange(2 * S)
+    await asyncio.sleep(world.chance.uniform(1, 15))
+    world.network.slow_ns = 0
+
+
+async def pager_away(world: World) -> None:
+    world.pager.down = world.chance.random() < 0.4
+    world.pager.loses = world.chance.random()
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.pager.down, world.pager.loses = False, 0.0
+
+
+async def disk_full(world: World) -> None:
+    name = world.chance.choice(list(world.hosts))
+    world.full.add(name)
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.full.discard(name)
+
+
+async def clock_jump(world: World) -> None:
+    name = world.chance.choice(list(world.hosts))
+    world.hosts[name].clock.jump(round(world.chance.gauss(0, 100 * S)))
+
+
+async def controllers_clock_jump(world: World) -> None:
+    process = world.chance.choice(world.processes)
+    process.clock.jump(round(world.chance.gauss(0, 1000 * S)))
+
+
+Fault = Callable[["World"], Awaitable[None]]
+FAULTS: dict[Fault, float] = {
+    kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
+    pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
+    partition: 1.5, database_away: 1.0, database_full: 0.7, database_slow: 0.7, store_away: 1.0,
+    store_fails: 1.0, store_slow: 0.7, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
+    clock_jump: 0.7, controllers_clock_jump: 0.5,
+}  # fmt: skip
+"""Each with its weight."""

@@ -1,0 +1,284 @@
+"""What must hold at every step, whatever happens. The first thing that does not ends the world."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syntony.controller.notify import Answer
+from syntony.model import ClockState, Timeline
+from syntony.wire.clocks import Timelines
+from syntony.wire.failover import Switch
+
+if TYPE_CHECKING:
+    from tests.world.agent import Agent
+    from tests.world.postgres import Session
+    from tests.world.world import World
+
+
+class BrokenError(Exception):
+    """An invariant does not hold."""
+
+
+class Order(NamedTuple):
+    """The stop switch as the operator meant it."""
+
+    number: int
+    stopped: bool
+
+
+class _Reading(NamedTuple):
+    """A host's clock at one instant of true time, and its way to fleet time."""
+
+    host: str
+    line: Timeline
+    local_ns: int
+
+
+class _Kept:
+    """Of one host's spool."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, str] = {}
+        """Number → stream, of what is not acknowledged."""
+        self.dropped = 0
+        """As the spool said last."""
+        self.base = 0
+        self.refused = 0
+        self.missing = 0
+
+    def copy(self) -> _Kept:
+        made = _Kept()
+        made.streams = dict(self.streams)
+        made.dropped = self.dropped
+        return made
+
+
+class Ledger:
+    """Told of everything that is promised to somebody."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._spools: dict[str, _Kept] = {}
+        self._before: dict[str, _Kept] = {}
+        self._epochs: dict[str, int] = {}
+        self._obeyed: dict[str, int] = {}
+        self._committers: dict[int, object] = {}
+        self.orders: list[Order] = []
+        self.acknowledged_order: Order | None = None
+        self.checks = 0
+
+    def broken(self, what: str) -> None:
+        """Ends the world."""
+        if self._world.loop.broken is None:
+            self._world.log.say("ledger", f"BROKEN: {what}")
+            self._world.loop.broken = BrokenError(what)
+
+    def hold(self, what: bool, otherwise: str | Callable[[], str]) -> None:
+        """Check one promise."""
+        self.checks += 1
+        if not what:
+            self.broken(otherwise if isinstance(otherwise, str) else otherwise())
+
+    # --- nothing acknowledged is lost or doubled ---
+
+    def opened(self, agent: Agent) -> None:
+        """A spool was opened, perhaps as it was some time ago."""
+        found = self._spools.setdefault(agent.host.name, _Kept())
+        now = agent.spool.dropped_rows
+        found.base, found.dropped = min(found.dropped, now), now
+        found.missing = found.refused = 0
+
+    def appended(self, agent: Agent, number: int | None) -> None:
+        found = self._spools[agent.host.name]
+        if number is None:
+            found.refused += 1
+        else:
+            found.streams[number] = agent.spool.stream
+            self.hold(
+                number > agent.spool.acknowledged,
+                f"{agent.host.name} takes batch {number} for acknowledged before it is sent",
+            )
+        found.dropped = agent.spool.dropped_rows
+
+    def acknowledged(self, agent: Agent, before: int) -> None:
+        """What the spool let go of is in the store, or counted as lost."""
+        found, host = self._spools[agent.host.name], agent.host.name
+        for number in range(before + 1, agent.spool.acknowledged + 1):
+            stream = found.streams.pop(number, None)
+            if stream is not None and (host, stream, number) not in self._world.store.batches:
+                found.missing += 1
+        found.dropped = agent.spool.dropped_rows
+        counted = found.dropped - found.base - found.refused
+        self.hold(
+            found.missing <= counted,
+            lambda: (
+                f"{host}: {found.missing} acknowledged batches are not in the store, "
+                f"{counted} are counted as lost"
+            ),
+        )
+
+    def snapshot(self, host: str) -> None:
+        if host in self._spools:
+            self._before[host] = self._spools[host].copy()
+
+    def restored(self, host: str) -> None:
+        """The disk went back in time."""
+        self._spools[host] = self._before[host].copy()
+        self._epochs.pop(host, None)
+        self._obeyed.pop(host, None)
+
+    # --- one leader acts per epoch ---
+
+    def committed(self, session: Session) -> None:
+        """A transaction of control state was committed."""
+        server = self._world.server
+        self.hold(
+            server.lock_holder == session.pid,
+            f"{session.node.name} changes control state without holding it",
+        )
+        row = server.database.execute("SELECT epoch FROM lease").fetchone()
+        if row is not None:
+            first = self._committers.setdefault(row[0], session.node)
+            self.hold(
+                first is session.node,
+                f"{session.node.name} changes control state in another controller's epoch {row[0]}",
+            )
+
+    def obeyed(self, agent: Agent, issuer: str, epoch: int) -> None:
+        """A decision was admitted."""
+        before = self._epochs.get(agent.host.name, 0)
+        self.hold(
+            epoch >= before,
+            f"{agent.host.name} obeys {issuer} of epoch {epoch} after epoch {before}",
+        )
+        self._epochs[agent.host.name] = epoch
+
+    # --- a stop is obeyed for ever ---
+
+    def woke(self, agent: Agent) -> None:
+        """It started again, and goes by what it kept."""
+        if agent.host.name in self._obeyed:
+            self.switched(agent, again=True)
+        self.hold(
+            agent.fence.highest >= self._epochs.get(agent.host.name, 0),
+            f"{agent.host.name} has forgotten whom it obeyed",
+        )
+
+    def took_over(self, name: str, switch: Switch | None) -> None:
+        """A controller begins, with the switch as it found it."""
+        wanted = self.acknowledged_order
+        order = self.order_of(switch.by) if switch is not None else None
+        self.hold(
+            wanted is None or (order is not None and order.number >= wanted.number),
+            lambda: f"{name} begins with {order}, and {wanted} was acknowledged",
+        )
+
+    def switched(self, agent: Agent, *, again: bool = False) -> None:
+        """It goes by another position of the switch than before."""
+        host, position = agent.host.name, agent.switch.position
+        order = self.order_of(position.by) if position is not None else None
+        if position is None or order is None:
+            self.broken(f"{host} obeys an order that no operator gave: {position}")
+            return
+        before = self._obeyed.get(host, 0)
+        self.hold(
+            order.number >= before if again else order.number > before,
+            f"{host} goes back from order {before} to order {order.number}",
+        )
+        self.hold(
+            order.stopped == position.stopped, f"{host} makes of {order} that it is {position}"
+        )
+        self._obeyed[host] = order.number
+
+    def order_of(self, by: str) -> Order | None:
+        """Of the operator's orders, by the name that it was given under."""
+        _, mark, number = by.partition("order-")
+        return self.orders[int(number) - 1] if mark and number.isdigit() else None
+
+    # --- fleet time ---
+
+    def timed(self, agent: Agent, message: Timelines) -> None:
+        """New timelines came: fleet time does not go back, and clocks agree within their bounds."""
+        name, clock = agent.host.name, agent.host.clock
+        lines = {line.node: line for line in message.timelines}
+        new, old = lines.get(name), agent.line
+        local_ns = clock.read_ns(self._world.loop.true_ns)
+        if new is None or not _sound(new, clock.epoch):
+            return
+        if old is not None and _sound(old, clock.epoch):
+            self._agree(_Reading(name, new, local_ns), _Reading(name, old, local_ns))
+        for other in self._world.agents.values():
+            theirs = other.line
+            if other is agent or theirs is None or theirs.component != new.component:
+                continue
+            if other.node.alive and _sound(theirs, other.host.clock.epoch):
+                there_ns = other.host.clock.read_ns(self._world.loop.true_ns)
+                self._agree(
+                    _Reading(name, new, local_ns), _Reading(other.host.name, theirs, there_ns)
+                )
+                break
+
+    def _agree(self, one: _Reading, other: _Reading) -> None:
+        (a, line_a, at_a), (b, line_b, at_b) = one, other
+        apart_ns = line_a.to_fleet_ns(at_a) - line_b.to_fleet_ns(at_b)
+        bound_ns = line_a.bound_ns(at_a) + line_b.bound_ns(at_b)
+        self.hold(
+            abs(apart_ns) <= bound_ns,
+            lambda: (
+                f"fleet time of {a} and of {b} (before, if the same) are {apart_ns} ns apart, "
+                f"{bound_ns:.0f} is the bound"
+            ),
+        )
+
+
+def _sound(line: Timeline, epoch: int) -> bool:
+    return line.state is ClockState.SYNCHRONIZED and line.epoch == epoch
+
+
+class Pager:
+    """A receiver that knows messages by their keys, as the documentation says one must."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._keys: dict[str, str] = {}
+        self._said: dict[tuple[Any, ...], str] = {}
+        self._open: dict[tuple[str, str], int] = {}
+        self.down = False
+        self.loses = 0.0
+        """Probability that a message is taken, and the answer is lost."""
+        self.pages = 0
+
+    def post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """As `notify.post_json`."""
+        loop = self._world.loop
+        loop.spend(3_000_000)
+        if self.down:
+            return Answer(False, False, "ConnectionRefusedError")
+        self._take(json.loads(body), headers["Idempotency-Key"], body.decode())
+        if self._world.chance.random() < self.loses:
+            return Answer(False, False, "TimeoutError")
+        return Answer(True, False, "200 OK")
+
+    def _take(self, message: dict[str, Any], key: str, text: str) -> None:
+        ledger, known = self._world.ledger, self._keys.get(key)
+        if known is not None:
+            ledger.hold(known == text, f"two messages have the key {key}")
+            return
+        self._keys[key] = text
+        incident, event = message["incident"], message["event"]
+        place = (incident["rule"], incident["subject"])
+        self._world.log.say("pager", f"{event} {incident['number']} {place}")
+        said = (event, incident["number"], incident["opened_ns"], incident["pages"])
+        before = self._said.setdefault(said, key)
+        ledger.hold(before == key, f"{event} of incident {incident['number']} is sent twice")
+        if event == "page":
+            self.pages += 1
+            number = self._open.setdefault(place, incident["number"])
+            ledger.hold(
+                number == incident["number"],
+                f"{place} is paged as incident {incident['number']}, and is {number} already",
+            )
+        elif event == "clear":
+            self._open.pop(place, None)

@@ -1,0 +1,187 @@
+"""Virtual time: one event loop for every process of the world, and what a process can suffer.
+
+Each task belongs to a process (`Node`) by its context. What a dead process would still run is
+dropped; what a paused one would run waits until it goes on. Functions that production code hands to
+threads run on the loop, whole, after a delay that is drawn, and take the virtual time that what
+they touched says (`Loop.spend`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
+from random import Random
+from typing import Any
+
+from syntony.model import S
+
+T0_NS = 1_700_000_000 * S
+"""True time at which a world begins."""
+
+
+class Node:
+    """One life of one process.
+
+    Args:
+        name: of the process; a later life has the same.
+        clock: of its host.
+    """
+
+    def __init__(self, name: str, clock: HostClock) -> None:
+        self.name = name
+        self.clock = clock
+        self.alive = True
+        self.paused = False
+        self.boot_ns = 0
+        """What its monotonic clock is ahead of the world's."""
+        self.deferred: list[asyncio.Handle] = []
+
+
+class HostClock:
+    """What a host calls the time: true time with an offset, a drift, and jumps.
+
+    Args:
+        offset_ns: at true time `T0_NS`.
+        drift_ppb: constant.
+    """
+
+    def __init__(self, offset_ns: int, drift_ppb: float) -> None:
+        self.offset_ns = offset_ns
+        self.drift_ppb = drift_ppb
+        self.epoch = 1
+        """Names the time between two jumps."""
+
+    def read_ns(self, true_ns: int) -> int:
+        return true_ns + self.offset_ns + round((true_ns - T0_NS) * self.drift_ppb * 1e-9)
+
+    def jump(self, by_ns: int) -> None:
+        self.offset_ns += by_ns
+        self.epoch += 1
+
+
+NODE: ContextVar[Node | None] = ContextVar("node", default=None)
+"""Whose code runs."""
+
+
+class DiesNowError(BaseException):
+    """The process dies at this statement."""
+
+
+class Loop(asyncio.BaseEventLoop):
+    """Runs until nothing is left to do by its end."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self._random = random
+        self._now_s = 0.0
+        self._spent_ns = 0
+        self.kill: Callable[[Node], None] = lambda _: None
+        self.failed: Callable[[str], None] = lambda _: None
+        """Called with what ended a task that should not have ended so."""
+        self.broken: BaseException | None = None
+        self.set_exception_handler(lambda *_: None)
+
+    def time(self) -> float:
+        return self._now_s
+
+    @property
+    def now_ns(self) -> int:
+        """Since the world began."""
+        return round(self._now_s * S)
+
+    @property
+    def true_ns(self) -> int:
+        return T0_NS + self.now_ns
+
+    def spend(self, ns: int) -> None:
+        """The call that runs in a thread takes so much longer."""
+        self._spent_ns += ns
+
+    def spawn(self, node: Node | None, work: Any) -> asyncio.Task[Any]:
+        """Start a task of a process."""
+        context = copy_context()
+        context.run(NODE.set, node)
+        task = self.create_task(work, context=context)
+        task.add_done_callback(self._check)
+        return task
+
+    def _check(self, task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failed("".join(traceback.format_exception(error)))
+
+    def resume(self, node: Node) -> None:
+        """A paused process goes on with what has waited."""
+        node.paused = False
+        waiting, node.deferred = node.deferred, []
+        self._ready.extend(waiting)  # type: ignore[attr-defined]
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> asyncio.Future[Any]:
+        """As if in a thread: see the module."""
+        future = self.create_future()
+        draw = self._random.random()
+        delay_s = 0.0002 + 0.002 * draw if draw < 0.97 else draw * 0.3
+        self.call_later(delay_s, self._execute, future, func, args)
+        return future
+
+    def _execute(self, future: asyncio.Future[Any], func: Any, args: tuple[Any, ...]) -> None:
+        self._spent_ns = 0
+        try:
+            result, error = func(*args), None
+        except DiesNowError:
+            node = NODE.get()
+            assert node is not None
+            self.kill(node)
+            return
+        except Exception as raised:  # noqa: BLE001 — handed on to whoever awaits
+            result, error = None, raised
+        self.call_later(self._spent_ns / S, _complete, future, result, error)
+
+    def _run_once(self) -> None:
+        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        if not ready:
+            while scheduled and scheduled[0]._cancelled:
+                heapq.heappop(scheduled)._scheduled = False
+            if not scheduled:
+                raise RuntimeError("the world has nothing left to do")
+            self._now_s = max(self._now_s, scheduled[0]._when)
+        while scheduled and scheduled[0]._when <= self._now_s:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled and _may_run(handle):
+                handle._run()
+        if self.broken is not None:
+            self.stop()
+
+    def _write_to_self(self) -> None:
+        """There is no selector to wake."""
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """They are dropped when they are due."""
+
+
+def _complete(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _may_run(handle: asyncio.Handle) -> bool:
+    """Whether its process lives, and is not paused: then it waits."""
+    node = handle._context.get(NODE)  # type: ignore[attr-defined]
+    if node is None:
+        return True
+    if node.alive and node.paused:
+        node.deferred.append(handle)
+    return bool(node.alive and not node.paused)

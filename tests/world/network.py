@@ -1,0 +1,227 @@
+"""Streams between processes: in order and whole until they break, late, cut and refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.world.loop import Loop, Node
+
+from syntony.model import MS, S
+from syntony.wire.messages import ATTACH, QUERY
+
+if TYPE_CHECKING:
+    from syntony.controller.service import FleetService
+
+PING_NS, PONG_NS = 2_500 * MS, 2_000 * MS
+"""`uplink._HASTY`: a controller that is silent for both is given up."""
+NOTICE_NS = 20 * S
+"""After which a server gives a silent client up."""
+CONNECT_NS = 2 * S
+ANSWER_S = 10
+
+
+class Called(NamedTuple):
+    """Which method a client calls, as gRPC says it."""
+
+    method: str
+    invocation_metadata: tuple[Any, ...] = ()
+
+
+class Peer:
+    """What a server sees of one call's other end; also where it writes."""
+
+    def __init__(self, name: str, pem: bytes, connection: Connection | None = None) -> None:
+        self._name = name
+        self._pem = pem
+        self._connection = connection
+
+    def peer(self) -> str:
+        return f"ipv4:{self._name}:1"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"x509_pem_cert": [self._pem]}
+
+    async def write(self, data: bytes) -> None:
+        assert self._connection is not None
+        if self._connection.server_gone:
+            raise ConnectionError("the stream has ended")
+        self._connection.down.send(data)
+
+
+class Pipe:
+    """One direction."""
+
+    def __init__(self, network: Network, ends: tuple[str, str]) -> None:
+        self._network = network
+        self._ends = ends
+        self._last_ns = 0
+        self._held: list[bytes | None] = []
+        self.arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def send(self, data: bytes | None) -> None:
+        """None: the end."""
+        if self._network.cut(*self._ends):
+            self._held.append(data)
+            self._network.waiting.append(self)
+            return
+        loop = self._network.loop
+        at_ns = max(self._last_ns + 1_000, loop.now_ns + self._network.delay_ns())
+        self._last_ns = at_ns
+        loop.call_at(at_ns / S, self.arrived.put_nowait, data, context=self._network.context)
+
+    def release(self) -> None:
+        """The cut is over: what was sent meanwhile is retransmitted."""
+        held, self._held = self._held, []
+        for data in held:
+            self.send(data)
+
+
+class Connection:
+    """One stream between an agent and a controller."""
+
+    def __init__(self, network: Network, client: Node, server: Node) -> None:
+        self._network = network
+        self.client, self.server = client, server
+        self.up = Pipe(network, (client.name, server.name))
+        self.down = Pipe(network, (server.name, client.name))
+        self.serving: asyncio.Task[None] | None = None
+        self.client_gone = self.server_gone = False
+
+    async def requests(self) -> AsyncIterator[bytes]:
+        """What arrives at the server."""
+        while (data := await self.up.arrived.get()) is not None:
+            yield data
+
+    async def answers(self) -> AsyncIterator[bytes]:
+        """What arrives at the client, until the stream ends."""
+        while (data := await self.down.arrived.get()) is not None:
+            yield data
+
+    def leave(self) -> None:
+        """The client ends the stream; its server learns of it, sooner or later."""
+        if self.client_gone:
+            return
+        self.client_gone = True
+        self.down.arrived.put_nowait(None)
+        late = self._network.cut(self.client.name, self.server.name)
+        after_s = (NOTICE_NS if late else self._network.delay_ns()) / S
+        self._network.loop.call_later(after_s, self._end_serving, context=self._network.context)
+
+    def _end_serving(self) -> None:
+        self.server_gone = True
+        if self.serving is not None and self.server.alive:
+            self.serving.cancel()
+
+    def server_left(self) -> None:
+        """The server ended the stream, or died."""
+        self.server_gone = True
+        self.down.send(None)
+
+    async def watch(self) -> None:
+        """The client's keepalive."""
+        while not self.client_gone:
+            await asyncio.sleep(PING_NS / S)
+            if self._dead():
+                await asyncio.sleep(PONG_NS / S)
+                if self._dead():
+                    self.leave()
+
+    def _dead(self) -> bool:
+        return self.server.paused or self._network.cut(self.client.name, self.server.name)
+
+
+class Network:
+    """Who can reach whom.
+
+    Args:
+        chance: draws delays.
+    """
+
+    def __init__(self, loop: Loop, chance: Random, context: Any) -> None:
+        self.loop = loop
+        self.context = context
+        """Of what belongs to no process."""
+        self._chance = chance
+        self._cuts: set[frozenset[str]] = set()
+        self.slow_ns = 0
+        self.waiting: list[Pipe] = []
+        self.services: dict[str, tuple[Node, FleetService]] = {}
+        """Address → the controller that listens there."""
+        self.connections: list[Connection] = []
+
+    def delay_ns(self) -> int:
+        draw = self._chance.random()
+        return round(200_000 + 3_000_000 * draw**4 + self.slow_ns * draw)
+
+    def cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cuts
+
+    def partition(self, pairs: set[frozenset[str]]) -> None:
+        """Nothing passes between these any more."""
+        self._cuts |= pairs
+
+    def heal(self) -> None:
+        self._cuts.clear()
+        self.slow_ns = 0
+        waiting, self.waiting = dict.fromkeys(self.waiting), []
+        for pipe in waiting:
+            pipe.release()
+
+    async def dial(self, client: Node, address: str, pem: bytes) -> Connection | None:
+        """A stream to whoever listens there; None: nobody answers."""
+        found = self.services.get(address)
+        if found is None or not found[0].alive:
+            await asyncio.sleep(self.delay_ns() / S)
+            return None
+        server, service = found
+        if server.paused or self.cut(client.name, server.name):
+            await asyncio.sleep(CONNECT_NS / S)
+            return None
+        connection = Connection(self, client, server)
+        self.connections.append(connection)
+        handler = service.handlers().service(Called(ATTACH)).stream_stream
+        peer = Peer(client.name, pem, connection)
+        connection.serving = self.loop.spawn(
+            server, self._serve(handler(connection.requests(), peer), connection)
+        )
+        return connection
+
+    @staticmethod
+    async def _serve(call: Any, connection: Connection) -> None:
+        try:
+            await call
+        except (asyncio.CancelledError, ConnectionError):
+            pass
+        finally:
+            connection.server_left()
+
+    async def ask(self, name: str, address: str, pem: bytes, data: bytes) -> bytes | None:
+        """A question's first page; None: no answer within 10 s."""
+        found = self.services.get(address)
+        if found is None or not found[0].alive or self.cut(name, found[0].name):
+            return None
+        handler = found[1].handlers().service(Called(QUERY)).unary_stream
+        if found[0].paused:
+            await asyncio.sleep(ANSWER_S)
+            return None
+        asking = self.loop.spawn(found[0], _first(handler(data, Peer(name, pem))))
+        done, _ = await asyncio.wait({asking}, timeout=ANSWER_S)
+        return asking.result() if done and not asking.cancelled() else None
+
+    def died(self, node: Node) -> None:
+        """Its host's kernel ends its connections."""
+        for connection in self.connections:
+            if connection.server is node and not connection.server_gone:
+                connection.server_left()
+            elif connection.client is node:
+                connection.leave()
+        self.connections = [each for each in self.connections if not each.client_gone]
+
+
+async def _first(pages: AsyncIterator[bytes]) -> bytes | None:
+    async for page in pages:
+        return page
+    return None

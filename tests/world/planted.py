@@ -1,0 +1,166 @@
+"""Faults that this project had, or must not have, each put back for one world.
+
+A world that does not find them has no eyes: `test_planted` and ``python -m bench.world --planted``
+look for each within 50 seeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from tests.world.loop import NODE
+
+from syntony.agent import spool
+from syntony.agent.delivery import Delivery
+from syntony.agent.fence import Fence
+from syntony.agent.spool import Spool
+from syntony.agent.steering.switch import StopSwitch
+from syntony.alerts import render
+from syntony.alerts.incidents import BookState
+from syntony.controller import dispatch, ingest, server
+from syntony.controller.ingest import Source
+from syntony.controller.timeline import TimelineKeeper
+from syntony.mesh import key_rotation
+from syntony.mesh.key_rotation import KeyRing, KeyRotation
+from syntony.state import ControlState, postgresql
+from syntony.state.document import Document
+from syntony.state.incident_store import IncidentStore
+from syntony.state.postgresql import PostgresDatabase
+from syntony.wire.failover import Switch
+from syntony.wire.spoolfile import SEGMENT_BYTES, Entry, read_frame
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+Plant = Callable[["World"], AbstractContextManager[Any]]
+
+
+def _patch(owner: object, name: str, value: object) -> Plant:
+    return lambda _: mock.patch.object(owner, name, value, create=True)
+
+
+def _switch_from_telemetry(world: World) -> AbstractContextManager[Any]:
+    """The newest operator's row counts, whatever it says."""
+
+    def switch(_: ControlState) -> Switch | None:
+        if not world.store.path_events:
+            return None
+        at_ns, action, evidence = max(world.store.path_events)
+        return Switch(stopped=action == "stop", at_ns=at_ns, by=evidence.partition(":")[0])
+
+    return mock.patch.object(ControlState, "switch", switch)
+
+
+@contextlib.contextmanager
+def _one_stream_for_ever(_: World) -> Iterator[None]:
+    """A directory is one stream, and an acknowledgement may be ahead of it."""
+
+    def always() -> str:
+        node = NODE.get()
+        return hashlib.sha256((node.name if node else "").encode()).hexdigest()[:32]
+
+    def jump(self: Spool, seq: int) -> None:
+        if seq > self.acknowledged:
+            self._release(seq)
+
+    with (
+        mock.patch.object(spool, "_new_stream", always),
+        mock.patch.object(Spool, "acknowledge", jump),
+        mock.patch.object(Delivery, "acknowledge", _acknowledges),
+    ):
+        yield
+
+
+def _acknowledges(self: Delivery, seq: int) -> None:
+    self._spool.acknowledge(seq)
+
+
+def _stops_at_damage(data: bytes, first_seq: int) -> Iterator[Entry]:
+    """What follows a damaged frame is forgotten, and not counted."""
+    offset, seq = SEGMENT_BYTES, first_seq
+    while offset < len(data):
+        found = read_frame(data, offset)
+        if found is None or found[0].seq != seq:
+            return
+        frame, end = found
+        yield Entry(seq, frame.rows, offset, end, intact=True)
+        offset, seq = end, seq + 1
+
+
+def _forgotten(name: str) -> Plant:
+    load = Document.load
+
+    def forget(self: Document[Any]) -> Any:
+        return None if self._name == name else load(self)
+
+    return _patch(Document, "load", forget)
+
+
+def _reconnects(self: PostgresDatabase) -> Any:
+    """A broken session is replaced without a look at who holds the lock."""
+    if self._session.closed:
+        self._session = self._connect()
+    return self._session
+
+
+@contextlib.contextmanager
+def _same_epoch(_: World) -> Iterator[None]:
+    def epoch(connection: Any) -> int:
+        if connection.execute("SELECT epoch FROM lease").fetchone() is None:
+            connection.execute("INSERT INTO lease (id, epoch, holder) VALUES (1, 1, 'x')")
+        return 1
+
+    with mock.patch.object(postgresql, "next_epoch", epoch):
+        yield
+
+
+def _unchecked(query: Any, who: Any) -> Any:
+    return dispatch.QUESTIONS[type(query)]
+
+
+def _takes_any(self: StopSwitch, switch: Switch) -> bool:
+    self.position = switch
+    return True
+
+
+PLANTED: dict[str, Plant] = {
+    "switch-from-telemetry": _switch_from_telemetry,
+    "switch-not-kept": _patch(ControlState, "set_switch", lambda *_: None),
+    "switch-forgotten-by-agents": _patch(StopSwitch, "save", lambda _: None),
+    "older-switch-obeyed": _patch(StopSwitch, "take", _takes_any),
+    "one-stream-for-ever": _one_stream_for_ever,
+    "stops-at-damage": _patch(spool, "index_segment", _stops_at_damage),
+    "acknowledged-when-accepted": _patch(
+        Source, "stored", property(lambda self: self.accepted, lambda *_: None)
+    ),
+    "first-batches-not-looked-up": _patch(ingest, "MAX_UNACKED", 0),
+    "backlog-not-looked-up": _patch(Source, "backlog", property(lambda _: False, lambda *_: None)),
+    "retries-not-looked-up": _patch(
+        ingest._Waiting, "tried", property(lambda _: False, lambda *_: None)
+    ),
+    "key-used-at-once": _patch(KeyRing, "sending", property(lambda self: self.epochs[-1])),
+    "new-key-at-each-start": _forgotten("probe keys"),
+    "keys-not-confirmed": _patch(KeyRotation, "waiting", lambda _: ()),
+    "keys-not-drained": _patch(key_rotation, "DRAIN_NS", 0),
+    "agents-without-a-fence": _patch(Fence, "_check", lambda *_: None),
+    "takeover-in-the-same-epoch": _same_epoch,
+    "session-replaced-unseen": _patch(PostgresDatabase, "_usable", _reconnects),
+    "timeline-not-kept": _patch(TimelineKeeper, "load", mock.AsyncMock(return_value=0)),
+    "timeline-told-before-it-is-kept": _patch(
+        TimelineKeeper, "clocks", property(lambda _: 1 << 30, lambda *_: None)
+    ),
+    "incidents-not-kept": _patch(
+        IncidentStore,
+        "load",
+        lambda _: BookState(next_number=1, incidents=[], streaks={}, silences=[], next_silence=1),
+    ),
+    "messages-without-their-own-key": _patch(render, "key", lambda _: secrets.token_hex(4)),
+    "clock-evidence-not-checked": _patch(server, "credible", lambda _, said, __: (said, 0)),
+    "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
+}  # fmt: skip

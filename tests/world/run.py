@@ -1,0 +1,49 @@
+"""Runs worlds, one after the other."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.world.ledger import BrokenError
+from tests.world.world import Settings, World
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 — spools need no disk
+
+
+class Ran(NamedTuple):
+    """What became of one world."""
+
+    broken: str
+    """The promise that did not hold; empty: all did."""
+    lines: tuple[str, ...]
+    """The newest of its log."""
+    simulated_s: float
+    checks: int
+    batches: int
+    pages: int
+
+
+def run(seed: int, settings: Settings, planted: str = "") -> Ran:
+    """A world from its seed, with a planted fault if one is named."""
+    place = _MEMORY if _MEMORY.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="syntony-world-", dir=place) as folder:
+        world = World(seed, Path(folder) / "world", settings)
+        broken = ""
+        try:
+            world.run(planted)
+        except BrokenError as error:
+            broken = str(error) or "unknown"
+        return Ran(
+            broken, tuple(world.log.lines), world.loop.time(), world.ledger.checks,
+            len(world.store.batches), world.pager.pages,
+        )  # fmt: skip
+
+
+def command(seed: int, settings: Settings) -> str:
+    """Runs this one again."""
+    return (
+        f"python -m bench.world --first {seed} --seeds 1 --hosts {settings.hosts} "
+        f"--controllers {settings.controllers} --seconds {settings.faults_s:g}"
+    )

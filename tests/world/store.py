@@ -1,0 +1,99 @@
+"""A telemetry store: it knows which batches it holds, can fail before, after and amid an insert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tests.world.loop import Loop
+
+from syntony.errors import StoreError
+from syntony.model import MS
+from syntony.store import Recorded
+from syntony.store.schema import partition_ns
+from syntony.wire.tables import PATH_EVENTS, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_MAPPINGS = {"modules", "by", "classes", "recording"}
+
+
+class Nothing:
+    """What controllers ask of links, paths, jobs: there are no such rows."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *_, **__: {} if name in _MAPPINGS else ()
+
+
+class WorldStore:
+    """One cluster, used by every controller.
+
+    Args:
+        doubled: called with what is inserted a second time.
+    """
+
+    def __init__(self, loop: Loop, chance: Random, doubled: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._doubled = doubled
+        self._recorded: dict[str, set[Recorded]] = {}
+        self.batches: set[tuple[str, str, int]] = set()
+        """(host, stream, number)."""
+        self.path_events: list[tuple[int, str, str]] = []
+        """(fleet time, what was ordered, evidence), of operators."""
+        self.down = False
+        self.fails = 0.0
+        """Probability that an insert fails, before or after it is done."""
+        self.slow_ns = 0
+        self.links = self.fabric = self.latency = self.incidents = self.jobs = Nothing()
+
+    def insert(self, table: Table, rows: pa.Table) -> None:
+        """All rows of a partition, or none."""
+        self._loop.spend(self.slow_ns or 2 * MS)
+        fails = self.down or self._chance.random() < self.fails
+        done = self._chance.random() if fails and not self.down else 1.0 if not fails else 0.0
+        hosts, streams = rows.column("host").to_pylist(), rows.column("stream").to_pylist()
+        numbers = rows.column("seq").to_pylist()
+        parts = (rows.column("ts_ns").to_numpy() // partition_ns(table)).tolist()
+        found = dict.fromkeys(map(Recorded, hosts, streams, numbers, parts))
+        wanted = sorted({each.partition for each in found})
+        kept = set(wanted[: round(done * len(wanted))])
+        known = self._recorded.setdefault(table.name, set())
+        for each in found:
+            if each.partition in kept:
+                if each in known:
+                    self._doubled(f"{table.name}: {each} is stored twice")
+                known.add(each)
+                self.batches.add((each.host, each.stream, each.seq))
+        if table is PATH_EVENTS and kept:
+            said = (rows.column(name).to_pylist() for name in ("ts_ns", "action", "evidence"))
+            self.path_events += zip(*said, strict=True)
+        if fails:
+            raise StoreError("the store does not answer")
+
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+        """Which batches have rows in the window."""
+        self._loop.spend(self.slow_ns or MS)
+        if self.down or self._chance.random() < self.fails:
+            raise StoreError("the store does not answer")
+        width = partition_ns(table)
+        parts = np.arange(first_ns // width, (last_ns - 1) // width + 1)
+        wanted = set(parts.tolist())
+        known = self._recorded.get(table.name, ())
+        return frozenset(each for each in known if each.partition in wanted)
+
+    def latest_ns(self) -> int:
+        return 0
+
+    def matrix(self, *_: object, **__: object) -> tuple[Any, ...]:
+        return ()
+
+    def expire(self, now_ns: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,351 @@
+"""A fleet in one process: agents, controllers, their database and store, an operator, faults.
+
+Everything that happens follows from the seed, if Python's hashes are fixed (``PYTHONHASHSEED=0``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import shutil
+import sys
+import warnings
+from contextvars import copy_context
+from pathlib import Path
+from random import Random
+from typing import NamedTuple, cast
+from unittest import mock
+
+import psycopg
+from tests.world.agent import Agent, restore, snapshot
+from tests.world.ambient import Log, surroundings
+from tests.world.ledger import Ledger, Pager
+from tests.world.loop import NODE, DiesNowError, HostClock, Loop, Node
+from tests.world.network import Network
+from tests.world.postgres import Server
+from tests.world.store import WorldStore
+
+from syntony.clock.anchored import AnchoredSolver
+from syntony.controller.config import AlertSettings, ControllerConfig
+from syntony.controller.import_files import STANDBY_S
+from syntony.controller.notify import Receiver
+from syntony.controller.pki import create_authority
+from syntony.controller.server import Controller
+from syntony.controller.service import FleetService
+from syntony.errors import ConfigError, StateError
+from syntony.mesh.plan import make_plan
+from syntony.model import S
+from syntony.store import Store
+from syntony.wire.messages import NicInfo
+from syntony.wire.roles import Role
+
+SETTLE_S = 150
+"""Without faults, after which everything must be well again: an agent that comes back may be waited
+for, keys are rotated in phases of up to 30 s, incidents are held before they are cleared."""
+RESTART_S = 2.0
+OPERATOR = "operator"
+
+
+class Settings(NamedTuple):
+    """How large a world is, and for how long it suffers."""
+
+    hosts: int = 4
+    controllers: int = 2
+    faults_s: float = 150.0
+    mean_gap_s: float = 6.0
+    """Between two faults."""
+    hostile: bool = True
+    echo: bool = False
+
+
+class Host:
+    """A host: what outlives its agent."""
+
+    def __init__(self, name: str, number: int, clock: HostClock, folder: Path, pem: bytes) -> None:
+        self.name = name
+        self.clock = clock
+        self.disk = folder / name
+        self.run = folder / f"{name}.run"
+        self.disk.mkdir()
+        self.pem = pem
+        self.nics = (
+            NicInfo(
+                name="rail0", rail=0, addresses=(f"10.0.{number // 250}.{number % 250 + 1}",),
+                clock=name, stamping="kernel", port=61_000,
+            ),
+        )  # fmt: skip
+
+
+class Process:
+    """One controller's unit: it is started again whenever it ends."""
+
+    def __init__(self, world: World, name: str, pem: bytes) -> None:
+        self._world = world
+        self.name = name
+        self.pem = pem
+        self.address = f"{name}:8443"
+        chance = world.chance
+        self.clock = HostClock(round(chance.gauss(0, 1e9)), chance.gauss(0, 10_000))
+        self.node: Node | None = None
+        self.controller: Controller | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.node = self._world.born(Node(self.name, self.clock))
+        self.controller = None
+        self._running = self._world.loop.spawn(self.node, self._live(self.node))
+
+    async def _live(self, node: Node) -> None:
+        world = self._world
+        try:
+            controller = await self._hold()
+            self.controller = controller
+            world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
+            world.ledger.took_over(self.name, controller._traffic.switch)
+            await controller.begin(self.name)
+            world.network.services[self.address] = node, FleetService(controller)
+            await controller.work(self._close)
+        except DiesNowError:
+            world.kill(node)
+        except (ConfigError, StateError) as error:
+            world.log.say(self.name, f"ends: {error}")
+            world.end(node)
+        except asyncio.CancelledError:
+            world.end(node)
+
+    async def _hold(self) -> Controller:
+        """As `import_files._hold`, without blocking everybody."""
+        world = self._world
+        while True:
+            try:
+                store = cast("Store", world.store)
+                return Controller(world.config(self.address), store, make_plan, AnchoredSolver())
+            except (ConfigError, StateError):
+                await asyncio.sleep(STANDBY_S)
+
+    async def _close(self) -> None:
+        node = self.node
+        assert node is not None
+        self._world.network.services.pop(self.address, None)
+        for connection in self._world.network.connections:
+            if connection.server is node and not connection.server_gone:
+                connection.server_left()
+
+    def stop(self) -> None:
+        """As SIGTERM does."""
+        if self._running is not None:
+            self._running.cancel()
+
+
+class World:
+    """Args:
+    seed: everything follows from it.
+    folder: for spools; emptied.
+    """
+
+    def __init__(self, seed: int, folder: Path, settings: Settings = Settings()) -> None:  # noqa: B008
+        self.seed = seed
+        self.settings = settings
+        self.chance = Random(seed)
+        self.loop = Loop(Random(seed + 1))
+        self.loop.kill = self.kill
+        self.context = copy_context()
+        self.log = Log(self.loop, echo=settings.echo)
+        self.log.failed = self.loop.failed = lambda text: self.ledger.broken(text)  # noqa: PLW0108 — made below
+        self.ledger = Ledger(self)
+        self.network = Network(self.loop, Random(seed + 2), self.context)
+        self.server = Server(self.loop, Random(seed + 3), self.ledger.committed)
+        self.store = WorldStore(self.loop, Random(seed + 4), self.ledger.broken)
+        self.pager = Pager(self)
+        self.agents: dict[str, Agent] = {}
+        self._dead: list[object] = []
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        authority = create_authority(folder / "ca")
+
+        def pem(name: str, role: Role) -> bytes:
+            made = authority.issue(
+                name, role, addresses=["127.0.0.1"], lifetime_ns=3_600 * S, directory=folder / "tls"
+            )
+            return Path(made.cert).read_bytes()
+
+        self.operator_pem = pem(OPERATOR, Role.OPERATOR)
+        self.hostile_pem = pem("mallory", Role.AGENT)
+        self.hosts = {
+            name: Host(name, number, self._clock(), folder, pem(name, Role.AGENT))
+            for number, name in enumerate(f"h{each}" for each in range(settings.hosts))
+        }
+        self.processes = [
+            Process(self, f"c{each}", b"") for each in range(1, settings.controllers + 1)
+        ]
+        self.full: set[str] = set()
+        """Hosts whose disk is full."""
+
+    def _clock(self) -> HostClock:
+        return HostClock(round(self.chance.gauss(0, 2 * S)), self.chance.gauss(0, 20_000))
+
+    def config(self, address: str) -> ControllerConfig:
+        """Of every controller."""
+        return ControllerConfig(
+            listen=address, tls_ca="", tls_cert="", tls_key="",
+            state="postgresql://syntony@db/syntony",
+            probe_key_period="70s",
+            alerts=AlertSettings(
+                receivers=(Receiver(name="pager", kind="webhook", url="http://pager/"),)
+            ),
+        )  # fmt: skip
+
+    def addresses_for(self, host: Host) -> list[str]:
+        return [each.address for each in self.processes]
+
+    @property
+    def leader(self) -> Process | None:
+        """Who serves; the newest, where a paused one still thinks so."""
+        serving = [
+            each
+            for each in self.processes
+            if each.address in self.network.services
+            and each.node is not None
+            and each.node.alive
+            and not each.node.paused
+        ]
+        return max(
+            serving, key=lambda each: each.controller._leadership.epoch if each.controller else 0,
+            default=None,
+        )  # fmt: skip
+
+    def reachable(self, host: str) -> bool:
+        """Whether probes of a host are answered: it has an agent that runs."""
+        found = self.agents.get(host)
+        return found is not None and found.node.alive and not found.node.paused
+
+    def probe(self, host: str, source: int, sending: tuple[int, bytes]) -> None:
+        """A probe arrives at a host."""
+        agent = self.agents.get(host)
+        if agent is not None and agent.node.alive and not agent.node.paused:
+            agent.arrives(source, sending)
+
+    # --- lives ---
+
+    def born(self, node: Node) -> Node:
+        node.boot_ns = self.chance.randrange(1_000_000) * S
+        return node
+
+    def start_agent(self, name: str) -> None:
+        """A host's agent begins a life."""
+        agent = self.agents[name] = Agent(self, self.hosts[name])
+        self.born(agent.node)
+        agent.start()
+
+    def kill(self, node: Node) -> None:
+        """As SIGKILL does."""
+        if not node.alive:
+            return
+        self.log.say(node.name, "dies")
+        self.end(node)
+
+    def end(self, node: Node) -> None:
+        """A process is no more; its host cleans up, and its unit is started again."""
+        node.alive = False
+        self.network.died(node)
+        self.server.end_of(node)
+        agent = self.agents.get(node.name)
+        if agent is not None and agent.node is node:
+            self._dead.append(agent)
+            agent.spool.close()
+            return
+        process = next(each for each in self.processes if each.name == node.name)
+        if process.node is node:
+            self._dead.append((process.controller, process._running))
+            if self.network.services.get(process.address, (None,))[0] is node:
+                del self.network.services[process.address]
+            self.loop.call_later(RESTART_S, process.start, context=self.context)
+
+    def power_loss(self, name: str) -> None:
+        """An agent's host loses power: its disk goes back to the last snapshot."""
+        agent = self.agents[name]
+        if agent.node.alive:
+            self.kill(agent.node)
+        shutil.rmtree(self.hosts[name].run, ignore_errors=True)
+        if restore(self.hosts[name].disk):
+            self.log.say(name, "disk goes back in time")
+            self.ledger.restored(name)
+
+    def snapshot(self, name: str) -> None:
+        snapshot(self.hosts[name].disk)
+        self.ledger.snapshot(name)
+
+    # --- running ---
+
+    def run(self, planted: str = "") -> None:
+        """All of it. Raises `BrokenError`.
+
+        Args:
+            planted: a fault of `tests.world.planted`.
+        """
+        from tests.world.faults import suffer
+        from tests.world.planted import PLANTED
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(
+                surroundings(self.loop, Random(self.seed + 5), self.log, self.pager.post)
+            )
+            stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
+            stack.enter_context(mock.patch("syntony.agent.spool.os", _Disk(self)))
+            stack.enter_context(mock.patch.object(sys, "unraisablehook"))
+            if planted:
+                stack.enter_context(PLANTED[planted](self))
+            task = self.loop.create_task(suffer(self))
+            task.add_done_callback(lambda _: self.loop.stop())
+            try:
+                self.loop.run_forever()
+                if self.loop.broken is not None:
+                    raise self.loop.broken
+                task.result()
+            finally:
+                self._bury()
+
+    def _bury(self) -> None:
+        """What still runs ends here, whatever it would do about it."""
+        for agent in self.agents.values():
+            agent.spool.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what never began
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
+        self.loop._scheduled.clear()  # type: ignore[attr-defined]
+        self.loop._ready.clear()  # type: ignore[attr-defined]
+        self._dead.clear()
+        gc.collect()
+
+
+class _Disk:
+    """`os` as a host's spool sees it: full where the world says so."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> object:
+        import os
+
+        return getattr(os, name)
+
+    def _check(self) -> None:
+        node = NODE.get()
+        if node is not None and node.name in self._world.full:
+            raise OSError(28, "No space left on device")
+
+    def write(self, fd: int, data: bytes) -> int:
+        import os
+
+        self._check()
+        return os.write(fd, data)
+
+    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
+        import os
+
+        return os.pwrite(fd, data, offset)
