@@ -9,12 +9,13 @@ NATIVE := CMakeLists.txt $(shell find native -name '*.[ch]' -o -name CMakeLists.
 SANITIZED := build/sanitized
 TSAN := build/tsan
 ACT ?= all
+CORES := $(shell nproc)
 ROOM ?=
 N ?= 30
 SEED ?= 1
 # Workers of `make test`, two more than cores, for many tests wait; a file's tests stay together,
 # for they share costly fixtures.
-PARALLEL ?= -n $(shell expr $$(nproc) + 2) --dist loadfile
+PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE
@@ -65,10 +66,10 @@ test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 
 native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer, threads' under TSan
 	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
-	@$(BIN)/cmake --build $(SANITIZED) --parallel >/dev/null
+	@$(BIN)/cmake --build $(SANITIZED) --parallel $(CORES) >/dev/null
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel --output-on-failure
 	@$(BIN)/cmake -S . -B $(TSAN) -DSYNTONY_TSAN=ON -DSYNTONY_TESTS=ON >/dev/null
-	@$(BIN)/cmake --build $(TSAN) --parallel --target nccl_tests verbs_tests nccl_profiler_tests >/dev/null
+	@$(BIN)/cmake --build $(TSAN) --parallel $(CORES) --target nccl_tests verbs_tests nccl_profiler_tests >/dev/null
 	$(BIN)/ctest --test-dir $(TSAN) --parallel --output-on-failure -R '^(nccl_neighbours|nccl_net_(v|random|narrow|healthy)|nccl_profiler_(random|threads)|verbs_(fake|probe_(pairs|classes|gone|strangers|churn|clock_(truth|jump))))'
 
 lint: dev ## Format, lint, types, walls between rooms

@@ -15,6 +15,9 @@ from tests.world.planted import PLANTED
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
+REPORT_EACH = 5
+"""Seeds between two lines."""
+
 
 def main() -> int:
     """Run the seeds."""
@@ -27,7 +30,9 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=Settings().hosts)
     parser.add_argument("--controllers", type=int, default=Settings().controllers)
     parser.add_argument("--seconds", type=float, default=Settings().faults_s, help="Of faults.")
-    parser.add_argument("--planted", default="", help=f"One of {', '.join(PLANTED)}, or all.")
+    parser.add_argument(
+        "--planted", default="", help=f"One or more, by commas, of {', '.join(PLANTED)}, or all."
+    )
     parser.add_argument("--echo", action="store_true", help="Print everything that happens.")
     options = parser.parse_args()
     settings = Settings(
@@ -36,7 +41,7 @@ def main() -> int:
     )  # fmt: skip
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
-        names = list(PLANTED) if options.planted == "all" else [options.planted]
+        names = list(PLANTED) if options.planted == "all" else options.planted.split(",")
         return max(_look_for(name, seeds, settings) for name in names)
     return _run_all(seeds, settings)
 
@@ -62,7 +67,7 @@ def _run_all(seeds: range, settings: Settings) -> int:
             print("\n".join(ran.lines))
             print(f"broken: {ran.broken}\nagain: {command(seed, settings)} --echo")
             return 1
-        if len(done) % 10 == 0 or seed == seeds[-1]:
+        if len(done) % REPORT_EACH == 0 or seed == seeds[-1]:
             spent_s = time.process_time() - began
             simulated_s = sum(each.simulated_s for each in done)
             print(

@@ -15,7 +15,7 @@ from syntony.audit.nccl.diagnosis import (
     FLOORS,
     LOW_SHARE,
     MIN_NODES,
-    Seen,
+    CaseFigures,
     diagnose,
     floor_of,
     low_cases,
@@ -387,7 +387,10 @@ FLAT, FEW = [ALL_CASES[0], ALL_CASES[2]], ALL_CASES[:2]
 
 
 def test_a_case_is_low_below_its_floor_or_well_below_the_best() -> None:
-    seen = {each: Seen(busbw) for each, busbw in zip(ALL_CASES, (300, 271, 269, 270), strict=True)}
+    seen = {
+        each: CaseFigures(busbw)
+        for each, busbw in zip(ALL_CASES, (300, 271, 269, 270), strict=True)
+    }
     assert low_cases(seen, 270.0) == {ALL_CASES[2]}
     assert low_cases(seen, None) == {ALL_CASES[2]}, f"{LOW_SHARE:.0%} of the best are not low"
     assert low_cases({}, None) == frozenset()

@@ -10,7 +10,16 @@ import pytest
 from tests.live import LiveLab, live
 
 from syntony.audit.latency import off_the_line
-from syntony.audit.reach import Flow, HostNic, Loaded, Seen, Survey, Trace, bad_nics, culprits
+from syntony.audit.reach import (
+    DirectionResult,
+    Flow,
+    HostNic,
+    Loaded,
+    Survey,
+    Trace,
+    bad_nics,
+    culprits,
+)
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import Direction
 from syntony.audit.reach_plan import Course
@@ -54,7 +63,7 @@ def made(
         hops = LEAF_HOPS if at(leg.src) == at(leg.dst) else SPINE_HOPS
         gone = tuple(flow.sport for flow in leg.flows() if not flow.size and lost(flow))
         big = not any(flow.size and lost(flow) for flow in leg.flows()) if leg.size else None
-        reported = Seen(leg.src, leg.dst, leg.ports, gone, (), hops, big)
+        reported = DirectionResult(leg.src, leg.dst, leg.ports, gone, (), hops, big)
         seen.append(reported if reported.answered else reported._replace(hops=0))
         if reported.answered:
             quiet[reported.pair] = 900_000 if {leg.src, leg.dst} & slow else 10_000 * hops

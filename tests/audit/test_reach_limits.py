@@ -24,7 +24,7 @@ from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_tex
 from syntony.audit.pairs import limit_of
 from syntony.audit.parse.routes import Route, Table
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
-from syntony.audit.reach import Loaded, Seen, Survey, Trace
+from syntony.audit.reach import DirectionResult, Loaded, Survey, Trace
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, Direction
 from syntony.audit.result import Result, Status
@@ -45,7 +45,7 @@ def reported(results: Sequence[Result], check: str) -> list[tuple[str, str, str]
         (Survey((), (), silent={"h1": "no ssh", "h2": "no ssh"}), "none of 2 hosts"),
         (Survey((), ()), "no host has such NICs"),
         (Survey(nics(2, 1), ()), "no two hosts have NICs of one name"),
-        (Survey(nics(2, 1), (Seen("h0/rail0", "h1/rail0", 0),)), "no two hosts"),
+        (Survey(nics(2, 1), (DirectionResult("h0/rail0", "h1/rail0", 0),)), "no two hosts"),
     ],
 )
 def test_a_survey_of_nothing_is_unknown_in_every_check(survey: Survey, why: str) -> None:
@@ -68,9 +68,11 @@ CROSS = [(f"h{a}/rail{r}", f"h{b}/rail{1 - r}")
 
 
 def crossed(dead: set[tuple[str, str]]) -> Survey:
-    rails = [Seen(f"h{a}/rail{r}", f"h{b}/rail{r}", 16, hops=1)
+    rails = [DirectionResult(f"h{a}/rail{r}", f"h{b}/rail{r}", 16, hops=1)
              for a in range(4) for b in range(4) if a != b for r in (0, 1)]  # fmt: skip
-    requested = [Seen(a, b, 1, (49_152,) if (a, b) in dead else (), hops=3) for a, b in CROSS]
+    requested = [
+        DirectionResult(a, b, 1, (49_152,) if (a, b) in dead else (), hops=3) for a, b in CROSS
+    ]
     return Survey(nics(4, 2), (*rails, *requested), rounds=3)
 
 
@@ -100,8 +102,9 @@ def test_without_pairs_across_rails_nothing_is_said_of_them() -> None:
 
 
 def test_flows_that_are_lost_and_not_traced_are_told_with_the_worst_direction() -> None:
-    seen = [Seen("h0/rail0", "h1/rail0", 16, (1, 2), (3,), 1), Seen("h1/rail0", "h0/rail0", 16),
-            Seen("h0/rail0", "h2/rail0", 16, (1,), (), 1)]  # fmt: skip
+    seen = [DirectionResult("h0/rail0", "h1/rail0", 16, (1, 2), (3,), 1),
+            DirectionResult("h1/rail0", "h0/rail0", 16),
+            DirectionResult("h0/rail0", "h2/rail0", 16, (1,), (), 1)]  # fmt: skip
     survey = Survey(nics(3, 1), tuple(seen))
     (result,) = [r for r in judge(survey) if r.check == "be.conn.paths"]
     assert (result.status, result.subject) == (Status.FAIL, "fleet")

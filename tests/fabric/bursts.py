@@ -13,7 +13,7 @@ import numpy as np
 
 from syntony.fabric import history, overflow
 from syntony.fabric.history import FlowHistory, SecondCounts
-from syntony.fabric.overflow import Seconds, Verdict
+from syntony.fabric.overflow import OverflowFinding, Seconds
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.steady import Mask
 from syntony.fabric.tally import Floats, Index
@@ -129,8 +129,8 @@ class Case(NamedTuple):
     """One drawn minute."""
 
     lost: int
-    verdict: Verdict
-    usual: Verdict
+    verdict: OverflowFinding
+    usual: OverflowFinding
     """By the medians of seconds alone."""
 
 

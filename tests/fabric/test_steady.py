@@ -7,14 +7,17 @@ import random
 
 import numpy as np
 
-from syntony.fabric.history import FIELDS, Change, Excess, FlowHistory, SecondCounts
+from syntony.fabric.history import FIELDS, DelayChange, Excess, FlowHistory, SecondCounts
 from syntony.fabric.steady import STEADY_NS, Steady
 
 CHANGE_NS, QUEUE_NS = 20_000.0, 50_000.0
 
 
 def reported(
-    some: Change | Excess | None, every: Change | Excess | None, least_ns: float, seed: int
+    some: DelayChange | Excess | None,
+    every: DelayChange | Excess | None,
+    least_ns: float,
+    seed: int,
 ) -> int:
     """Holds one against the other; how many of the known were left out."""
     assert (some is None) == (every is None)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.links.counters import EVERY, TABLE, Source, of_source
-from syntony.links.deltas import CounterDeltas, Delta, Reading
+from syntony.links.deltas import CounterDeltas, CounterOutcome, Delta
 
 WIDE = "net:carrier_down_count"
 NARROW = "ib/counters:link_downed"  # stops at 255
@@ -21,23 +21,23 @@ def takes(key: str, *steps: tuple[str, int | None]) -> list[Delta]:
 @pytest.mark.parametrize(
     ("key", "steps", "last"),
     [
-        (WIDE, [("a", 5)], Delta(None, Reading.FIRST)),
-        (WIDE, [("a", 5), ("a", 9)], Delta(4, Reading.COUNTED)),
-        (WIDE, [("a", 5), ("a", 2)], Delta(2, Reading.RESET)),
-        (WIDE, [("a", 5), ("b", 9)], Delta(9, Reading.RESET)),
-        (WIDE, [("a", 5), ("a", None)], Delta(None, Reading.UNKNOWN)),
-        (WIDE, [("a", 5), ("a", None), ("a", 7)], Delta(2, Reading.COUNTED)),
-        (NARROW, [("a", 250), ("a", 255)], Delta(5, Reading.SATURATED)),
-        (NARROW, [("a", 255), ("a", 255)], Delta(None, Reading.UNKNOWN)),
-        (NARROW, [("a", 255), ("a", 3)], Delta(3, Reading.RESET)),
-        (WIDE, [("a", 5), ("a", 5)], Delta(0, Reading.COUNTED)),
-        (WIDE, [("a", 5), ("b", 3)], Delta(3, Reading.RESET)),
-        (WIDE, [("a", 5), ("b", 3), ("b", 4)], Delta(1, Reading.COUNTED)),
-        (WIDE, [("a", None), ("b", 3)], Delta(None, Reading.FIRST)),
-        (NARROW, [("a", 255)], Delta(None, Reading.FIRST)),
-        (NARROW, [("a", 250), ("a", 254)], Delta(4, Reading.COUNTED)),
-        (NARROW, [("a", 255), ("b", 200)], Delta(200, Reading.RESET)),
-        (NARROW, [("a", 255), ("b", 255)], Delta(255, Reading.SATURATED)),
+        (WIDE, [("a", 5)], Delta(None, CounterOutcome.FIRST)),
+        (WIDE, [("a", 5), ("a", 9)], Delta(4, CounterOutcome.COUNTED)),
+        (WIDE, [("a", 5), ("a", 2)], Delta(2, CounterOutcome.RESET)),
+        (WIDE, [("a", 5), ("b", 9)], Delta(9, CounterOutcome.RESET)),
+        (WIDE, [("a", 5), ("a", None)], Delta(None, CounterOutcome.UNKNOWN)),
+        (WIDE, [("a", 5), ("a", None), ("a", 7)], Delta(2, CounterOutcome.COUNTED)),
+        (NARROW, [("a", 250), ("a", 255)], Delta(5, CounterOutcome.SATURATED)),
+        (NARROW, [("a", 255), ("a", 255)], Delta(None, CounterOutcome.UNKNOWN)),
+        (NARROW, [("a", 255), ("a", 3)], Delta(3, CounterOutcome.RESET)),
+        (WIDE, [("a", 5), ("a", 5)], Delta(0, CounterOutcome.COUNTED)),
+        (WIDE, [("a", 5), ("b", 3)], Delta(3, CounterOutcome.RESET)),
+        (WIDE, [("a", 5), ("b", 3), ("b", 4)], Delta(1, CounterOutcome.COUNTED)),
+        (WIDE, [("a", None), ("b", 3)], Delta(None, CounterOutcome.FIRST)),
+        (NARROW, [("a", 255)], Delta(None, CounterOutcome.FIRST)),
+        (NARROW, [("a", 250), ("a", 254)], Delta(4, CounterOutcome.COUNTED)),
+        (NARROW, [("a", 255), ("b", 200)], Delta(200, CounterOutcome.RESET)),
+        (NARROW, [("a", 255), ("b", 255)], Delta(255, CounterOutcome.SATURATED)),
     ],
 )
 def test_one_counter(key: str, steps: list[tuple[str, int | None]], last: Delta) -> None:

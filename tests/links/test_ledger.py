@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.links.deltas import Reading
+from syntony.links.deltas import CounterOutcome
 from syntony.links.kernel_log import classify
 from syntony.links.ledger import DOWN_COUNT, LinkLedger
 from syntony.links.ports import PortState, Rate
@@ -96,7 +96,7 @@ def test_what_is_known_of_ports_that_are_there_and_of_no_others() -> None:
     assert ledger.totals("eth0") == {crc: 7, bytes_in: 7}
     assert [ledger.unreadable(port) for port in ("eth0", "eth1", "eth9")] == [0, 0, 0]
     lost = UP._replace(counters={crc: None, bytes_in: 12})
-    assert [row.reading for row in ledger.sweep(3, [lost]).counters] == [Reading.UNKNOWN]
+    assert [row.reading for row in ledger.sweep(3, [lost]).counters] == [CounterOutcome.UNKNOWN]
     assert ledger.unreadable("eth0") == 1
     assert ledger.sweep(4, [lost]).counters == [], "said once"
     (row,) = ledger.sweep(5, [UP._replace(counters={crc: 20})]).counters
@@ -115,7 +115,7 @@ def test_a_clear_of_counters_is_not_a_reload() -> None:
     assert [note.kind for note in ledger.sweep(1, [UP]).notes] == []
     cleared = ledger.sweep(2, [UP._replace(counters={DOWN_COUNT: 1})])
     assert [(note.kind, note.losses) for note in cleared.notes] == [("carrier", 1)]
-    assert cleared.counters[0].reading is Reading.RESET
+    assert cleared.counters[0].reading is CounterOutcome.RESET
 
 
 def test_a_driver_reload_that_an_event_told_first_is_counted_once() -> None:
@@ -143,9 +143,9 @@ def test_infiniband_without_an_interface_counts_by_its_own_counter() -> None:
     ledger.sweep(0, [port])
     sweep = ledger.sweep(S, [port._replace(counters={key: 255})])
     assert [note.losses for note in sweep.notes] == [1]
-    assert sweep.counters[0].reading is Reading.SATURATED
+    assert sweep.counters[0].reading is CounterOutcome.SATURATED
     after = ledger.sweep(2 * S, [port._replace(counters={key: 255})])
-    assert [row.reading for row in after.counters] == [Reading.UNKNOWN]
+    assert [row.reading for row in after.counters] == [CounterOutcome.UNKNOWN]
     assert ledger.sweep(3 * S, [port._replace(counters={key: 255})]).counters == []
 
 

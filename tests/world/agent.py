@@ -25,7 +25,7 @@ from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges, Timelines
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import PROTOCOL, Decision, Hello, decode_controller
-from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
+from syntony.wire.probes import KeysHeld, Plan, ProbeFlow, ProbeKeys
 from syntony.wire.tables import AGENT
 
 if TYPE_CHECKING:
@@ -158,7 +158,9 @@ class Agent:
         elif isinstance(message, ProbeKeys):
             peers = self._ring.take(message)
             if peers is not None:
+                self._probe_all()  # with the keys before, under way when these are in force
                 self._keys = peers
+                self._probe_all()
                 self._keep(msgspec.structs.replace(self._kept, keys=message))
                 self._report(KeysHeld(epochs=message.epochs, sending=message.sending))
         elif isinstance(message, Plan):
@@ -194,7 +196,8 @@ class Agent:
             self._report(PathsReport(mode="manage", stopped=self.switch.stopped, connections=()))
             if second % ESTIMATE_S == 0 or self.line is None:
                 self._report(self._edges())
-            self._probe()
+            if self.plan is not None and self.plan.flows:
+                self._probe(self._world.chance.choice(self.plan.flows))
             await asyncio.sleep(1)
 
     def _row(self) -> None:
@@ -232,11 +235,14 @@ class Agent:
             found.append(edge)
         return Edges(edges=tuple(found), epochs={self.host.name: own.epoch})
 
-    def _probe(self) -> None:
-        """One probe to one peer, authenticated by the keys of the pair."""
-        if self.plan is None or not self.plan.flows:
-            return
-        flow = self._world.chance.choice(self.plan.flows)
+    def _probe_all(self) -> None:
+        """One to each peer: production sends hundreds a second."""
+        for flow in {flow.dst: flow for flow in self.plan.flows}.values() if self.plan else ():
+            self._probe(flow)
+
+    def _probe(self, flow: ProbeFlow) -> None:
+        """One probe, authenticated by the keys of the pair."""
+        assert self.plan is not None
         keys = self._keys.get(flow.dst_nic_id)
         name = flow.dst.partition("/")[0]
         own = self.plan.nic_ids.get(flow.src)

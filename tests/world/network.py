@@ -20,6 +20,7 @@ PING_NS, PONG_NS = 2_500 * MS, 2_000 * MS
 NOTICE_NS = 20 * S
 """After which a server gives a silent client up."""
 CONNECT_NS = 2 * S
+ANSWER_S = 10
 
 
 class Called(NamedTuple):
@@ -203,8 +204,11 @@ class Network:
         if found is None or not found[0].alive or self.cut(name, found[0].name):
             return None
         handler = found[1].handlers().service(Called(QUERY)).unary_stream
+        if found[0].paused:
+            await asyncio.sleep(ANSWER_S)
+            return None
         asking = self.loop.spawn(found[0], _first(handler(data, Peer(name, pem))))
-        done, _ = await asyncio.wait({asking}, timeout=10)
+        done, _ = await asyncio.wait({asking}, timeout=ANSWER_S)
         return asking.result() if done and not asking.cancelled() else None
 
     def died(self, node: Node) -> None:

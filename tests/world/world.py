@@ -10,6 +10,7 @@ import contextlib
 import gc
 import shutil
 import sys
+import warnings
 from contextvars import copy_context
 from pathlib import Path
 from random import Random
@@ -310,10 +311,12 @@ class World:
         """What still runs ends here, whatever it would do about it."""
         for agent in self.agents.values():
             agent.spool.close()
-        for task in asyncio.all_tasks(self.loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of what never began
+            for task in asyncio.all_tasks(self.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
         self.loop._scheduled.clear()  # type: ignore[attr-defined]
         self.loop._ready.clear()  # type: ignore[attr-defined]
         self._dead.clear()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Change(NamedTuple):
+class ClockAdjustment(NamedTuple):
     """What was just done to a clock."""
 
     rate_ppb: float
@@ -58,7 +58,7 @@ class Discipline:
         at_ns = local_ns // 1000 * 1000
         self._chrony.send(at_ns, piece.shift_ns(at_ns))
 
-    def steer(self, line: Timeline, local_ns: int) -> Change | None:
+    def steer(self, line: Timeline, local_ns: int) -> ClockAdjustment | None:
         """Adjusts the clock of `line` if it is to be steered and something is to be done."""
         found = self._steered.get(line.node)
         if found is None:
@@ -73,7 +73,7 @@ class Discipline:
         except MissingError as error:
             _log.error("clock not adjusted node=%s reason=%s", line.node, error)
             return None
-        change = Change(wanted.rate_ppb - before_ppb, wanted.coarse)
+        change = ClockAdjustment(wanted.rate_ppb - before_ppb, wanted.coarse)
         if change.coarse:
             _log.warning(
                 "clock steered node=%s rate_ppb=%.0f change_ppb=%.0f step_ns=%d",

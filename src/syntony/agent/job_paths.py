@@ -14,7 +14,7 @@ from syntony.agent.pacing import (
     process_key,
     socket_key,
 )
-from syntony.agent.reactor.messages import ProcessPaces, Seen
+from syntony.agent.reactor.messages import ProcessPaces, ReactorUpdate
 from syntony.agent.steering.orders import Hops, flows_report
 from syntony.io.pacing import KernelPacing, Paced
 from syntony.model import MS
@@ -58,14 +58,14 @@ class JobPaths:
     def _keepers(self) -> tuple[PaceKeeper[Paced], PaceKeeper[PacedPath]]:
         return self._sockets, self._queue_pairs
 
-    def are_due(self, seen: Seen) -> bool:
+    def are_due(self, seen: ReactorUpdate) -> bool:
         """Whether the controller is to be told now, between two seconds. Where no job's flow is
         managed, it is told so with the rows of a second: a third of its lease."""
         if seen.outcome and seen.outcome != self._reported:
             return True
         return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS
 
-    def take(self, seen: Seen) -> None:
+    def take(self, seen: ReactorUpdate) -> None:
         """Flows as they are now."""
         self._flows, self._outcomes = seen.flows, seen.outcomes
         self._reported, self._reported_ns = seen.outcome, time.monotonic_ns()

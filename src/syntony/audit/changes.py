@@ -13,7 +13,7 @@ from syntony.audit.report.summary import ORDER, host_of
 from syntony.audit.result import Result, Status
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict that is not what it was."""
 
     check: str
@@ -34,7 +34,7 @@ _TOLD = frozenset({Status.FAIL, Status.WARN, Status.NOT_COMPARED})
 """That its value changed is news; counters and dates, which always differ, pass or are unknown."""
 
 
-def compare(before: Iterable[Result], after: Iterable[Result]) -> list[Change]:
+def compare(before: Iterable[Result], after: Iterable[Result]) -> list[VerdictChange]:
     """Worse first, then by subject. Of a pass, an unknown or a skip, another value is no change."""
     before, after = list(before), list(after)
     lost = _hosts(before) - _hosts(after)
@@ -55,12 +55,12 @@ def _hosts(results: Iterable[Result]) -> set[str]:
     return {host_of(each) for each in results if each.check not in fleet}
 
 
-def _lost(host: str) -> Change:
+def _lost(host: str) -> VerdictChange:
     gone = Result(
         check=UNREACHABLE, status=Status.UNKNOWN, subject=host,
         evidence="the newer run did not ask this host",
     )  # fmt: skip
-    return Change(check=UNREACHABLE, subject=host, change="gone", before="asked",
+    return VerdictChange(check=UNREACHABLE, subject=host, change="gone", before="asked",
                   after="not asked", result=gone)  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _by_place(results: Iterable[Result]) -> dict[_Place, Result]:
     return found
 
 
-def _one(place: _Place, old: Result | None, new: Result | None) -> Change | None:
+def _one(place: _Place, old: Result | None, new: Result | None) -> VerdictChange | None:
     if old is None or new is None:
         kept = new or old
         # A subject that nobody asks any more is reported only where it said something.
@@ -90,7 +90,7 @@ def _one(place: _Place, old: Result | None, new: Result | None) -> Change | None
         kept, change = new, "changed"
     else:
         return None
-    return Change(
+    return VerdictChange(
         check=place[0], subject=place[1], change=change, before=_said(old), after=_said(new),
         result=kept,
     )  # fmt: skip

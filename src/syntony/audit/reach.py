@@ -49,7 +49,7 @@ class Flow(NamedTuple):
     """Bytes of the request that may not be fragmented; 0 for a small one."""
 
 
-class Seen(NamedTuple):
+class DirectionResult(NamedTuple):
     """One direction of a pair of NICs, all its source ports together.
 
     A fleet's survey has hundreds of thousands: what passed is a number, what was lost is named.
@@ -110,7 +110,7 @@ class Survey(NamedTuple):
     """Everything that was seen."""
 
     nics: tuple[HostNic, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[DirectionResult, ...]
     """One for each direction that was asked."""
     traces: tuple[Trace, ...] = ()
     silent: Mapping[str, str] = {}
@@ -155,7 +155,7 @@ def tested_mtu(nics: Sequence[HostNic]) -> int:
     return usual_mtu(nics).value or max((nic.mtu for nic in nics), default=0)
 
 
-def plan_traces(seen: Iterable[Seen]) -> list[Flow]:
+def plan_traces(seen: Iterable[DirectionResult]) -> list[Flow]:
     """Flows whose requests were lost, and as many of the same pairs that arrived."""
     by_host: dict[str, list[Flow]] = defaultdict(list)
     for each in seen:
@@ -167,23 +167,23 @@ def plan_traces(seen: Iterable[Seen]) -> list[Flow]:
     return [flow for mine in by_host.values() for flow in mine]
 
 
-def _living_port(each: Seen) -> int:
+def _living_port(each: DirectionResult) -> int:
     """A source port that was answered; 0 if none was."""
     gone = {*each.lost, *each.lost_back}
     ports = range(FIRST_PORT, FIRST_PORT + each.sent)
     return next((port for port in ports if port not in gone), 0)
 
 
-def merged(seen: Iterable[Seen]) -> tuple[Seen, ...]:
+def merged(seen: Iterable[DirectionResult]) -> tuple[DirectionResult, ...]:
     """One for each direction: a re-test adds what it lost."""
-    found: dict[tuple[str, str], Seen] = {}
+    found: dict[tuple[str, str], DirectionResult] = {}
     for each in seen:
         old = found.get(each.pair)
         found[each.pair] = each if old is None else _both(old, each)
     return tuple(found.values())
 
 
-def _both(old: Seen, new: Seen) -> Seen:
+def _both(old: DirectionResult, new: DirectionResult) -> DirectionResult:
     wider = max(old, new, key=lambda each: each.sent)
     return wider._replace(
         lost=tuple(sorted({*old.lost, *new.lost})),

@@ -23,7 +23,7 @@ from syntony.audit.checks.network import (
 from syntony.audit.checks.rails import Rails
 from syntony.audit.reach import (
     Culprit,
-    Seen,
+    DirectionResult,
     Survey,
     bad_nics,
     culprits,
@@ -86,7 +86,7 @@ def judge(
     return tuple(found)
 
 
-def _said(survey: Survey, rails: Sequence[Seen]) -> str:
+def _said(survey: Survey, rails: Sequence[DirectionResult]) -> str:
     flows = sum(each.sent for each in rails)
     how = f"{survey.rounds} rounds of pairs" + (" drawn of all" if survey.sampled else "")
     return f"{len(survey.nics)} NICs, {len(rails)} directions, {flows} flows in {how}"
@@ -109,7 +109,7 @@ def _silent(survey: Survey) -> Iterator[Result]:
         yield _unknown(RailConnectivity(), why, host)
 
 
-def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
+def _rail(survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
     check = RailConnectivity()
     dead = [each.pair for each in rails if not each.answered]
     if len(dead) == len(rails):
@@ -149,7 +149,7 @@ def _rail(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
             yield check.result(Status.PASS, name, evidence=text)
 
 
-def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
+def _cross(check: CrossRails, survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
     """NICs that are dead on their own rail, or lose some of their flows there, are named there, not
     here: a few flows can all fall on a dead member.
     """
@@ -193,7 +193,9 @@ def _cross(check: CrossRails, survey: Survey, rails: Sequence[Seen]) -> Iterator
         yield check.result(Status.FAIL, FLEET, got, expected, text, suspect=Suspect.FABRIC)
 
 
-def _paths(survey: Survey, pairs: Sequence[Seen], topology: Topology | None) -> Iterator[Result]:
+def _paths(
+    survey: Survey, pairs: Sequence[DirectionResult], topology: Topology | None
+) -> Iterator[Result]:
     check = AllPaths()
     partly = [p for p in pairs if (p.lost or p.lost_back) and p.answered]
     if not partly:
@@ -237,7 +239,7 @@ def _place(culprit: Culprit, topology: Topology | None) -> str:
     return f"behind {after or culprit.flows[0].src}"
 
 
-def _mtu(survey: Survey, rails: Sequence[Seen]) -> Iterator[Result]:
+def _mtu(survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
     check = PathMtu()
     decision, usual = usual_mtu(survey.nics), tested_mtu(survey.nics)
     big = {each.pair: each.big for each in rails if each.big is not None and each.answered}

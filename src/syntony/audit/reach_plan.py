@@ -17,9 +17,9 @@ from syntony.audit.reach import (
     FIRST_PORT,
     IP_UDP_BYTES,
     PORTS,
+    DirectionResult,
     Flow,
     HostNic,
-    Seen,
     host_of,
     tested_mtu,
 )
@@ -110,7 +110,7 @@ class Course:
         if not self._planned:
             yield from self._across(host)
 
-    def report(self, seen: Iterable[Seen]) -> None:
+    def report(self, seen: Iterable[DirectionResult]) -> None:
         """What came of the turn; hosts that fell silent are left out."""
         passed: dict[Pair, bool] = {}
         for each in seen:

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from syntony.audit.changes import Change, compare
+from syntony.audit.changes import VerdictChange, compare
 from syntony.audit.report.summary import exit_code, host_of
 from syntony.audit.result import Result, Status
 from syntony.audit.spec import parse_spec
@@ -99,7 +99,7 @@ def _kept(count: int) -> list[Path]:
     return runs[-count:]
 
 
-def _table(changes: list[Change]) -> Table:
+def _table(changes: list[VerdictChange]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("change", "subject", "check", "before", "after", "do"):
         table.add_column(heading, overflow="fold", no_wrap=heading in _WHOLE)

@@ -15,7 +15,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, Blame, Counter
-from syntony.links.deltas import Reading
+from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import Role
 from syntony.model import NicRef, S, parse_duration_ns
@@ -317,7 +317,9 @@ def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> Table:
     table = _table("port", "counter", "increase", "last", "meaning", "look at")
     for row in rows:
         counter = EVERY.get(row.counter)
-        unsure = {Reading.SATURATED: "≥ ", Reading.UNKNOWN: "? "}.get(Reading(row.reading), "")
+        unsure = {CounterOutcome.SATURATED: "≥ ", CounterOutcome.UNKNOWN: "? "}.get(
+            CounterOutcome(row.reading), ""
+        )
         table.add_row(
             row.nic,
             row.counter.partition(":")[2],

@@ -66,7 +66,7 @@ def command(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0
         )
         replay = Replay(store, first_ns, last_ns, rules=policy, topology=topology)
-        events = list[Event]()
+        events: list[Event] = []
         next_ns = time.monotonic_ns() + PROGRESS_NS
         for now_ns, some in replay.run():
             events += some

@@ -7,8 +7,9 @@ is written to the store, and nobody is notified.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from syntony.alerts.incidents import Change
 from syntony.controller.batches import Piece
@@ -25,7 +26,7 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import AGENT, CLOCK, HEARD, JOB_FLOW, PROBE, Table
 
 if TYPE_CHECKING:
-    from syntony.store import Store
+    from syntony.store import PathRow, Store
 
 CHUNK_S = 60
 """Rows are read for so long at once: 13 million of a fleet of 10,000 NICs."""
@@ -56,6 +57,23 @@ class Event(NamedTuple):
     summary: str
 
 
+class _Paths:
+    """As much of a store as `LocateLoop` reads: learnt paths, none before they were learnt."""
+
+    def __init__(self, rows: Iterable[PathRow]) -> None:
+        self.rows = sorted(rows, key=lambda row: row.ts_ns)
+        self.fabric = self
+        self.now_ns = 0
+
+    def learnt_paths(self, first_ns: int, last_ns: int) -> list[PathRow]:
+        """As `store.fabric.FabricRows`."""
+        begin, end = (
+            bisect_left(self.rows, at_ns, key=lambda row: row.ts_ns)
+            for at_ns in (first_ns, min(last_ns, self.now_ns))
+        )
+        return self.rows[begin:end]
+
+
 class Replay:
     """One stretch.
 
@@ -77,11 +95,11 @@ class Replay:
         self._store = store
         self._first, self._last = first_ns // S, last_ns // S
         state = ControlState(None)
-        self._locating = LocateLoop(store, topology)
+        self._paths = _Paths(store.fabric.learnt_paths(first_ns - PATHS_BACK_S * S, last_ns))
+        self._locating = LocateLoop(cast("Store", self._paths), topology)
         self._alerts = IncidentService(AlertSettings(rules=rules), state, store)
         self._ports: dict[tuple[str, str], int] = {}
-        paths = store.fabric.learnt_paths(first_ns - PATHS_BACK_S * S, last_ns)
-        self._learnt = {(row.src, row.dst): row.dport for row in paths}
+        self._learnt = {(row.src, row.dst): row.dport for row in self._paths.rows}
         self._told_ns: dict[str, int] = {}
         """Host → when its agent last reported."""
         self._told: dict[int, set[str]] = {}
@@ -97,8 +115,8 @@ class Replay:
             if second >= read_to:
                 read_to = min(self._last, second + CHUNK_S)
                 self._read(second, read_to)
-            self._locating.step((second + 1 + SETTLED_S) * S, second, self._ports)
-            now_ns = (second + 1) * S
+            now_ns = self._paths.now_ns = (second + 1) * S
+            self._locating.step(now_ns + SETTLED_S * S, second, self._ports)
             events = self._compare(now_ns)
             self._told_ns |= dict.fromkeys(self._told.pop(second, ()), now_ns)
             if events or second % JUDGE_S == 0:
@@ -180,17 +198,18 @@ class Replay:
 
 
 def stretch(store: Store, length_ns: int, end_ns: int) -> tuple[int, int]:
-    """First and last instant of what to replay: up to `end_ns`, or to the newest row (0).
+    """First and last instant of what to replay: what there is of so long before `end_ns`, or before
+    the newest row (0).
 
     Raises:
         UsageError: there are no rows of probing then.
     """
     newest_ns = store.latest_ns() + S
     last_ns = min(end_ns, newest_ns) if end_ns else newest_ns
-    first_ns = last_ns - length_ns
-    if newest_ns <= S or not store.rows(PROBE, first_ns, last_ns, columns=("ts_ns",))["ts_ns"]:
+    oldest_ns = store.first_ns(PROBE, last_ns - length_ns, last_ns)
+    if not oldest_ns:
         raise UsageError("the store has no probes of that time; give --end and --for others")
-    return first_ns, last_ns
+    return oldest_ns, last_ns
 
 
 def recorded(store: Store, first_ns: int, last_ns: int) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import msgspec
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, Departures
-from syntony.fabric.graph import Change
+from syntony.fabric.graph import TopologyDifference
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
@@ -169,7 +169,7 @@ class FabricMap:
             if device not in self._departures:
                 del self.down[device]
 
-    def settle(self, now_ns: int) -> list[Change]:
+    def settle(self, now_ns: int) -> list[TopologyDifference]:
         """What has stood for long enough to be reported; `down` is known from the beginning."""
         if self._began_ns is None:
             return []
@@ -211,7 +211,7 @@ class FabricMap:
         for cable in self._reported - set(self._count):
             self._differs.setdefault(cable, now_ns)
 
-    def _cable_changes(self, now_ns: int) -> Iterable[Change]:
+    def _cable_changes(self, now_ns: int) -> Iterable[TopologyDifference]:
         due = [c for c, since in self._differs.items() if now_ns - since >= HOLD_NS]
         for cable in sorted(due):
             if cable not in self._differs:
@@ -221,7 +221,7 @@ class FabricMap:
             else:
                 yield from self._went(cable, now_ns)
 
-    def _came(self, cable: str, now_ns: int) -> Iterable[Change]:
+    def _came(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
         a, b = _ends(cable)
         elsewhere = [c for c in self._reported if _ends(c)[0] == a] if _is_nic(a) else []
         gone = [c for c in elsewhere if not self._count[c]]
@@ -236,19 +236,21 @@ class FabricMap:
             return
         lost_ns = self.lost.pop(cable, None)
         for end in {a, b} - known:
-            yield Change(change="added", what="device", name=end, detail=f"by {cable}")
+            yield TopologyDifference(change="added", what="device", name=end, detail=f"by {cable}")
         if a in known or not _is_nic(a):
             detail = "it was lost before" if lost_ns is not None else ""
-            yield Change(change="added", what="cable", name=cable, detail=detail)
+            yield TopologyDifference(change="added", what="cable", name=cable, detail=detail)
 
-    def _move(self, nic: str, before: str, after: str, now_ns: int) -> Change:
+    def _move(self, nic: str, before: str, after: str, now_ns: int) -> TopologyDifference:
         known = self.moved.pop(nic, None)
         if known is None or known.before != after:
             first = before if known is None else known.before
             self.moved[nic] = Move(first, after, now_ns)
-        return Change(change="moved", what="device", name=nic, detail=f"from {before} to {after}")
+        return TopologyDifference(
+            change="moved", what="device", name=nic, detail=f"from {before} to {after}"
+        )
 
-    def _went(self, cable: str, now_ns: int) -> Iterable[Change]:
+    def _went(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
         a, b = _ends(cable)
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
             return  # it is about to be seen elsewhere
@@ -256,15 +258,17 @@ class FabricMap:
         self._unreported(cable)
         if _is_nic(a) or left < ENOUGH:
             detail = f"{left} ways go elsewhere, nobody asks for others" if left else ""
-            yield Change(change="unseen", what="cable", name=cable, detail=detail)
+            yield TopologyDifference(change="unseen", what="cable", name=cable, detail=detail)
         else:
             self.lost[cable] = now_ns
             self.twins[cable] = twins
             detail = f"{left} ways go elsewhere"
-            yield Change(change="removed", what="cable", name=cable, detail=detail)
+            yield TopologyDifference(change="removed", what="cable", name=cable, detail=detail)
         known = {end for c in self._reported for end in _ends(c)}
         for end in (end for end in (a, b) if end not in known):
-            yield Change(change="removed", what="device", name=end, detail="its last cable is gone")
+            yield TopologyDifference(
+                change="removed", what="device", name=end, detail="its last cable is gone"
+            )
 
     def _twins_of(self, cable: str) -> tuple[str, ...]:
         """Cables that no way crosses any more and that left with this one, but for `FEW` ways."""
@@ -289,7 +293,7 @@ class FabricMap:
         self._left.pop(cable, None)
         self._left_with.pop(cable, None)
 
-    def _turns(self, now_ns: int) -> Iterable[Change]:
+    def _turns(self, now_ns: int) -> Iterable[TopologyDifference]:
         """Ways between the same two switches by others than before: one change a pair."""
         groups: dict[tuple[str, str], list[Way]] = defaultdict(list)
         for way, (old, _) in list(self._turned.items()):
@@ -307,7 +311,9 @@ class FabricMap:
                 for way in ways
             )  # fmt: skip
             detail = ", ".join(f"{n} from {turn}" for turn, n in reported.most_common(3))
-            yield Change(change="rerouted", what="paths", name=f"{a}..{b}", detail=detail)
+            yield TopologyDifference(
+                change="rerouted", what="paths", name=f"{a}..{b}", detail=detail
+            )
 
 
 def _is_nic(name: str) -> bool:
@@ -337,9 +343,9 @@ def _middle(way: Sequence[str | None]) -> str:
     return ">".join(device or "?" for device in way[2:-1])
 
 
-def _bounded(changes: Sequence[Change]) -> list[Change]:
+def _bounded(changes: Sequence[TopologyDifference]) -> list[TopologyDifference]:
     """At most so many of a kind, and how many more there were."""
-    kinds: Mapping[tuple[str, str], list[Change]] = defaultdict(list)
+    kinds: Mapping[tuple[str, str], list[TopologyDifference]] = defaultdict(list)
     for change in changes:
         kinds[change.change, change.what].append(change)
     reported = []
@@ -347,5 +353,5 @@ def _bounded(changes: Sequence[Change]) -> list[Change]:
         reported += some[:MAX_TOLD]
         if len(some) > MAX_TOLD:
             detail = f"{len(some) - MAX_TOLD} more, not told one by one"
-            reported.append(Change(change=kind, what=what, name="*", detail=detail))
+            reported.append(TopologyDifference(change=kind, what=what, name="*", detail=detail))
     return reported

@@ -53,7 +53,7 @@ class Cable(
         return cable_name(self.a, self.b)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class TopologyDifference(msgspec.Struct, frozen=True, kw_only=True):
     """One difference between two topologies, as an event."""
 
     change: str
@@ -208,7 +208,7 @@ def _tiers(devices: Sequence[Device], cables: Sequence[Cable]) -> dict[str, Comp
     return kinds
 
 
-def diff(before: Topology, after: Topology) -> tuple[Change, ...]:
+def diff(before: Topology, after: Topology) -> tuple[TopologyDifference, ...]:
     """What happened between two topologies, devices first.
 
     A device with one cable whose other end is now elsewhere has *moved*: the most common mistake
@@ -226,29 +226,37 @@ def diff(before: Topology, after: Topology) -> tuple[Change, ...]:
     }
     for name, (old, new) in moved.items():
         changes.append(
-            Change(change="moved", what="device", name=name, detail=f"from {old} to {new}")
+            TopologyDifference(
+                change="moved", what="device", name=name, detail=f"from {old} to {new}"
+            )
         )
     for change, ends in (("removed", gone), ("added", come)):
         for a, b, *ports in ends:
             if a not in moved and b not in moved:
                 detail = f"ports {ports[0] or '?'} and {ports[1] or '?'}" if any(ports) else ""
                 changes.append(
-                    Change(change=change, what="cable", name=cable_name(a, b), detail=detail)
+                    TopologyDifference(
+                        change=change, what="cable", name=cable_name(a, b), detail=detail
+                    )
                 )
     return tuple(changes)
 
 
-def _device_changes(before: Topology, after: Topology) -> Iterable[Change]:
+def _device_changes(before: Topology, after: Topology) -> Iterable[TopologyDifference]:
     old = {device.name: device for device in before.devices}
     new = {device.name: device for device in after.devices}
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
-            yield Change(change="removed", what="device", name=name, detail=old[name].kind.value)
+            yield TopologyDifference(
+                change="removed", what="device", name=name, detail=old[name].kind.value
+            )
         elif name not in old:
-            yield Change(change="added", what="device", name=name, detail=new[name].kind.value)
+            yield TopologyDifference(
+                change="added", what="device", name=name, detail=new[name].kind.value
+            )
         elif old[name].kind is not new[name].kind:
             detail = f"was {old[name].kind}, is {new[name].kind}"
-            yield Change(change="changed", what="device", name=name, detail=detail)
+            yield TopologyDifference(change="changed", what="device", name=name, detail=detail)
 
 
 def _ends(topology: Topology) -> set[tuple[str, str, str, str]]:

@@ -56,7 +56,7 @@ class Window(NamedTuple):
     counts: Ints
 
 
-class Change(NamedTuple):
+class DelayChange(NamedTuple):
     """Delay now less delay before, (2, flows); NaN where either is not known."""
 
     delay_ns: Floats
@@ -138,7 +138,7 @@ class FlowHistory:
         )
         return usual, slowest
 
-    def change(self, flows: int, least_ns: float = 0.0) -> Change | None:
+    def change(self, flows: int, least_ns: float = 0.0) -> DelayChange | None:
         """What the newest `DELAY_S` seconds changed against the rest of the minute.
 
         Args:
@@ -151,7 +151,7 @@ class FlowHistory:
         for part in self._blocks(self._unsteady() if least_ns >= 2 * STEADY_NS else None):
             before = self._newest(part, self._delay_seconds, DELAY_S)
             delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
-        return Change(delay_ns, self.worst_error(flows))
+        return DelayChange(delay_ns, self.worst_error(flows))
 
     def excess(self, flows: int, least_ns: float = 0.0) -> Excess | None:
         """What the newest `DELAY_S` seconds held above the floor, again and again.

@@ -71,7 +71,7 @@ class Seconds(NamedTuple):
     waits: Waits
 
 
-class Verdict(NamedTuple):
+class OverflowFinding(NamedTuple):
     """Of one part that loses."""
 
     overflow: Overflow
@@ -91,7 +91,7 @@ class Verdict(NamedTuple):
         return None
 
 
-def judged(seconds: Seconds) -> Verdict:
+def judged(seconds: Seconds) -> OverflowFinding:
     """Hold the seconds that lost against those in which packets waited: by what most of them did,
     and by how many waited for each of some times. Those before the first loss say nothing: what is
     broken now may not have been then."""
@@ -99,7 +99,7 @@ def judged(seconds: Seconds) -> Verdict:
     known = np.isfinite(waits.usual_ns) & (np.cumsum(seconds.lost) > 0)
     sent, lost = seconds.sent[known], seconds.lost[known]
     if np.count_nonzero(known) < MIN_DELAY_SECONDS or not lost.sum():
-        return Verdict(Overflow.UNKNOWN, 0.0)
+        return OverflowFinding(Overflow.UNKNOWN, 0.0)
     least_ns = max(STANDS_NS, CLOCK_SIGMAS * waits.sigma_ns)
     standing_ns = _standing(waits.usual_ns, least_ns)
     read = [(_by_most(sent, lost, waits.usual_ns[known] >= least_ns), least_ns)]
@@ -108,11 +108,11 @@ def judged(seconds: Seconds) -> Verdict:
             read.append((_by_some(sent, lost, late, waits.share), level_ns))
     nats, burst_ns = min(read)
     if nats > OVER_NATS:
-        return Verdict(Overflow.NONE, standing_ns)
+        return OverflowFinding(Overflow.NONE, standing_ns)
     # The one of so many that suits a queue best may suit it by chance.
     if nats >= -OVER_NATS - np.log(len(read)):
-        return Verdict(Overflow.OPEN, standing_ns)
-    return Verdict(Overflow.ALL, standing_ns, burst_ns)
+        return OverflowFinding(Overflow.OPEN, standing_ns)
+    return OverflowFinding(Overflow.ALL, standing_ns, burst_ns)
 
 
 def _standing(usual_ns: Floats, least_ns: float) -> float:

@@ -25,10 +25,10 @@ from syntony.fabric.candidates import Candidates, Listing, make_candidates
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.history import Change, Excess, FlowHistory, SecondCounts, Window
+from syntony.fabric.history import DelayChange, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
-from syntony.fabric.overflow import Overflow, Seconds, Verdict
+from syntony.fabric.overflow import Overflow, OverflowFinding, Seconds
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.fabric.tally import Floats, Index, Ints
@@ -282,7 +282,7 @@ class Watch:
         ways = np.flatnonzero(there), np.flatnonzero(back)
         return (*overflow.counts_of(self._history, *ways), *ways)
 
-    def _overflow(self, sent: Ints, lost: Ints, there: Index, back: Index) -> Verdict:
+    def _overflow(self, sent: Ints, lost: Ints, there: Index, back: Index) -> OverflowFinding:
         waits = overflow.waits(self._history, self._layout().ends, there, back)
         return overflow.judged(Seconds(sent, lost, waits))
 
@@ -332,7 +332,7 @@ class Watch:
         return (*located, *(each for each in self._overflowing if each.component not in known))
 
     def _delays(
-        self, measured: Callable[[int, float], Change | Excess | None], least_ns: float
+        self, measured: Callable[[int, float], DelayChange | Excess | None], least_ns: float
     ) -> list[WindowCounts]:
         """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
         nothing. Paths that can hold no more are measured only where others tell of something."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from syntony.links.counters import Counter
 
 
-class Reading(enum.StrEnum):
+class CounterOutcome(enum.StrEnum):
     """What became of one reading."""
 
     FIRST = "first"
@@ -27,7 +27,7 @@ class Delta(NamedTuple):
 
     increase: int | None
     """None where it is not known."""
-    reading: Reading
+    reading: CounterOutcome
 
 
 class CounterDeltas:
@@ -63,18 +63,18 @@ class CounterDeltas:
 
     def _one(self, key: str, value: int | None, ceiling: int | None, *, anew: bool) -> Delta:
         if value is None:
-            return Delta(None, Reading.UNKNOWN)
+            return Delta(None, CounterOutcome.UNKNOWN)
         last = self._last.get(key)
         self._last[key] = value
         if last is None:
-            return Delta(None, Reading.FIRST)
+            return Delta(None, CounterOutcome.FIRST)
         if ceiling is not None and value >= ceiling:
             stuck = last >= ceiling and not anew
             return (
-                Delta(None, Reading.UNKNOWN)
+                Delta(None, CounterOutcome.UNKNOWN)
                 if stuck
-                else Delta(max(value - last, 0), Reading.SATURATED)
+                else Delta(max(value - last, 0), CounterOutcome.SATURATED)
             )
         if value < last:
-            return Delta(value, Reading.RESET)
-        return Delta(value - last, Reading.RESET if anew else Reading.COUNTED)
+            return Delta(value, CounterOutcome.RESET)
+        return Delta(value - last, CounterOutcome.RESET if anew else CounterOutcome.COUNTED)

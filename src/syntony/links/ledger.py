@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from syntony.links.counters import EVERY, Kind
-from syntony.links.deltas import CounterDeltas, Delta, Reading
+from syntony.links.deltas import CounterDeltas, CounterOutcome, Delta
 from syntony.links.flaps import FlapHistory, Flaps
 from syntony.links.kernel_log import LogFinding
 from syntony.links.machine import PortChange, PortMachine, PortReading
@@ -20,7 +20,7 @@ from syntony.links.snapshot import PortSnapshot
 DOWN_COUNT = "net:carrier_down_count"
 _SATURATING_DOWN_COUNT = "ib/counters:link_downed"
 """What counts an InfiniBand port's losses where no interface does."""
-RATED = frozenset({Reading.COUNTED, Reading.RESET, Reading.SATURATED})
+RATED = frozenset({CounterOutcome.COUNTED, CounterOutcome.RESET, CounterOutcome.SATURATED})
 
 
 class LinkNote(NamedTuple):
@@ -45,7 +45,7 @@ class CounterRow(NamedTuple):
     port: str
     counter: str
     increase: int
-    reading: Reading
+    reading: CounterOutcome
 
 
 class Sweep(NamedTuple):
@@ -197,7 +197,7 @@ def _counter_rows(
 ) -> Iterable[CounterRow]:
     """Increases of what is worth keeping, and every counter that stops being readable, once."""
     for key, delta in deltas.items():
-        if delta.reading is Reading.UNKNOWN:
+        if delta.reading is CounterOutcome.UNKNOWN:
             if key not in port.unreadable:
                 port.unreadable.add(key)
                 yield CounterRow(at_ns, name, key, 0, delta.reading)

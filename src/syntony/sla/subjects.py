@@ -14,7 +14,7 @@ FLEET = "fleet"
 TOLD = 5
 
 
-class Verdict(Protocol):
+class PairVerdict(Protocol):
     """On one pair of NICs."""
 
     @property
@@ -38,7 +38,7 @@ class Trouble(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def troubles(rows: Iterable[Verdict], bad: frozenset[SlaStatus]) -> list[Trouble]:
+def troubles(rows: Iterable[PairVerdict], bad: frozenset[SlaStatus]) -> list[Trouble]:
     """NICs at least half of whose pairs are bad; what is left, pair by pair, or all as one.
 
     Args:
@@ -78,14 +78,14 @@ class _Pair(NamedTuple):
 
 
 def _shared(
-    known: Sequence[Verdict], wanted: Sequence[Verdict]
-) -> dict[str, tuple[list[Verdict], int]]:
+    known: Sequence[PairVerdict], wanted: Sequence[PairVerdict]
+) -> dict[str, tuple[list[PairVerdict], int]]:
     """NIC → its bad pairs and how many it has, where those are at least half and more than one."""
     total: dict[str, int] = defaultdict(int)
     for row in known:
         for nic in row.subject.split("->"):
             total[nic] += 1
-    bad: dict[str, list[Verdict]] = defaultdict(list)
+    bad: dict[str, list[PairVerdict]] = defaultdict(list)
     for row in wanted:
         for nic in row.subject.split("->"):
             bad[nic].append(row)
@@ -96,6 +96,6 @@ def _shared(
     }
 
 
-def _of(subject: str, rows: Sequence[Verdict], share: float) -> Trouble:
+def _of(subject: str, rows: Sequence[PairVerdict], share: float) -> Trouble:
     reasons = tuple(f"{row.subject}: {row.reasons[0]}" for row in rows[:TOLD])
     return Trouble(subject, share, reasons)

@@ -185,6 +185,10 @@ class Store:
             for name, column in zip(names, values, strict=True)
         }
 
+    def first_ns(self, table: Table, first_ns: int, last_ns: int) -> int:
+        """The oldest instant of a table's rows in the window; 0 where there are none."""
+        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns))[0][0])
+
     def count_rows(self) -> int:
         """Rows kept, all tables together."""
         return integer(self._engine.select(queries.count_rows())[0][0])

@@ -61,6 +61,11 @@ def pair(src: str, dst: str) -> str:
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
 
 
+def oldest(table: Table, first_ns: int, last_ns: int) -> str:
+    """The smallest instant; 0 for no rows."""
+    return f"SELECT min(ts_ns) FROM {table.name} WHERE {window(max(0, first_ns), last_ns)}"
+
+
 def rows(table: Table, columns: Sequence[str], first_ns: int, last_ns: int) -> str:
     """These columns of every row, in order of time."""
     return (

@@ -12,7 +12,7 @@ from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Policy
 
 
-class Way(NamedTuple):
+class JoinPair(NamedTuple):
     """One pair to be joined."""
 
     nic: str
@@ -58,7 +58,7 @@ class Peers:
         far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
         return far >= 0 and rails.get(subflow.nic or "", far) != far
 
-    def given_back_ns(self, way: Way) -> int:
+    def given_back_ns(self, way: JoinPair) -> int:
         """When to try an address that the peer has withdrawn: we may have missed that it is back,
         and a handshake tells. Sooner where probes are answered there."""
         withdrawn = way.remote.withdrawn
@@ -68,7 +68,7 @@ class Peers:
         after_ns = self._policy.join_max_ns if alive else self._policy.hold_down_max_ns
         return withdrawn.at_ns + after_ns
 
-    def wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[Way]:
+    def wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[JoinPair]:
         """Pairs of one rail, or of two."""
         for nic in self._health.nics():
             local = of_family(nic, family)
@@ -77,7 +77,7 @@ class Peers:
             for remote in conn.remotes.values():
                 fits = remote.rail >= 0 and ip_version(remote.address) == family
                 if fits and (remote.rail != nic.rail) is across:
-                    yield Way(nic.name, local, remote)
+                    yield JoinPair(nic.name, local, remote)
 
 
 def join_port(policy: Policy, address: str) -> int:

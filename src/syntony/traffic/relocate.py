@@ -13,7 +13,7 @@ from syntony.model import MS, S
 from syntony.traffic.connection import Connection, State, Subflow
 from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
-from syntony.traffic.peers import Way, remote_at
+from syntony.traffic.peers import JoinPair, remote_at
 from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
@@ -118,7 +118,7 @@ class Relocation:
             self._tell(order, "the peer cannot be joined", turn.now_ns)
             return
         reason = Reason(order.cause, order.evidence, turn.now_ns, turn.now_ns)
-        way = Way(subflow.nic, flow.local, remote)
+        way = JoinPair(subflow.nic, flow.local, remote)
         new = self._steering.create(turn, way, reason, flow, port)
         if new is None:
             self._tell(order, "the second's budget of actions is spent", turn.now_ns)

@@ -31,7 +31,7 @@ from syntony.traffic.instructions import (
     Withdraw,
 )
 from syntony.traffic.joins import join_failed
-from syntony.traffic.peers import Peers, Way, join_port, remote_at
+from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
 from syntony.traffic.policy import Mode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
@@ -268,7 +268,7 @@ class Steering:
         if remote is None:
             self._tell(turn, subflow, "keep-last-path", reason)
             return
-        way = Way(subflow.nic or "", flow.local, remote)
+        way = JoinPair(subflow.nic or "", flow.local, remote)
         due_ns = self._alone_from_ns(turn.conn, way)
         if turn.now_ns < due_ns:
             turn.dues.append(due_ns)
@@ -312,7 +312,7 @@ class Steering:
             turn.dues.append(due_ns)
         return turn.now_ns >= due_ns
 
-    def _joined_from_ns(self, conn: Connection, way: Way) -> int:
+    def _joined_from_ns(self, conn: Connection, way: JoinPair) -> int:
         """When to join over a pair while other paths live: hold-downs are waited for."""
         return max(
             conn.free_from_ns(*way.pair),
@@ -320,7 +320,7 @@ class Steering:
             self._peers.given_back_ns(way),
         )
 
-    def _alone_from_ns(self, conn: Connection, way: Way) -> int:
+    def _alone_from_ns(self, conn: Connection, way: JoinPair) -> int:
         """When to join over a pair while nothing else lives: the first path that is seen alive is
         used at once; only joins that failed since then are a reason to wait."""
         sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
@@ -392,7 +392,7 @@ class Steering:
             self.end(turn, subflow, reason)
 
     def _begin(
-        self, turn: Turn, way: Way, reason: Reason, replaces: FourTuple | None = None
+        self, turn: Turn, way: JoinPair, reason: Reason, replaces: FourTuple | None = None
     ) -> None:
         """One, or several at a time where most would be in vain."""
         partial = self._health.is_partial(*way.pair)
@@ -402,7 +402,7 @@ class Steering:
     def create(
         self,
         turn: Turn,
-        way: Way,
+        way: JoinPair,
         reason: Reason,
         replaces: FourTuple | None = None,
         port: int | None = None,
@@ -446,7 +446,7 @@ class Steering:
             return Reason(Cause.RETURN, reported, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
-    def _port(self, conn: Connection, way: Way) -> int:
+    def _port(self, conn: Connection, way: JoinPair) -> int:
         """The one that was chosen for the pair, once; if it leads nowhere, any other."""
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):

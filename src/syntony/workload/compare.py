@@ -58,7 +58,7 @@ COLUMNS = (
 """Table, columns that name a part, unit, whether more is worse, columns that are compared."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class RunDifference(msgspec.Struct, frozen=True):
     """Something that both runs have, and that is not as it was."""
 
     measure: str
@@ -80,7 +80,7 @@ class Comparison(msgspec.Struct, frozen=True):
     differs: tuple[str, ...]
     """What was set up differently."""
     sentences: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[RunDifference, ...]
     """Worst first."""
     appeared: tuple[str, ...]
     """Verdicts of the second run alone."""
@@ -270,7 +270,7 @@ def _by(table: Table, column: str, keys: tuple[str, ...]) -> dict[str, Floats]:
             values[known[rows]] for kind, rows in _grouped(codes)}  # fmt: skip
 
 
-def _changes(before: _Measure, after: _Measure) -> Iterator[Change]:
+def _changes(before: _Measure, after: _Measure) -> Iterator[RunDifference]:
     for subject in sorted(before.values.keys() & after.values.keys()):
         one, other = _known(before.values[subject]), _known(after.values[subject])
         if min(len(one), len(other)) < MIN_VALUES:
@@ -282,12 +282,12 @@ def _changes(before: _Measure, after: _Measure) -> Iterator[Change]:
         ratio = high / low if low > NOTHING * high else None
         if ratio and 1 / MIN_RATIO < ratio < MIN_RATIO:
             continue
-        yield Change(before.name, subject, before.unit, low, high,
+        yield RunDifference(before.name, subject, before.unit, low, high,
                      None if ratio is None else round(ratio, 4),
                      (high > low) == before.more_is_worse, (len(one), len(other)))  # fmt: skip
 
 
-def _distance(change: Change) -> float:
+def _distance(change: RunDifference) -> float:
     """How far apart the values are, as a logarithm; infinite from or to nothing."""
     return abs(math.log(change.ratio)) if change.ratio else math.inf
 
@@ -311,7 +311,7 @@ def _named(verdict: Verdict) -> str:
     return f"{verdict.fault} {' or '.join(verdict.subjects)} ({verdict.confidence:.0%})"
 
 
-def size(change: Change) -> str:
+def size(change: RunDifference) -> str:
     """Both values of a change, and their ratio, for people."""
     after, before = (show(each, change.unit) for each in (change.after, change.before))
     times = f", {change.ratio:.2f} times" if change.ratio else ""
@@ -325,7 +325,7 @@ def show(value: float, unit: str) -> str:
     return f"{value / 1e9:.3g} Gb/s" if unit == "bit/s" else f"{value:.3g} {unit}".rstrip()
 
 
-def _overall(changes: list[Change], before: _Measures, after: _Measures) -> str:
+def _overall(changes: list[RunDifference], before: _Measures, after: _Measures) -> str:
     change = next((each for each in changes if each.measure == "step"), None)
     if change is not None and change.ratio is not None:
         word = "longer" if change.worse else "shorter"
@@ -338,7 +338,7 @@ def _overall(changes: list[Change], before: _Measures, after: _Measures) -> str:
     return f"Steps take as long as before: {show(other, 'ns')} against {show(one, 'ns')}."
 
 
-def _worst(changes: list[Change]) -> str:
+def _worst(changes: list[RunDifference]) -> str:
     rest = [each for each in changes if each.measure != "step"]
     if not rest:
         return "Nothing else that both runs recorded changed by a tenth or more."

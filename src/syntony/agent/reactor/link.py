@@ -22,10 +22,10 @@ from syntony.agent.reactor.messages import (
     Probing,
     ProbingQuery,
     ProcessPaces,
+    ReactorUpdate,
     Records,
     Reported,
     Request,
-    Seen,
     State,
     StateQuery,
 )
@@ -51,7 +51,7 @@ RETRY_NS = 2 * S
 """Between two attempts to reach it, at most: it is started again within so long."""
 BEGIN_NS, LOOK_NS = 2 * S, 20 * MS
 """How long a socket that is not there yet is waited for; between two looks."""
-NOTHING_SEEN = Seen(pending=0, probing=0, outcome="", has_flows=False)
+NOTHING_SEEN = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
 
 
 class ReactorLink:
@@ -138,9 +138,9 @@ class ReactorLink:
             self.held = KeysHeld(epochs=said.epochs, sending=said.sending)
         return ""
 
-    def look(self, *, flows: bool) -> Seen:
+    def look(self, *, flows: bool) -> ReactorUpdate:
         """What is new."""
-        return self._ask(Look(flows=flows), Seen) or NOTHING_SEEN
+        return self._ask(Look(flows=flows), ReactorUpdate) or NOTHING_SEEN
 
     def drain(self) -> NDArray[np.void]:
         """Every probe record since the last call: shape (n,), dtype `RECORD`."""

@@ -94,7 +94,7 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began"):
     """Of one probe record."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
+class ReactorUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
     """What is new."""
 
     pending: int
@@ -184,4 +184,4 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     reason: str
 
 
-Answer = Began | Seen | Records | State | Probing | Obeyed | Failed
+Answer = Began | ReactorUpdate | Records | State | Probing | Obeyed | Failed

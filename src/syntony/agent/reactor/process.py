@@ -37,9 +37,9 @@ from syntony.agent.reactor.messages import (
     Probing,
     ProbingQuery,
     ProcessPaces,
+    ReactorUpdate,
     Records,
     Request,
-    Seen,
     State,
     StateQuery,
 )
@@ -237,9 +237,9 @@ class Reactor:
             )
         return Began(version=__version__, record_bytes=RECORD.itemsize)
 
-    def _look(self, *, flows: bool) -> Seen:
+    def _look(self, *, flows: bool) -> ReactorUpdate:
         its = self.steering
-        seen = Seen(
+        seen = ReactorUpdate(
             pending=self.nics.engine.pending() + self.verbs.pending(),
             probing=self._probing,
             outcome=its.newest_outcome(),

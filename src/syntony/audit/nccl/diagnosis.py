@@ -57,7 +57,7 @@ def floor_of(device: str, nodes: int) -> Floor | None:
     return None if best is None or (best.nodes == 1 and nodes > 1) else best
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CaseFigures(msgspec.Struct, frozen=True):
     """What the runs of one case gave."""
 
     busbw: float
@@ -65,7 +65,7 @@ class Seen(msgspec.Struct, frozen=True):
     spread: float = 0.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NcclFinding(msgspec.Struct, frozen=True):
     """What a pattern means."""
 
     says: str
@@ -73,7 +73,7 @@ class Verdict(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def low_cases(seen: dict[Case, Seen], floor: float | None) -> frozenset[Case]:
+def low_cases(seen: dict[Case, CaseFigures], floor: float | None) -> frozenset[Case]:
     """Cases below the floor or, without one, well below the best."""
     best = max((each.busbw for each in seen.values()), default=0.0)
     limit = LOW_SHARE * best if floor is None else floor
@@ -111,13 +111,13 @@ class _Pattern(NamedTuple):
 
 class _Rule(NamedTuple):
     applies: Callable[[_Pattern], bool]
-    verdict: Verdict
+    verdict: NcclFinding
 
 
 _MATRIX = (
     _Rule(
         lambda seen: seen.sockets,
-        Verdict(
+        NcclFinding(
             "NCCL went over TCP sockets, not over RDMA",
             Suspect.CONFIG,
             "see why NET/IB found no device: NCCL_IB_DISABLE, NCCL_IB_HCA, drivers, GIDs",
@@ -125,7 +125,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda seen: seen.all_low and seen.direct is False,
-        Verdict(
+        NcclFinding(
             "every case is low and no channel uses GPUDirect RDMA",
             Suspect.HOST,
             "load nvidia_peermem or use dma-buf; look at PCIe ACS and IOMMU (pcie.acs)",
@@ -133,7 +133,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda seen: seen.all_low,
-        Verdict(
+        NcclFinding(
             "every case is low, in both orders: a host, its NICs, PCIe or a leaf",
             Suspect.HOST,
             "halve the fleet to find the host (--hunt); look at be.act.* and pcie.link there",
@@ -141,7 +141,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda seen: seen.only_flat,
-        Verdict(
+        NcclFinding(
             "flat order is low, hierarchy order is not: links between leaves and spines",
             Suspect.FABRIC,
             "look at be.topo.uplinks, at adaptive routing, and at switch counters",
@@ -149,7 +149,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda seen: seen.only_few,
-        Verdict(
+        NcclFinding(
             "few queue pairs are low, more are not: flows collide on few paths (ECMP entropy)",
             Suspect.FABRIC,
             "raise NCCL_IB_QPS_PER_CONNECTION, use adaptive routing, or place flows",
@@ -157,7 +157,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda seen: seen.only_hier,
-        Verdict(
+        NcclFinding(
             "hierarchy order is low, flat order is not: the order is not the cabling's, "
             "or a leaf is slow",
             Suspect.SWITCH,
@@ -166,7 +166,7 @@ _MATRIX = (
     ),
     _Rule(
         lambda _: True,
-        Verdict(
+        NcclFinding(
             "some cases are low, in no known pattern",
             Suspect.FABRIC,
             "run again; hunt the host (--hunt); compare with one-way delays (probe matrix)",
@@ -182,7 +182,7 @@ def diagnose(
     *,
     sockets: bool = False,
     direct: bool | None = None,
-) -> Verdict | None:
+) -> NcclFinding | None:
     """Which parts the low cases have in common and the good ones do not.
 
     Args:

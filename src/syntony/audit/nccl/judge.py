@@ -14,8 +14,8 @@ from syntony.audit.nccl.diagnosis import (
     MIN_NODES,
     SPREAD,
     TAIL,
+    CaseFigures,
     Floor,
-    Seen,
     diagnose,
     floor_of,
     low_cases,
@@ -90,15 +90,15 @@ def _floor(terms: Terms, outputs: Sequence[Output], nodes: int) -> Floor | None:
     return floor_of(outputs[0].device, nodes) if outputs else None
 
 
-def _seen(outputs: Sequence[Output]) -> Seen:
+def _seen(outputs: Sequence[Output]) -> CaseFigures:
     peaks = [output.peak for output in outputs]
     middle = statistics.median(peaks)
-    return Seen(middle, (max(peaks) - min(peaks)) / middle if middle else 0.0)
+    return CaseFigures(middle, (max(peaks) - min(peaks)) / middle if middle else 0.0)
 
 
 def _case(
-    check: Check, terms: Terms, runs: Sequence[Run], *, seen: Seen | None, floor: Floor | None,
-    low: bool,
+    check: Check, terms: Terms, runs: Sequence[Run], *, seen: CaseFigures | None,
+    floor: Floor | None, low: bool,
 ) -> Result:  # fmt: skip
     expected = f"{floor.gbytes:g} GB/s ({floor.source})" if floor else "as the best case"
     troubles = [run for run in runs if run.trouble]
@@ -246,7 +246,7 @@ def _tail(terms: Terms, outputs: Iterable[Output]) -> Iterator[Result]:
 
 
 def _diagnosis(
-    terms: Terms, runs: Sequence[Run], seen: Mapping[Case, Seen], low: frozenset[Case]
+    terms: Terms, runs: Sequence[Run], seen: Mapping[Case, CaseFigures], low: frozenset[Case]
 ) -> Result:  # fmt: skip
     check = Diagnosis()
     if not seen:

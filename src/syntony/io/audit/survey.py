@@ -18,10 +18,10 @@ from syntony.audit.parse.routes import Table, parse_routes
 from syntony.audit.reach import (
     FIRST_PORT,
     PORTS,
+    DirectionResult,
     Flow,
     HostNic,
     Loaded,
-    Seen,
     Survey,
     Trace,
     host_of,
@@ -148,7 +148,7 @@ class _Conductor:
         order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
         self._crew.each(self._everybody, lambda each: each.order(order))
         course = Course(self._nics, ports=self._requested.ports, rounds=self._requested.rounds)
-        seen: list[Seen] = []
+        seen: list[DirectionResult] = []
         while hosts := course.next_turn():
             self._step(f"who reaches whom, {len(hosts)} hosts")
             reported = self._turn(course, hosts)
@@ -181,8 +181,8 @@ class _Conductor:
     def _everybody(self) -> list[str]:
         return list(self._crew.members)
 
-    def _turn(self, course: Course, hosts: Sequence[str]) -> list[Seen]:
-        def ask(each: Surveyor) -> list[Seen]:
+    def _turn(self, course: Course, hosts: Sequence[str]) -> list[DirectionResult]:
+        def ask(each: Surveyor) -> list[DirectionResult]:
             legs = list(course.legs(each.host))
             requested = [
                 [self._address[g.src], self._address[g.dst], g.ports, g.size] for g in legs
@@ -195,7 +195,7 @@ class _Conductor:
         seen = [e for reported in by_host.values() for e in reported if host_of(e.dst) not in gone]
         return self._heard(seen)
 
-    def _heard(self, seen: Sequence[Seen]) -> list[Seen]:
+    def _heard(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
         """Lost requests told from lost replies: the other end says what it heard."""
         lost: dict[str, list[Flow]] = defaultdict(list)
         for each in seen:
@@ -230,7 +230,7 @@ class _Conductor:
         done = self._crew.each(list(by_host), follow)
         return tuple(trace for reported in done.values() for trace in reported)
 
-    def _round_trips(self, seen: Iterable[Seen]) -> dict[tuple[str, str], int]:
+    def _round_trips(self, seen: Iterable[DirectionResult]) -> dict[tuple[str, str], int]:
         """Both directions of every pair, each host busy with one partner at a time: all pairs of a
         small fleet, a sample of a large one.
         """
@@ -291,15 +291,15 @@ class _Conductor:
         return [self._address[flow.src], self._address[flow.dst], flow.sport]
 
 
-def _seen(leg: Leg, row: Sequence[Any]) -> Seen:
+def _seen(leg: Leg, row: Sequence[Any]) -> DirectionResult:
     sent, lost, hops, big, error = row
-    return Seen(
+    return DirectionResult(
         leg.src, leg.dst, int(sent), tuple(map(int, lost)), (), int(hops),
         None if big is None else bool(big), str(error),
     )  # fmt: skip
 
 
-def _judged(each: Seen, arrived: set[Flow]) -> Seen:
+def _judged(each: DirectionResult, arrived: set[Flow]) -> DirectionResult:
     """With what the other end heard: a large packet whose reply was lost has passed; one whose path
     loses small packets, too, says nothing of the MTU.
     """

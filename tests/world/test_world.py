@@ -1,0 +1,70 @@
+"""Worlds from seeds: promises hold, faults that are put back are found, a seed is the same again.
+
+Each runs in a process of its own, whose hashes are fixed: only then does a seed mean the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.world.planted import PLANTED
+
+ROOT = Path(__file__).parents[2]
+DRAWN = random.SystemRandom().randrange(1_000_000)
+QUICK = (
+    "switch-from-telemetry",
+    "acknowledged-when-accepted",
+    "any-certificate-is-an-operator",
+)
+"""Found within a seed or two."""
+
+
+def _bench(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.world", *words],
+        cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def test_every_promise_holds() -> None:
+    ran = _bench("--first", str(DRAWN), "--seeds", "1", "--seconds", "60")
+    assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
+    assert "broken=0" in ran.stdout
+
+
+@pytest.mark.slow
+def test_every_promise_holds_for_more_hosts_and_controllers() -> None:
+    ran = _bench("--first", str(DRAWN), "--seeds", "10", "--hosts", "8", "--controllers", "3")
+    assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PLANTED],
+)
+def test_a_fault_that_is_put_back_is_found(name: str) -> None:
+    ran = _bench("--planted", name, "--seeds", "50")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_seed_is_the_same_again() -> None:
+    words = ("--first", str(DRAWN), "--seeds", "1", "--seconds", "10", "--echo")
+    one, other = (_strip(_bench(*words).stdout) for _ in range(2))
+    assert one == other, f"seed {DRAWN}"
+    assert len(one) > 50
+
+
+def _strip(text: str) -> list[str]:
+    """Without how long it took, process numbers and places of files."""
+    lines = text.splitlines()
+    return [
+        line.partition(" pid ")[0].partition("file=")[0].partition("dir=")[0]
+        for line in lines
+        if "simulated_s_per_cpu_s" not in line
+    ]
