@@ -6,16 +6,15 @@ about four minutes, and two cores.
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PIL import Image
 from tests.console.browser import browser, enter, new_page
-from tests.console.lab_fleet import BAD, JOB, PATIENCE_S, lab_fleet
+from tests.console.lab_fleet import BAD, JOB, PATIENCE_S, LabFleet, lab_fleet
 from tests.live import eventually
 
+from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
 
 if TYPE_CHECKING:
@@ -29,13 +28,11 @@ VIEWS = {
     "clock": ("clock", "Drift against fleet time"), "audit": ("audit", "Agents × NICs"),
     "jobs": ("jobs", JOB), "job": (f"jobs/{JOB}", "Throughput, all flows"),
     "traffic": ("traffic", "Managed connections"), "incidents": ("incidents", BAD),
-    "incident": ("incidents/1", "Evidence"), "cost": ("cost", "Restarts a year"),
+    "incident": ("incidents/{number}", "Evidence"), "cost": ("cost", "Restarts a year"),
 }  # fmt: skip
 """Name of the picture → address, and text of what it must show."""
 DARK = ("overview", "fabric")
 SETTLE_MS = 4_000
-COLOURS = 256
-"""Of a picture: flat areas need few."""
 TROUBLED_S = 60
 
 
@@ -46,24 +43,23 @@ def main(folder: Path) -> None:
         enter(page, fleet.url, fleet.token("operator", "alice"), "audit")
         audit(page)
         fleet.lab.inject("loss", BAD, {"percent": "30"})
-        with fleet.client() as client:
-            eventually(
-                lambda: any(
-                    each["subject"].startswith(BAD)
-                    for each in client.ask(IncidentsQuery()).incidents
-                ),
-                "the fault is an incident",
-                within_s=PATIENCE_S,
-            )
+        eventually(lambda: trouble(fleet) > 0, "the fault is an incident", within_s=PATIENCE_S)
         page.wait_for_timeout(TROUBLED_S * 1_000)
         for name in VIEWS:
-            draw(page, name, folder / f"console-{name}.png")
+            draw(page, name, folder / f"console-{name}.png", trouble(fleet))
         page.context.close()
         dark = new_page(found, dark=True)
         enter(dark, fleet.url, fleet.token("viewer", "bob"))
         for name in DARK:
-            draw(dark, name, folder / f"console-{name}-dark.png")
+            draw(dark, name, folder / f"console-{name}-dark.png", trouble(fleet))
         dark.context.close()
+
+
+def trouble(fleet: LabFleet) -> int:
+    """Number of the incident about the planted fault; 0 before there is one."""
+    with fleet.client() as client:
+        found = client.ask(IncidentsQuery(since_ns=3600 * S)).incidents
+    return max((each["number"] for each in found if each["subject"].startswith(BAD)), default=0)
 
 
 def audit(page: Page) -> None:
@@ -74,17 +70,14 @@ def audit(page: Page) -> None:
     page.get_by_text("have reported").wait_for(state="detached", timeout=PATIENCE_S * 1_000)
 
 
-def draw(page: Page, name: str, path: Path) -> None:
+def draw(page: Page, name: str, path: Path, number: int) -> None:
     """One picture, once the view shows what it is about."""
     address, text = VIEWS[name]
-    page.evaluate("to => { location.hash = to }", f"#/{address}")
+    page.evaluate("to => { location.hash = to }", f"#/{address.format(number=number)}")
     page.get_by_role("main").get_by_text(text).first.wait_for(timeout=PATIENCE_S * 1_000)
     page.mouse.move(0, 0)
     page.wait_for_timeout(SETTLE_MS)
-    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )
+    page.screenshot(path=path)
 
 
 if __name__ == "__main__":

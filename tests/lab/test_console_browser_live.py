@@ -73,7 +73,8 @@ def test_an_audit_from_its_button_to_its_tree(page: Page, fleet: LabFleet) -> No
     table = page.get_by_role("table", name="Agents and NICs")
     rows = table.get_by_role("row").all_inner_texts()[1:]
     assert len(rows) >= 2 * HOSTS
-    assert all("6 of 6 peers" in each for each in rows if "rail" in each), rows
+    # Probes of the last ten seconds: agents of a busy machine may tell of them later.
+    table.get_by_text("6 of 6 peers").nth(2 * HOSTS - 1).wait_for()
 
 
 def _count(text: str, word: str) -> int:
