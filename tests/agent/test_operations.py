@@ -217,7 +217,7 @@ def test_another_sitecustomize_is_loaded_as_well(tmp_path: Path) -> None:
     with start(tmp_path, "-c", "import sys; print(sys.meta_path[0])", PYTHONPATH=path) as process:
         said = process.communicate()[0].splitlines()
     assert said[0] == "theirs"
-    assert "syntony_job_hook.Finder" in said[1]
+    assert "syntony_job_imports.Finder" in said[1]
 
 
 def test_the_hook_is_put_in_front_once() -> None:

@@ -13,8 +13,9 @@ from tests.workload.test_recorded import arrow, bundle, record, steps_of
 
 from syntony.cli import _recording, root
 from syntony.controller.recordings import _parts
+from syntony.errors import InputError
 from syntony.model import MS, S
-from syntony.wire.jobs import Recording
+from syntony.wire.jobs import Jobs, JobsQuery, JobView, Recording, RecordingQuery
 from syntony.wire.query import join_pages, pages
 from syntony.wire.tables import COLLECTIVE
 from syntony.workload import diagnose
@@ -29,15 +30,19 @@ def recording(late_ns: int) -> Recorded:
     return record({COLLECTIVE.name: steps_of(4, 300, late, random.Random(5))})
 
 
-@pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Recorded:
-    """A controller that has recorded one job."""
-    found = recording(request.param)
+def answer_of(found: Recorded) -> Recording:
     answer = Recording(
         manifest=msgspec.json.encode(found.manifest), notes=("[left] out",),
         rows=tuple(_parts(found)),
     )  # fmt: skip
-    reported = join_pages(msgspec.msgpack.decode(page, type=Recording) for page in pages(answer))
+    return join_pages(msgspec.msgpack.decode(page, type=Recording) for page in pages(answer))
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Recorded:
+    """A controller that has recorded one job."""
+    found = recording(request.param)
+    reported = answer_of(found)
     monkeypatch.setattr(_recording, "ask", lambda *_words, **_more: reported)
     return found
 
@@ -89,3 +94,46 @@ def test_several_causes_are_counted() -> None:
     first, *_ = sentences("night", Diagnosis((verdict, verdict, verdict), ()), S)
     assert first == "night is slow because of straggler: rank 2, and of 2 more causes."
     assert arrow(recording(0))
+
+
+@pytest.mark.parametrize("fleet", [30 * MS], indirect=True)
+def test_runs_are_compared_by_name(
+    fleet: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of each, though it may have ended long ago; a bundle and a job as well."""
+    asked: list[object] = []
+    reported = answer_of(fleet)
+    jobs = Jobs(now_ns=9_000 * S, jobs=tuple(
+        JobView(job=name, began_ns=0, seen_ns=seen_ns, hosts=(), processes=1, running=0, ranks=4,
+                programs=())
+        for name, seen_ns in (("night", 700 * S), ("other", 800 * S))
+    ))  # fmt: skip
+
+    def ask(_target: object, query: object, **_more: object) -> object:
+        asked.append(query)
+        return jobs if isinstance(query, JobsQuery) else reported
+
+    monkeypatch.setattr(_recording, "ask", ask)
+    place = str(tmp_path / "bundle")
+    assert run("record", "night", "--out", place).exit_code == 0
+    del asked[:]
+    done = run("diff", "night", "other", "--window", "5m")
+    assert done.exit_code == 0
+    assert "Nothing else that both runs recorded changed" in done.stdout
+    found = [each for each in asked if isinstance(each, RecordingQuery)]
+    assert [(each.job, each.window_ns, each.end_ns) for each in found] == [
+        ("night", 300 * S, 700 * S), ("other", 300 * S, 800 * S)]  # fmt: skip
+    assert run("diff", place, "night").exit_code == 0
+    done = run("diff", place, "never")
+    assert "never: neither a directory nor a job" in str(done.exception)
+    done = run("diff", place, "./nowhere")
+    assert "./nowhere: no such directory" in str(done.exception)
+
+
+def test_bundles_need_no_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(*_words: object) -> None:
+        raise AssertionError("a fleet is looked for")
+
+    monkeypatch.setattr("syntony.cli.fleet.fleet_target", nobody)
+    done = click.testing.CliRunner().invoke(root, ["diff", str(tmp_path), str(tmp_path)])
+    assert isinstance(done.exception, InputError)

@@ -53,6 +53,7 @@ const char *config_read(void)
         .gid_index = (int)number("SYNTONY_NCCL_GID_INDEX", "NCCL_IB_GID_INDEX", 0, 255, -1),
         .survive_ns = number("SYNTONY_NCCL_SURVIVE_MS", NULL, 0, 86400000, 60000) * 1000000,
         .observe = number("SYNTONY_NCCL_OBSERVE", NULL, 0, 1, 0) != 0,
+        .gpu_memory = (int)number("SYNTONY_NCCL_GPU_MEMORY", NULL, 0, 1, -1),
         .devices = text("SYNTONY_NCCL_HCA", "NCCL_IB_HCA"),
         .rails = text("SYNTONY_NCCL_RAILS", NULL),
         .interface = text("SYNTONY_NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),

@@ -15,6 +15,7 @@ struct config {
     int gid_index;         /* -1: the first RoCE v2 one of an IPv4 address, then of any */
     int64_t survive_ns;    /* how long a connection may be without any living rail */
     bool observe;          /* take no notices */
+    int gpu_memory;        /* 0: none; 1: the NICs read it by its address; -1: if the kernel says so */
     const char *devices;   /* as NCCL_IB_HCA; NULL: all */
     const char *rails;     /* groups of NICs: "mlx5_0+mlx5_1,mlx5_2+mlx5_3"; NULL: each its own */
     const char *interface; /* of the control connections; NULL: the first that is up */

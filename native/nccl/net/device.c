@@ -1,5 +1,6 @@
 #include "device.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "agent.h"
 #include "config.h"
@@ -41,6 +43,30 @@ static int port_speed(const struct ibv_port_attr *attr)
     return mbps * lanes;
 }
 
+/* Asked with a descriptor that is none: a driver that takes DMA-BUFs looks at it, and says so. */
+static bool takes_dmabuf(struct ibv_pd *pd)
+{
+    if (verbs.reg_dmabuf_mr == NULL || config.gpu_memory == 0)
+        return false;
+    errno = 0;
+    struct ibv_mr *mr = verbs.reg_dmabuf_mr(pd, 0, 0, 0, -1, 0);
+    if (mr)
+        verbs.dereg_mr(mr);
+    return mr == NULL && errno == EBADF;
+}
+
+bool devices_read_gpus(void)
+{
+    static const char *const MODULES[] = {
+        "/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/module/nvidia_peermem/version",
+        "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+        "/sys/kernel/mm/memory_peers/amdkfd/version"};
+    bool found = config.gpu_memory > 0;
+    for (size_t i = 0; config.gpu_memory < 0 && i < sizeof MODULES / sizeof *MODULES; i++)
+        found |= access(MODULES[i], F_OK) == 0;
+    return found;
+}
+
 static void add_port(struct ibv_device *device)
 {
     const char *name = verbs.get_device_name(device);
@@ -68,6 +94,7 @@ static void add_port(struct ibv_device *device)
         port->guid = gid.global.interface_id + number - 1;
         port->context = context;
         port->pd = pd;
+        port->takes_dmabuf = takes_dmabuf(pd);
         port->number = number;
         port->link_layer = attr.link_layer;
         port->speed_mbps = port_speed(&attr);

@@ -19,6 +19,7 @@ struct port {
     uint8_t number;
     uint8_t link_layer;
     int speed_mbps;
+    bool takes_dmabuf; /* memory of a GPU, as a DMA-BUF */
     atomic_bool down; /* the background thread's word */
 };
 
@@ -36,6 +37,8 @@ extern int port_count, group_count;
 
 /* NULL, or what is wrong. Opens the ports that `config` wants and starts the background thread. */
 const char *devices_open(void);
+/* NICs register and read a GPU's memory by its address, by a module of the GPU's driver. */
+bool devices_read_gpus(void);
 /* A group of these groups' rails: its number, or -1. */
 int devices_merge(const int *members, int count);
 /* Its address now (it may move after a flap); false if it has none. */

@@ -10,6 +10,7 @@
 
 #include "abi.h"
 #include "config.h"
+#include "flush.h"
 #include "setup.h"
 #include "watched.h"
 
@@ -18,7 +19,7 @@ log_function *nccl_log;
 enum { REQUESTS = SLOTS * MAX_GROUP + SLOTS };
 static const uint64_t MAX_BYTES = UINT64_C(1) << 36; /* 64 chunks of 1 GiB */
 
-enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECEIVE };
+enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECEIVE, REQUEST_FLUSH };
 
 struct request {
     enum request_kind kind;
@@ -26,11 +27,13 @@ struct request {
     union {
         struct send *send;
         struct receive *receive;
+        struct flush flush;
     };
 };
 
 struct comm {
     struct conn *conn;
+    struct readers readers; /* receiver: made with its first GPU memory */
     unsigned hint;
     struct request request[REQUESTS];
 };
@@ -84,9 +87,13 @@ int net_devices(int *count)
     return NCCL_OK;
 }
 
-static int supported_pointers(void)
+static int supported_pointers(const struct group *group)
 {
-    return POINTER_HOST;
+    int pointers = POINTER_HOST | POINTER_DMABUF;
+    for (int r = 0; r < group->rails; r++)
+        if (!ports[group->rail[r]].takes_dmabuf)
+            pointers = POINTER_HOST;
+    return pointers | (devices_read_gpus() ? POINTER_CUDA : 0);
 }
 
 int net_get_properties(int device, struct net_properties *properties)
@@ -97,7 +104,7 @@ int net_get_properties(int device, struct net_properties *properties)
     struct port *port = &ports[group->rail[0]];
     *properties = (struct net_properties){
         .name = group->name, .pci_path = port->pci_path[0] ? port->pci_path : NULL,
-        .guid = port->guid, .pointers = supported_pointers(), .port = port->number,
+        .guid = port->guid, .pointers = supported_pointers(group), .port = port->number,
         .members = group->members, .member = group->member, .max_bytes = MAX_BYTES};
     for (int r = 0; r < group->rails; r++)
         properties->speed += ports[group->rail[r]].speed_mbps;
@@ -164,14 +171,6 @@ int net_accept(void *listener, void **comm, void **device_handle)
     return hand_over(conn, problem, comm);
 }
 
-static int registered(struct memory *memory, void **handle)
-{
-    if (memory == NULL)
-        return NCCL_SYSTEM;
-    *handle = memory;
-    return NCCL_OK;
-}
-
 static void deregister(struct memory *memory)
 {
     for (int r = 0; r < MAX_RAILS; r++)
@@ -204,23 +203,37 @@ static struct memory *register_with_rails(const struct conn *conn, void *data, s
     return memory;
 }
 
-int net_reg_mr(void *comm, void *data, size_t size, int type, void **memory)
+static int register_with(struct comm *own, void *data, size_t size, int type, uint64_t offset, int fd,
+                         void **memory)
 {
-    const struct comm *own = comm;
-    if (!(type & supported_pointers()))
-        return NCCL_ARGUMENT;
     if (is_child())
         return NCCL_SYSTEM;
-    return registered(register_with_rails(own->conn, data, size, type, 0, -1), memory);
+    const char *problem = type == POINTER_CUDA && !own->conn->is_sender
+                              ? readers_make(&own->readers, own->conn) : NULL;
+    if (problem) {
+        WARN("GPU memory could not be flushed: %s", problem);
+        return NCCL_SYSTEM;
+    }
+    *memory = register_with_rails(own->conn, data, size, type, offset, fd);
+    return *memory ? NCCL_OK : NCCL_SYSTEM;
+}
+
+int net_reg_mr(void *comm, void *data, size_t size, int type, void **memory)
+{
+    struct comm *own = comm;
+    if (type != POINTER_HOST && (type != POINTER_CUDA || !devices_read_gpus()))
+        return NCCL_ARGUMENT;
+    return register_with(own, data, size, type, 0, -1, memory);
 }
 
 int net_reg_mr_dmabuf(void *comm, void *data, size_t size, int type, uint64_t offset, int fd,
                       void **memory)
 {
-    const struct comm *own = comm;
-    if (verbs.reg_dmabuf_mr == NULL)
+    struct comm *own = comm;
+    if (fd < 0 || type != POINTER_CUDA ||
+        !(supported_pointers(&own->conn->group) & POINTER_DMABUF))
         return NCCL_ARGUMENT;
-    return registered(register_with_rails(own->conn, data, size, type, offset, fd), memory);
+    return register_with(own, data, size, type, offset, fd, memory);
 }
 
 int net_dereg_mr(void *comm, void *memory)
@@ -295,11 +308,28 @@ int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags
     return NCCL_OK;
 }
 
-/* Host memory needs none, and no other is supported. */
+/* One read per rail comes after all that the rail wrote before, so of a group the last one will do.
+ * Host memory needs none. */
 int net_iflush(void *comm, int count, void **data, int *sizes, void **memories, void **request)
 {
-    (void)comm, (void)count, (void)data, (void)sizes, (void)memories;
+    struct comm *own = comm;
+    int last = -1;
     *request = NULL;
+    if (is_child())
+        return NCCL_SYSTEM;
+    for (int i = 0; i < count; i++)
+        if (sizes[i] && ((const struct memory *)memories[i])->is_device)
+            last = i;
+    if (last < 0)
+        return NCCL_OK;
+    struct request *free = free_request(own);
+    if (free == NULL)
+        return NCCL_INTERNAL; /* as many receives as NCCL may have, and their flushes, have room */
+    free->kind = REQUEST_FLUSH;
+    free->flush = (struct flush){.address = (uint64_t)(uintptr_t)data[last],
+                                 .memory = memories[last]};
+    flush_begin(&own->readers, own->conn, &free->flush);
+    *request = free;
     return NCCL_OK;
 }
 
@@ -318,7 +348,8 @@ static bool finish(struct request *request, int *sizes)
         for (int i = 0; sizes && i < request->receive->count; i++)
             sizes[i] = as_int(request->receive->place[i].size);
         request->receive->used = false;
-    } else
+    } else if (request->kind != REQUEST_FLUSH ||
+               !flush_is_done(&request->comm->readers, request->comm->conn, &request->flush))
         return false;
     request->kind = REQUEST_FREE;
     return true;
@@ -341,6 +372,7 @@ int net_close(void *comm)
 {
     struct comm *own = comm;
     if (own && !is_child()) { /* the parent's are still in use */
+        readers_end(&own->readers);
         conn_end(own->conn);
         free(own);
     }

@@ -71,6 +71,11 @@ static struct cqe *complete(struct ibv_cq *base, struct pair *pair, uint64_t wr_
     return fake_complete(base, pair, &wc, due_ns);
 }
 
+static enum ibv_wc_opcode opcode_of(const struct entry *entry)
+{
+    return entry->is_send ? IBV_WC_SEND : entry->is_read ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
+}
+
 void fake_flush(struct pair *pair, enum ibv_wc_status first)
 {
     int64_t due_ns = fake_now() + devices[pair->port].fault.completion_delay_ns;
@@ -79,8 +84,7 @@ void fake_flush(struct pair *pair, enum ibv_wc_status first)
     pair->base.state = IBV_QPS_ERR;
     while (pair->sends) {
         struct entry *entry = pair->sends;
-        complete(pair->base.send_cq, pair, entry->wr_id, first,
-                 entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, due_ns);
+        complete(pair->base.send_cq, pair, entry->wr_id, first, opcode_of(entry), 0, due_ns);
         first = IBV_WC_WR_FLUSH_ERR;
         pair->sends = entry->next;
         fake_free_entry(entry);
@@ -127,9 +131,10 @@ void fake_send_entry(struct pair *pair, const struct entry *entry)
 {
     struct packet *packet = malloc(sizeof *packet + entry->size);
     *packet = (struct packet){.psn = entry->psn, .is_send = entry->is_send,
+                              .is_read = entry->is_read,
                               .has_immediate = entry->has_immediate, .immediate = entry->immediate,
                               .address = entry->address, .rkey = entry->rkey, .size = entry->size};
-    if (entry->size)
+    if (entry->size && !entry->is_read)
         memcpy(packet->data, entry->from, entry->size);
     soon(timeout_ns(pair));
     fake_transmit(pair, packet);
@@ -148,8 +153,7 @@ static void take_ack(struct pair *pair, uint32_t psn)
     while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
         struct entry *entry = pair->sends;
         if (entry->signaled)
-            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS,
-                     entry->is_send ? IBV_WC_SEND : IBV_WC_RDMA_WRITE, 0, 0);
+            complete(pair->base.send_cq, pair, entry->wr_id, IBV_WC_SUCCESS, opcode_of(entry), 0, 0);
         pair->sends = entry->next;
         if (pair->sends == NULL)
             pair->last_send = &pair->sends;
@@ -188,6 +192,33 @@ static void take_receive(struct pair *to, const struct packet *packet)
     free(receive);
 }
 
+static void write_memory(struct device *device, const struct packet *packet)
+{
+    counts.writes++;
+    if (!fake_is_gpu(packet->address)) {
+        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
+        return;
+    }
+    struct packet *later = malloc(sizeof *later + packet->size);
+    memcpy(later, packet, sizeof *later + packet->size);
+    later->next = NULL;
+    if (device->written == NULL)
+        device->last_written = &device->written;
+    *device->last_written = later;
+    device->last_written = &later->next;
+}
+
+/* What a read brings along. The byte that is read itself is of no interest. */
+static void show_written(struct device *device)
+{
+    while (device->written) {
+        struct packet *first = device->written;
+        memcpy((void *)(uintptr_t)first->address, first->data, first->size);
+        device->written = first->next;
+        free(first);
+    }
+}
+
 /* A request arrives at its responder. */
 static void execute(struct pair *from, struct pair *to, const struct packet *packet)
 {
@@ -208,8 +239,10 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
             fake_flush(from, IBV_WC_REM_ACCESS_ERR);
             return;
         }
-        memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
-        counts.writes++;
+        if (packet->is_read)
+            show_written(&devices[to->port]);
+        else
+            write_memory(&devices[to->port], packet);
     }
     if (packet->is_send || packet->has_immediate)
         take_receive(to, packet);

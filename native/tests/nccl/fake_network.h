@@ -20,7 +20,7 @@ struct packet {
     struct packet *next;
     int64_t due_ns;
     uint32_t psn;
-    bool is_ack, is_send, has_immediate;
+    bool is_ack, is_send, is_read, has_immediate;
     struct fake_datagram datagram; /* qpn 0: it is none */
     uint64_t address;
     uint32_t rkey, size, immediate;
@@ -32,10 +32,10 @@ struct entry { /* of a send queue */
     uint32_t psn;
     uint64_t wr_id, address;
     uint32_t rkey, size;
-    const void *from;
+    void *from; /* of a read: where it goes */
     void *own; /* inline: a copy of it */
     uint32_t immediate;
-    bool is_send, signaled, has_immediate;
+    bool is_send, is_read, signaled, has_immediate;
 };
 
 struct receive { struct receive *next; uint64_t wr_id; void *to; uint32_t size; };
@@ -73,6 +73,7 @@ struct device {
     bool active, known, held;
     atomic_bool gone;
     struct opened *opened;
+    struct packet *written, **last_written; /* to a GPU, which does not see it yet */
 };
 
 /* Once for each time that the device was opened. */
@@ -108,6 +109,8 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
                           int64_t due_ns);
 void fake_transmit(struct pair *pair, struct packet *packet);
 
+/* fake_objects.c */
+bool fake_is_gpu(uint64_t address);
 /* fake_verbs.c */
 struct device *fake_device_of(struct ibv_context *context);
 

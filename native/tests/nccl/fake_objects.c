@@ -1,5 +1,6 @@
 /* Protection domains, memory, completion queues and queue pairs of the fake provider. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "fake_network.h"
@@ -25,9 +26,23 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
 
-struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
+static uint64_t gpu_begin, gpu_end;
+
+void fake_gpu_memory(const void *address, uint64_t size)
 {
-    (void)access;
+    pthread_mutex_lock(&lock);
+    gpu_begin = (uint64_t)(uintptr_t)address;
+    gpu_end = gpu_begin + size;
+    pthread_mutex_unlock(&lock);
+}
+
+bool fake_is_gpu(uint64_t address)
+{
+    return address >= gpu_begin && address < gpu_end;
+}
+
+static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t size)
+{
     if (fake_device_of(pd->context)->machine.no_memory) {
         errno = ENOMEM;
         return NULL;
@@ -46,6 +61,27 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int acc
                                        .length = size, .lkey = key, .rkey = key};
     pthread_mutex_unlock(&lock);
     return &regions[key]->mr;
+}
+
+struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t size, int access)
+{
+    (void)access;
+    if (fake_is_gpu((uint64_t)(uintptr_t)address) &&
+        !fake_device_of(pd->context)->machine.reads_gpus) {
+        errno = EFAULT;
+        return NULL;
+    }
+    return register_memory(pd, address, size);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t size, uint64_t address,
+                                 int fd, int access)
+{
+    (void)offset, (void)access;
+    errno = fake_device_of(pd->context)->machine.takes_dmabuf ? EBADF : EOPNOTSUPP;
+    if (errno == EOPNOTSUPP || fcntl(fd, F_GETFD) < 0)
+        return NULL;
+    return register_memory(pd, (void *)(uintptr_t)address, size);
 }
 
 int ibv_dereg_mr(struct ibv_mr *mr)

@@ -46,11 +46,12 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
                                 .address = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey,
                                 .is_send = wr->opcode == IBV_WR_SEND,
+                                .is_read = wr->opcode == IBV_WR_RDMA_READ,
                                 .has_immediate = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM,
                                 .immediate = wr->imm_data,
                                 .signaled = wr->send_flags & IBV_SEND_SIGNALED};
         if (wr->num_sge) {
-            entry->from = (const void *)(uintptr_t)wr->sg_list->addr;
+            entry->from = (void *)(uintptr_t)wr->sg_list->addr;
             entry->size = wr->sg_list->length;
         }
         if (wr->send_flags & IBV_SEND_INLINE && entry->size)

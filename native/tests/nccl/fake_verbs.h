@@ -28,6 +28,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int unreadable;    /* but by its stamps */
     int few_queues, queues_left; /* queue pairs that can still be made */
     int no_memory;               /* none can be registered */
+    int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
     int refusing;                /* work requests */
 };
 
@@ -62,6 +63,8 @@ void fake_fail_queues(int port);            /* every queue pair ends with a comp
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
  * address meanwhile, and whoever called waits. */
 void fake_hold_neighbour(int port, int hold);
+/* What NICs write there is seen only when the same NIC has read there. One at a time. */
+void fake_gpu_memory(const void *address, uint64_t size);
 int fake_held_calls(void);  /* that wait now */
 int fake_queue_pairs(void); /* that were made and not destroyed */
 void fake_counts(struct fake_counts *counts);

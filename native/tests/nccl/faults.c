@@ -24,6 +24,8 @@ static struct {
     void (*vanish)(int);
     int (*flow_labels)(uint32_t *, int);
     void (*hold_neighbour)(int, int);
+    void (*set_machine)(int, const struct fake_machine *);
+    void (*gpu_memory)(const void *, uint64_t);
     int (*held_calls)(void);
     int (*queue_pairs)(void);
 } fake;
@@ -105,6 +107,8 @@ void faults_load(const char *provider)
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
+    *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
+    *(void **)&fake.gpu_memory = dlsym(loaded, "fake_gpu_memory");
     *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
     *(void **)&fake.queue_pairs = dlsym(loaded, "fake_queue_pairs");
 }
@@ -310,6 +314,16 @@ double faults_cost_of_accounting(void)
 void faults_hold_neighbour(int port, int hold)
 {
     fake.hold_neighbour(port, hold);
+}
+
+void faults_machine(int port, const struct fake_machine *machine)
+{
+    fake.set_machine(port, machine);
+}
+
+void faults_gpu_memory(const void *address, uint64_t size)
+{
+    fake.gpu_memory(address, size);
 }
 
 int faults_held_calls(void)

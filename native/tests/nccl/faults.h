@@ -30,6 +30,8 @@ void faults_vanish(int port);
 void faults_lose(int port, int permille);
 void faults_error(int port);
 void faults_hold_neighbour(int port, int hold);
+void faults_machine(int port, const struct fake_machine *machine);
+void faults_gpu_memory(const void *address, uint64_t size);
 int faults_held_calls(void);
 int faults_queue_pairs(void);
 void faults_cost(struct fake_cost *cost);

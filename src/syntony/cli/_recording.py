@@ -10,6 +10,7 @@ import click
 
 from syntony.cli.fleet import FleetTarget, ask
 from syntony.cli.output import messages
+from syntony.errors import UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PATIENCE_NS = 60 * S
 """The store reads for so long at most."""
+KEPT_NS = 90 * 86_400 * S
+"""What a fleet has of jobs goes no further back."""
 
 
 class JobRecording(NamedTuple):
@@ -48,8 +51,11 @@ def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callabl
     return decorate
 
 
-def fetch(target: FleetTarget, job: str, window_ns: int, *, quiet: bool = False) -> JobRecording:
-    """A job's newest recording; what the fleet left out of it is said on stderr, if not `quiet`.
+def fetch(
+    target: FleetTarget, job: str, window_ns: int, *, end_ns: int = 0, quiet: bool = False
+) -> JobRecording:
+    """A job's recording up to `end_ns` of fleet time, 0: now; what the fleet left out of it is said
+    on stderr, if not `quiet`.
 
     Raises:
         RemoteError: no answer, or one that says why not.
@@ -59,7 +65,22 @@ def fetch(target: FleetTarget, job: str, window_ns: int, *, quiet: bool = False)
     from syntony.io.bundle_files import joined
     from syntony.wire.jobs import RecordingQuery
 
-    answer = ask(target, RecordingQuery(job=job, window_ns=window_ns), timeout_ns=PATIENCE_NS)
+    query = RecordingQuery(job=job, window_ns=window_ns, end_ns=end_ns)
+    answer = ask(target, query, timeout_ns=PATIENCE_NS)
     for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)
     return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows))
+
+
+def last_of(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
+    """The end of a job that may have ended days ago. Raises `UsageError`: it is not known."""
+    from syntony.wire.jobs import JobsQuery
+
+    answer = ask(target, JobsQuery(window_ns=KEPT_NS), timeout_ns=PATIENCE_NS)
+    seen_ns = next((each.seen_ns for each in answer.jobs if each.job == job), None)
+    if seen_ns is None:
+        raise UsageError(
+            f"{job}: neither a directory nor a job of the last {KEPT_NS // (86_400 * S)} days; "
+            "`syntony jobs list --window 90d` shows jobs"
+        )
+    return fetch(target, job, window_ns, end_ns=seen_ns)

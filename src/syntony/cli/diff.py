@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 from rich.markup import escape
 
+from syntony.cli._recording import last_of, window_option
 from syntony.cli.diagnose import clean, open_bundle, print_gaps
+from syntony.cli.fleet import fleet_options_if_needed
 from syntony.cli.output import console, print_json
+from syntony.errors import UsageError
+
+if TYPE_CHECKING:
+    from syntony.cli.fleet import FleetTarget
+    from syntony.workload.bundle import Bundle
 
 SAME, CHANGED, UNLIKE = 0, 1, 3
 MOST = 15
@@ -17,26 +26,36 @@ MOST = 15
 
 
 @click.command()
-@click.argument("before", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("after", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: all changes.")
+@click.argument("before")
+@click.argument("after")
+@window_option("10m")
+@fleet_options_if_needed
 @click.pass_context
-def command(context: click.Context, before: Path, after: Path, as_json: bool) -> None:
-    """Compare two recorded runs of a job, like with like: BEFORE and AFTER are bundles.
+def command(  # noqa: PLR0917 - click calls it by name
+    context: click.Context,
+    target: Callable[[], FleetTarget],
+    before: str,
+    after: str,
+    window_ns: int,
+    as_json: bool,
+) -> None:
+    """Compare two runs of a job, like with like: BEFORE and AFTER are bundles, or names of jobs.
 
     Operations of the same kind, size and ranks, flows between the same NICs, links and hosts of the
-    same name; what was set up differently is said.
+    same name; what was set up differently is said. Of a job that the fleet knows, --window is how
+    much of its end is compared.
 
-    Exit status: 0 nothing changed; 1 something did; 2 no bundle, or a broken one; 3 the runs cannot
-    be compared.
+    Exit status: 0 nothing changed; 1 something did; 2 no bundle or job, or a broken one; 3 the runs
+    cannot be compared, or the fleet does not answer.
 
     \b
     Example:
       syntony diff ./monday ./tuesday
+      syntony diff slurm-4711 slurm-4712 --window 30m
     """
     from syntony.workload.compare import compare, size
 
-    one, other = open_bundle(before), open_bundle(after)
+    one, other = (_run(name, target, window_ns) for name in (before, after))
     print_gaps(one.gaps, of=f"{before}: ")
     print_gaps(other.gaps, of=f"{after}: ")
     result = compare(one, other)
@@ -54,3 +73,12 @@ def command(context: click.Context, before: Path, after: Path, as_json: bool) ->
             console.print(f"  … and {len(result.changes) - MOST} more (--json)")
     changed = result.changes or result.appeared or result.gone
     context.exit(UNLIKE if not result.comparable else CHANGED if changed else SAME)
+
+
+def _run(name: str, target: Callable[[], FleetTarget], window_ns: int) -> Bundle:
+    """A directory if there is one of that name, else the end of a job."""
+    if Path(name).is_dir():
+        return open_bundle(Path(name))
+    if "/" in name:
+        raise UsageError(f"{name}: no such directory")
+    return last_of(target(), name, window_ns).bundle()

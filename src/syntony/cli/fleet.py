@@ -6,7 +6,7 @@ import getpass
 import os
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -63,6 +63,15 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
     The command gets `target` (a `FleetTarget`) and `as_json`.
     """
 
+    def named(*args: Any, target: Callable[[], FleetTarget], **kwargs: Any) -> Any:
+        return command(*args, target=target(), **kwargs)
+
+    return fleet_options_if_needed(wraps(command)(named))
+
+
+def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that may do without a fleet: `target` is a function that finds it."""
+
     @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
     @click.option("--controller", metavar="HOST:PORT", help=_CONTROLLER_HELP)
     @certificate_options
@@ -77,7 +86,7 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
         key: str | None,
         **kwargs: Any,
     ) -> Any:
-        target = fleet_target(lab, controller, (ca, cert, key))
+        target = partial(fleet_target, lab, controller, (ca, cert, key))
         return command(*args, target=target, **kwargs)
 
     return wrapper

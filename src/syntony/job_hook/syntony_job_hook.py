@@ -10,7 +10,6 @@ reaches the program. A full ring loses its oldest records, which the agent count
 import collections
 import fcntl
 import functools
-import importlib.util
 import itertools
 import mmap
 import os
@@ -426,40 +425,10 @@ class Hook:
         iterator.__next__ = following
 
 
-class Finder:
-    """Wraps modules as they are imported; finds none itself."""
-
-    def __init__(self, wraps):
-        self._wraps = wraps
-        self._busy = threading.local()
-
-    def find_spec(self, name, _path=None, _target=None):
-        wrap = self._wraps.get(name)
-        if wrap is None or getattr(self._busy, "name", None) == name:
-            return None
-        self._busy.name = name
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._busy.name = None
-        loader = getattr(spec, "loader", None)
-        if loader is None or not hasattr(loader, "exec_module"):
-            return spec
-        execute = loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            try:
-                wrap(module)
-            except Exception:  # another torch than we know: it is left as it is
-                pass
-
-        loader.exec_module = exec_module
-        return spec
-
-
 def install():
     """Wrap torch as soon as it is imported."""
+    from syntony_job_imports import Finder  # type: ignore[import-not-found]
+
     hook = Hook(os.environ["SYNTONY_AGENT"] + "-ops")
     sys.meta_path.insert(
         0,

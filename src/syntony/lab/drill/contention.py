@@ -267,7 +267,7 @@ def started(  # noqa: PLR0917 - two of them go together
     Args:
         wraps: what comes before the ranks' commands, if they are in virtual machines.
     """
-    patience_s = verbs.START_S if wraps else START_TIMEOUT_S
+    patience_s = verbs.START_BESIDE_AGENTS_S if wraps else START_TIMEOUT_S
     wraps = wraps or [(*MANAGED, name, "--") for name in names]
     with ExitStack() as stack:
         jobs: list[Job] = []

@@ -17,6 +17,7 @@ from syntony.lab.drill.modes import MANAGED, VERBS
 from syntony.lab.plan import FabricSpec
 from syntony.lab.verbs.guest import rdma_name
 from syntony.lab.world import World, new_lab, search_path
+from syntony.model import S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +31,11 @@ ELEMENTS = 16_384
 """64 KiB a rank and step."""
 START_S = 300.0
 """Python alone takes ten seconds to start in an emulated machine that has a core of its own."""
+START_BESIDE_AGENTS_S = 900.0
+"""They take most of an emulated processor: on a machine of 2 cores at load 20 Python took 46 s to
+start there, `syntony run` more than 200."""
+PROBE_INTERVAL_NS = 1 * S
+"""Of these agents."""
 READY_S = 600.0
 """Until agents have clocks there."""
 SLOW = "SYNTONY_NCCL_TIMEOUT=19"
@@ -58,7 +64,14 @@ def verbs_lab(
     from syntony.lab.verbs.boot import wait_for_machines
     from syntony.lab.verbs.image import image
 
-    file = new_lab(f"drill-{os.getpid()}", spec, image=str(image()), agents=agents, classes=classes)
+    file = new_lab(
+        f"drill-{os.getpid()}",
+        spec,
+        image=str(image()),
+        agents=agents,
+        classes=classes,
+        options={"probe_interval_ns": PROBE_INTERVAL_NS},
+    )
     with World(file, detach=False) as world:
         world.wait_ready()
         lab = Lab(world.directory)

@@ -1,0 +1,159 @@
+#include "flush.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "config.h"
+
+enum { PAGE = 4096 };
+
+static void end_reader(struct reader *reader)
+{
+    if (reader->qp)
+        verbs.destroy_qp(reader->qp);
+    if (reader->cq)
+        verbs.destroy_cq(reader->cq);
+    if (reader->mr)
+        verbs.dereg_mr(reader->mr);
+    *reader = (struct reader){.generation = reader->generation + 1};
+}
+
+/* No neighbour is looked for: it is its own. */
+static const char *connect_to_itself(struct ibv_qp *qp, const struct port *port)
+{
+    struct endpoint own;
+    uint8_t gid_index = 0;
+    if (!port_address(port, &own, &gid_index))
+        return "no usable GID";
+    struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = port->number,
+                               .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ};
+    struct ibv_qp_attr receive = {
+        .qp_state = IBV_QPS_RTR, .path_mtu = own.mtu, .dest_qp_num = qp->qp_num,
+        .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+        .ah_attr = {.port_num = port->number, .sl = config.service_level, .dlid = own.lid}};
+    if (own.link_layer == IBV_LINK_LAYER_ETHERNET) {
+        receive.ah_attr.is_global = 1;
+        receive.ah_attr.grh = (struct ibv_global_route){
+            .sgid_index = gid_index, .hop_limit = 255, .traffic_class = config.traffic_class};
+        memcpy(receive.ah_attr.grh.dgid.raw, own.gid, sizeof own.gid);
+    }
+    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .timeout = config.timeout,
+                                .retry_cnt = config.retries, .rnr_retry = 7, .max_rd_atomic = 1};
+    if (verbs.modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                       IBV_QP_ACCESS_FLAGS) ||
+        verbs.modify_qp(qp, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+                                          IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ||
+        verbs.modify_qp(qp, &ready, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                        IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
+        return "a queue pair cannot be connected to itself";
+    return NULL;
+}
+
+static const char *make_reader(struct reader *reader, const struct port *port, void *page)
+{
+    reader->mr = verbs.reg_mr(port->pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE);
+    if (reader->mr == NULL)
+        return "memory cannot be registered (ulimit -l?)";
+    reader->cq = verbs.create_cq(port->context, READS, NULL, NULL, 0);
+    if (reader->cq == NULL)
+        return "no completion queue";
+    struct ibv_qp_init_attr attr = {
+        .send_cq = reader->cq, .recv_cq = reader->cq, .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = READS, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+    reader->qp = verbs.create_qp(port->pd, &attr);
+    return reader->qp ? connect_to_itself(reader->qp, port) : "no queue pair";
+}
+
+const char *readers_make(struct readers *readers, const struct conn *conn)
+{
+    if (readers->page == NULL) {
+        void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED)
+            return "no memory";
+        readers->page = page;
+    }
+    for (int r = 0; r < conn->rails; r++) {
+        struct reader *reader = &readers->reader[r];
+        if (reader->qp || conn->rail[r].state != RAIL_UP)
+            continue;
+        const char *problem = make_reader(reader, conn->queues[r].port, readers->page);
+        if (problem) {
+            end_reader(reader);
+            return problem;
+        }
+    }
+    return NULL;
+}
+
+void readers_end(struct readers *readers)
+{
+    for (int r = 0; r < MAX_RAILS; r++)
+        end_reader(&readers->reader[r]);
+    if (readers->page)
+        munmap(readers->page, PAGE);
+    readers->page = NULL;
+}
+
+static bool post(struct reader *reader, const struct flush *flush, int r)
+{
+    struct ibv_sge sge = {(uint64_t)(uintptr_t)reader->mr->addr, 1, reader->mr->lkey};
+    struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {flush->address, flush->memory->mr[r]->rkey}}, *bad;
+    if (ibv_post_send(reader->qp, &wr, &bad))
+        return false;
+    reader->posted++;
+    return true;
+}
+
+void flush_begin(struct readers *readers, const struct conn *conn, struct flush *flush)
+{
+    flush->waiting = 0;
+    if (readers_make(readers, conn)) /* a rail that has returned: tried again with the next */
+        return;
+    for (int r = 0; r < conn->rails; r++) {
+        struct reader *reader = &readers->reader[r];
+        if (conn->rail[r].state != RAIL_UP || reader->posted - reader->completed >= READS)
+            continue;
+        if (!post(reader, flush, r)) {
+            end_reader(reader);
+            continue;
+        }
+        flush->waiting |= 1U << r;
+        flush->generation[r] = reader->generation;
+        flush->number[r] = reader->posted;
+    }
+}
+
+static void poll_reader(struct reader *reader)
+{
+    struct ibv_wc wc[16];
+    int got = ibv_poll_cq(reader->cq, 16, wc);
+    for (int i = 0; i < got && wc[i].status == IBV_WC_SUCCESS; i++)
+        reader->completed++;
+    if (got < 0 || (got > 0 && wc[got - 1].status != IBV_WC_SUCCESS))
+        end_reader(reader);
+}
+
+bool flush_is_done(struct readers *readers, const struct conn *conn, struct flush *flush)
+{
+    for (int r = 0; r < conn->rails; r++) {
+        struct reader *reader = &readers->reader[r];
+        if (!(flush->waiting >> r & 1))
+            continue;
+        if (reader->qp && conn->rail[r].state != RAIL_UP)
+            end_reader(reader);
+        else if (reader->qp && reader->generation == flush->generation[r] &&
+                 reader->completed < flush->number[r])
+            poll_reader(reader);
+        bool lost = reader->generation != flush->generation[r];
+        if (!lost && reader->completed < flush->number[r])
+            continue;
+        flush->waiting &= ~(1U << r);
+        flush->read |= !lost;
+    }
+    if (flush->waiting == 0 && !flush->read)
+        flush_begin(readers, conn, flush);
+    return flush->waiting == 0 && flush->read;
+}

@@ -1,0 +1,40 @@
+/* Reads from a GPU's memory what NICs have written there, so that the GPU sees it: a NIC's read comes
+ * after its own writes. By a queue pair on each rail that is connected to itself. */
+#ifndef NET_FLUSH_H
+#define NET_FLUSH_H
+
+#include "conn.h"
+
+enum { READS = 64 }; /* outstanding on a rail at most */
+
+struct reader {
+    struct ibv_cq *cq; /* NULL: it is to be made */
+    struct ibv_qp *qp;
+    struct ibv_mr *mr;
+    uint32_t generation; /* of the queue pair; reads of the one before are lost */
+    uint64_t posted, completed; /* in order */
+};
+
+struct readers {
+    void *page; /* where what is read goes, and stays unused */
+    struct reader reader[MAX_RAILS];
+};
+
+struct flush {
+    uint64_t address;
+    const struct memory *memory;
+    unsigned waiting; /* a bit for each rail whose read has not completed */
+    bool read;        /* one has */
+    uint32_t generation[MAX_RAILS];
+    uint64_t number[MAX_RAILS];
+};
+
+/* NULL, or what is wrong. Makes what is missing of the rails that are up. */
+const char *readers_make(struct readers *readers, const struct conn *conn);
+void readers_end(struct readers *readers);
+/* Reads by all rails that are up. */
+void flush_begin(struct readers *readers, const struct conn *conn, struct flush *flush);
+/* Once each of them has read, or is left, and one has read. Begins again if none has. */
+bool flush_is_done(struct readers *readers, const struct conn *conn, struct flush *flush);
+
+#endif

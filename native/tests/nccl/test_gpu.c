@@ -1,0 +1,225 @@
+/* Memory of a GPU, which sees what a NIC has written only after a read by the same NIC: the provider
+ * keeps it back until then. test_gpu LIBRARY PROVIDER CASE */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "edge.h"
+
+enum { HOST = 1, CUDA = 2, DMABUF = 4, SIZE = 65536, CHUNKS = SIZE / 4096 };
+
+static char *gpu;
+static int buffer; /* the DMA-BUF */
+
+static int pointers(void)
+{
+    struct drive_properties properties;
+    CHECK_EQUAL(drive_properties(&net, 0, &properties), 0);
+    return properties.pointers;
+}
+
+static void machines(int reads_gpus, int takes_dmabuf)
+{
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1); /* so that all rails carry some of a message */
+    buffer = memfd_create("gpu", 0);
+    CHECK(buffer >= 0 && ftruncate(buffer, SIZE) == 0);
+    gpu = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, buffer, 0);
+    CHECK(gpu != MAP_FAILED);
+    faults_gpu_memory(gpu, SIZE);
+    for (int port = 0; port < FAKE_PORTS; port++)
+        faults_machine(port, &(struct fake_machine){.reads_gpus = reads_gpus,
+                                                    .takes_dmabuf = takes_dmabuf});
+}
+
+static int by_address(void *comm, int type, void **memory)
+{
+    return ((int (*)(void *, void *, size_t, int, void **))net.table[SLOT_REG_MR])(comm, gpu, SIZE,
+                                                                                   type, memory);
+}
+
+static int by_dmabuf(void *comm, int fd, void **memory)
+{
+    return ((int (*)(void *, void *, size_t, int, uint64_t, int, void **))
+                net.table[SLOT_REG_DMABUF])(comm, gpu, SIZE, CUDA, 0, fd, memory);
+}
+
+static void *flush(void *memory, int size)
+{
+    void *data = gpu, *request = NULL;
+    CHECK_EQUAL(((int (*)(void *, int, void **, int *, void **, void **))net.table[SLOT_IFLUSH])(
+                    receiver, 1, &data, &size, &memory, &request), 0);
+    return request;
+}
+
+/* A message to the GPU, which does not see all of it yet. */
+static void receive(void *memory, char value)
+{
+    static char sent_from[SIZE];
+    static void *registered;
+    void *request = NULL, *data = gpu, *sent = NULL;
+    size_t size = SIZE;
+    int tag = 0;
+    memset(sent_from, value, SIZE);
+    if (registered == NULL)
+        CHECK_EQUAL(drive_reg(&net, sender, sent_from, SIZE, &registered), 0);
+    while (request == NULL)
+        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &memory, &request), 0);
+    for (int done, sizes[8]; sent == NULL;) {
+        CHECK_EQUAL(drive_send(&net, sender, sent_from, SIZE, 0, registered, &sent), 0);
+        if (sent == NULL)
+            CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    }
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    CHECK(gpu[0] != value || gpu[SIZE - 1] != value);
+}
+
+static bool sees(char value)
+{
+    for (int i = 0; i < SIZE; i++)
+        if (gpu[i] != value)
+            return false;
+    return true;
+}
+
+static void *open_memory(bool as_dmabuf)
+{
+    void *memory = NULL;
+    begin();
+    connect_both();
+    CHECK_EQUAL(as_dmabuf ? by_dmabuf(receiver, buffer, &memory) : by_address(receiver, CUDA, &memory),
+                0);
+    return memory;
+}
+
+static void several(void *memory)
+{
+    for (char value = 1; value < 20; value++) {
+        receive(memory, value);
+        CHECK(flush(memory, 0) == NULL); /* nothing came: nothing is to be read */
+        void *request = flush(memory, SIZE), *second = flush(memory, SIZE);
+        CHECK(request != NULL && second != NULL);
+        CHECK_EQUAL(results_of(request, second, NULL), 0);
+        CHECK(sees(value));
+    }
+    CHECK(flush(receive_memory, SIZE) == NULL); /* of the host */
+    CHECK_EQUAL(drive_dereg(&net, receiver, memory), 0);
+    int pairs = faults_queue_pairs();
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK(pairs - faults_queue_pairs() == 2 * 2 + 2); /* of data, and of reads */
+    CHECK(faults_provider_is_clean());
+}
+
+static void dmabuf(void)
+{
+    machines(0, 1);
+    void *memory = open_memory(true), *other;
+    CHECK_EQUAL(pointers(), HOST | DMABUF);
+    CHECK_EQUAL(by_address(receiver, CUDA, &other), 4);
+    CHECK_EQUAL(by_dmabuf(receiver, -1, &other), 4);
+    several(memory);
+}
+
+static void peer_memory(void)
+{
+    machines(1, 0);
+    setenv("SYNTONY_NCCL_GPU_MEMORY", "1", 1);
+    void *memory = open_memory(false), *other;
+    CHECK_EQUAL(pointers(), HOST | CUDA);
+    CHECK_EQUAL(by_dmabuf(receiver, buffer, &other), 4);
+    several(memory);
+}
+
+/* Announced by none of these; an attempt is an error to NCCL, and nothing else. */
+static void none(void)
+{
+    machines(0, 0);
+    begin();
+    connect_both();
+    void *memory;
+    CHECK_EQUAL(pointers(), HOST);
+    CHECK_EQUAL(by_address(receiver, CUDA, &memory), 4);
+    CHECK_EQUAL(by_address(receiver, HOST, &memory), 2);
+    CHECK_EQUAL(by_dmabuf(receiver, buffer, &memory), 4);
+    exchange();
+}
+
+static void one_port_without(void)
+{
+    machines(0, 1);
+    faults_machine(1, &(struct fake_machine){0});
+    begin();
+    CHECK_EQUAL(pointers(), HOST);
+}
+
+static void switched_off(void)
+{
+    machines(1, 1);
+    setenv("SYNTONY_NCCL_GPU_MEMORY", "0", 1);
+    begin();
+    CHECK_EQUAL(pointers(), HOST);
+}
+
+/* The kernel module is announced, but this NIC's driver refuses. */
+static void refused(void)
+{
+    machines(0, 0);
+    setenv("SYNTONY_NCCL_GPU_MEMORY", "1", 1);
+    begin();
+    connect_both();
+    void *memory;
+    CHECK_EQUAL(by_address(receiver, CUDA, &memory), 2);
+    exchange();
+}
+
+/* A rail that dies under a read: the other one's read will do, and new ones are made at its return. */
+static void rail_fails(void)
+{
+    machines(0, 1);
+    void *memory = open_memory(true);
+    receive(memory, 1);
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK(sees(1));
+    void *request = flush(memory, SIZE);
+    faults_error(2);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    for (int i = 0; i < 50; i++) { /* some of them with one rail */
+        receive(memory, (char)(2 + i));
+        CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+        usleep(2000);
+    }
+    until_pairs(2 * 2 * 2 + 2);
+    receive(memory, 99);
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK(sees(99));
+}
+
+/* Without any rail a read waits for one, as messages do; and ends with the connection. */
+static void dark(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "300", 1);
+    void *memory = open_memory(true);
+    for (int port = 2; port < 4; port++)
+        faults_port(port, 0);
+    void *request = NULL;
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;) { /* until it is known */
+        request = flush(memory, SIZE);
+        int done = 0, sizes[8];
+        int result = drive_test(&net, request, &done, sizes);
+        CHECK(result == 0 || now_ms() - begun > 250);
+        if (!done)
+            break;
+    }
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct edge_case CASES[] = {
+        {"dmabuf", dmabuf}, {"peer_memory", peer_memory}, {"none", none},
+        {"one_port_without", one_port_without}, {"switched_off", switched_off},
+        {"refused", refused}, {"rail_fails", rail_fails}, {"dark", dark}};
+    return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
+}
