@@ -114,6 +114,7 @@ def test_what_happened_is_found_again(events: list[Event]) -> None:
     assert any(DEAD in subject for _, subject in pages)
 
 
+@pytest.mark.slow
 def test_the_same_again(record: Path, events: list[Event]) -> None:
     assert _replayed(record) == events
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tests.world.hostile import mallory
-from tests.world.ledger import Order
+from tests.world.ledger import LOSES, Order
 from tests.world.world import SETTLE_S
 
 from syntony.model import MS, S
@@ -276,7 +276,7 @@ async def pager_away(world: World) -> None:
     world.pager.down = world.chance.random() < 0.4
     world.pager.loses = world.chance.random()
     await asyncio.sleep(world.chance.uniform(1, 20))
-    world.pager.down, world.pager.loses = False, 0.0
+    world.pager.down, world.pager.loses = False, LOSES
 
 
 async def disk_full(world: World) -> None:

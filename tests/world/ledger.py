@@ -237,6 +237,9 @@ def _sound(line: Timeline, epoch: int) -> bool:
     return line.state is ClockState.SYNCHRONIZED and line.epoch == epoch
 
 
+LOSES = 0.15
+
+
 class Pager:
     """A receiver that knows messages by their keys, as the documentation says one must."""
 
@@ -248,7 +251,7 @@ class Pager:
         """(rule, subject) → number and beginning of the incident that was paged last."""
         self._numbers: dict[int, tuple[str, str, int]] = {}
         self.down = False
-        self.loses = 0.0
+        self.loses = LOSES
         """Probability that a message is taken, and the answer is lost."""
         self.pages = 0
 
