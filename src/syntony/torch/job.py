@@ -34,7 +34,7 @@ class Job:
         self.position = Position(self, local_modules)
         self._plan: dict[str, Any] | None = None
         """A replacement's, once it has begun to follow it."""
-        self._verify: set[int] = {0}
+        self._verify: set[int] = {0, *VERIFY_AFTER}
         """Boundaries at which ranks compare parameters."""
         self._verified_for = 0
         self._init = c10d.init_process_group

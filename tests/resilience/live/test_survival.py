@@ -73,8 +73,9 @@ def test_data_loader_workers(tmp_path: Path) -> None:
 
 
 def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    base = undisturbed(tmp_path, "--features", "batchnorm,plateau")
-    run = start(tmp_path, "drained", [*WORDS, *PAUSE, "--features", "batchnorm,plateau"], spares=1)
+    words = ["--features", "batchnorm,reduce,plateau"]
+    base = undisturbed(tmp_path, *words)
+    run = start(tmp_path, "drained", [*WORDS, *PAUSE, *words], spares=1)
     assert wait_ready(run, 0), run.out.with_suffix(".out").read_text()[-2000:]
     command = [*SYNTONY, "jobs", "drain", f"drained-{os.getpid()}", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
