@@ -38,7 +38,7 @@ from syntony.lab.jobs.torch_build import find_torch
 
 JOB = Path(__file__).with_name("resilience_job.py")
 RANKS = 4
-READY_S, END_S, LONG_S, POLL_S = 180.0, 240.0, 3600.0, 0.0005
+READY_S, END_S, LONG_S, POLL_S = 180.0, 600.0, 3600.0, 0.0005
 
 
 @dataclass
@@ -169,7 +169,8 @@ def start(place: Path, name: str, words: list[str], *, spares: int = 0, ranks: i
     out.mkdir()
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     torchrun += ["--master-port", str(random.randrange(20_000, 30_000))]
-    run = [*SYNTONY, "run", "--spares", str(spares), "--events", str(events), "--"]
+    run = [*SYNTONY, "run", "--job", f"{name}-{os.getpid()}", "--spares", str(spares)]
+    run += ["--events", str(events), "--"]
     argv = [*(run if spares else []), *torchrun, str(JOB), "--out", str(out), *words]
     with (place / f"{name}.out").open("wb") as output:
         process = subprocess.Popen(

@@ -15,6 +15,9 @@ from tests.world.planted import PLANTED
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
+REPORT_EACH = 5
+"""Seeds between two lines."""
+
 
 def main() -> int:
     """Run the seeds."""
@@ -64,7 +67,7 @@ def _run_all(seeds: range, settings: Settings) -> int:
             print("\n".join(ran.lines))
             print(f"broken: {ran.broken}\nagain: {command(seed, settings)} --echo")
             return 1
-        if len(done) % 10 == 0 or seed == seeds[-1]:
+        if len(done) % REPORT_EACH == 0 or seed == seeds[-1]:
             spent_s = time.process_time() - began
             simulated_s = sum(each.simulated_s for each in done)
             print(

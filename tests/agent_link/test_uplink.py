@@ -18,8 +18,9 @@ import pytest
 from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
 
 from syntony.agent.config import AgentConfig, TlsFiles
-from syntony.agent.delivery import Delivery
+from syntony.agent.fence import Fence
 from syntony.agent.spool import open_spool
+from syntony.agent.stream import Stream
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
@@ -119,7 +120,8 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
     )
     spool = open_spool(tmp_path, 1 << 20)
     uplink = Uplink(config, lambda stream: hello("t1", stream), print, spool)
-    leaving = uplink._messages(cast(Any, SimpleNamespace(over=False, delivery=Delivery(spool))))
+    stream = Stream(spool, Fence(tmp_path))
+    leaving = uplink._messages(cast(Any, SimpleNamespace(stream=stream)))
     next(leaving)  # the hello
     sent = queue.SimpleQueue[bytes]()
     sender = threading.Thread(target=lambda: deque(map(sent.put, leaving)), daemon=True)

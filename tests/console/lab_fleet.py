@@ -26,6 +26,8 @@ SIZE = ("--hosts", str(HOSTS), "--rails", "2", "--leaves", "2", "--spines", "2")
 PATIENCE_S = 240
 _ELEMENTS, _PAUSE_NS = 20_000, 300 * MS
 """Of a step: little enough for two cores to carry it beside everything else."""
+_TRIES = 5
+"""Of a command: a controller that starts on a busy machine may not answer in time."""
 
 
 class LabFleet(NamedTuple):
@@ -37,10 +39,12 @@ class LabFleet(NamedTuple):
 
     def token(self, role: str, name: str) -> str:
         """A new access token for a day."""
-        done = syntony("enrol", "api", "token", role, name, "--valid", "1d", "--lab", self.lab.name)
-        if done.returncode:
-            raise RemoteError(done.stderr.strip())
-        return done.stdout.strip()
+        words = ("enrol", "api", "token", role, name, "--valid", "1d", "--lab", self.lab.name)
+        for _ in range(_TRIES):
+            done = syntony(*words)
+            if done.returncode == 0:
+                return done.stdout.strip()
+        raise RemoteError(done.stderr.strip())
 
     def client(self) -> Client:
         """To ask what the console should show."""

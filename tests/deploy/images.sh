@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Build both images without root and without a registry, and run what they are for:
 #
-#   tests/deploy/images.sh BASE_ROOT DEBS SUITE STORAGE    # as a user with subordinate ids
+#   tests/deploy/images.sh BASE.tar DEBS SUITE STORAGE    # as a user with subordinate ids
 #
-# BASE_ROOT is a debootstrapped Debian: it stands for the base image. Isolation is buildah's chroot,
+# BASE.tar is a debootstrapped Debian: it stands for the base image. Isolation is buildah's chroot,
 # storage its vfs: what works where neither a container runtime nor overlay mounts are allowed.
 set -euo pipefail
-base=${1:?BASE_ROOT} debs=${2:?DEBS} suite=${3:?SUITE} storage=${4:?STORAGE}
+base=${1:?BASE.tar} debs=${2:?DEBS} suite=${3:?SUITE} storage=${4:?STORAGE}
 here=$(cd "$(dirname "$0")/../.." && pwd)
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 export XDG_RUNTIME_DIR=$storage/run XDG_DATA_HOME=$storage/data XDG_CONFIG_HOME=$storage/config
@@ -15,8 +15,7 @@ echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$XDG_CONFIG_HOME/cont
 
 echo "== the base image"
 container=$(buildah from scratch)
-tar -C "$base" --exclude=./dev --exclude=./proc --exclude=./sys --exclude=./var/cache/apt -cf - . |
-    buildah add --quiet "$container" - / >/dev/null
+buildah add --quiet "$container" "$base" / >/dev/null
 buildah commit --quiet "$container" localhost/base:1 >/dev/null
 buildah rm "$container" >/dev/null
 

@@ -288,6 +288,28 @@ def test_drain_needs_a_spare() -> None:
     assert "lost" in logged(state.on_drain(2, S))
     bare = running(0)
     assert logged(bare.on_drain(2, S)) == ["drain-refused"]
+    unprotected = running()
+    unprotected.on_unprotected(unprotected.workers["r0"], "sharded")
+    assert logged(unprotected.on_drain(2, S)) == ["drain-refused"], "it would end the job"
+
+
+def test_a_rank_does_not_wait_for_spares_that_cannot_start() -> None:
+    state = running(2)
+    assert state.on_exit(state.workers["r1"], -9, S).count(Spawn()) == 1
+    assert state.on_exit(state.workers["r2"], -9, S).count(Spawn()) == 1
+    assert "no-spare" in logged(state.on_exit(state.workers["r3"], -9, S))
+    state.on_keeper("s2", None, 0, S)
+    assert logged(state.on_exit(state.workers["s2"], 1, S)) == ["spare-exit"], "one still starts"
+    state.on_keeper("s3", None, 0, S)
+    orders = state.on_exit(state.workers["s3"], 1, S)
+    assert logged(orders) == ["spare-exit", "gave-up"]
+    assert "r3" in sends(orders, "end")
+
+
+def test_a_spare_that_cannot_start_is_made_up_for_at_the_next_loss() -> None:
+    state = running(2)
+    assert logged(state.on_exit(state.workers["s1"], 1, S)) == ["spare-exit"]
+    assert state.on_exit(state.workers["r1"], -9, S).count(Spawn()) == 2
 
 
 def test_all_wait_for_the_last_to_finish() -> None:

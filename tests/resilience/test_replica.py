@@ -57,14 +57,14 @@ SCHEDULERS: dict[str, Callable[[Any], Any]] = {
     "LinearLR": lambda o: _made("LinearLR", o, total_iters=6),
     "ExponentialLR": lambda o: _made("ExponentialLR", o, 0.9),
     "SequentialLR": lambda o: _made(
-        "SequentialLR", o, [_made("StepLR", o, 2), _made("ExponentialLR", o, 0.8)], [3]
+        "SequentialLR", o, [_made("StepLR", o, 2), _made("ExponentialLR", o, 0.8)], [7]
     ),
     "PolynomialLR": lambda o: _made("PolynomialLR", o, 9),
     "CosineAnnealingLR": lambda o: _made("CosineAnnealingLR", o, 9),
     "ChainedScheduler": lambda o: _made(
         "ChainedScheduler", [_made("StepLR", o, 2), _made("ExponentialLR", o, 0.8)]
     ),
-    "ReduceLROnPlateau": lambda o: _made("ReduceLROnPlateau", o, patience=1),
+    "ReduceLROnPlateau": lambda o: _made("ReduceLROnPlateau", o, patience=2),
     "CyclicLR": lambda o: _made("CyclicLR", o, 0.01, 0.1, step_size_up=3, cycle_momentum=False),
     "CosineAnnealingWarmRestarts": lambda o: _made("CosineAnnealingWarmRestarts", o, 3),
     "OneCycleLR": lambda o: _made("OneCycleLR", o, 0.1, total_steps=20),
@@ -76,7 +76,8 @@ def _made(kind: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(torch.optim.lr_scheduler, kind)(*args, **kwargs)
 
 
-def kinds(base: type) -> Iterator[str]:
+def kinds(base: type[Any]) -> Iterator[str]:
+    each: type[Any]
     for each in base.__subclasses__():
         yield each.__name__
         yield from kinds(each)

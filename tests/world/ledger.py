@@ -244,7 +244,9 @@ class Pager:
         self._world = world
         self._keys: dict[str, str] = {}
         self._said: dict[tuple[Any, ...], str] = {}
-        self._open: dict[tuple[str, str], int] = {}
+        self._open: dict[tuple[str, str], tuple[int, int]] = {}
+        """(rule, subject) → number and beginning of the incident that was paged last."""
+        self._numbers: dict[int, tuple[str, str, int]] = {}
         self.down = False
         self.loses = 0.0
         """Probability that a message is taken, and the answer is lost."""
@@ -273,12 +275,15 @@ class Pager:
         said = (event, incident["number"], incident["opened_ns"], incident["pages"])
         before = self._said.setdefault(said, key)
         ledger.hold(before == key, f"{event} of incident {incident['number']} is sent twice")
+        this = incident["number"], incident["opened_ns"]
+        first = self._numbers.setdefault(incident["number"], (*place, incident["opened_ns"]))
+        ledger.hold(
+            first == (*place, incident["opened_ns"]),
+            f"incident {incident['number']} is {place}, and was {first}",
+        )
         if event == "page":
             self.pages += 1
-            number = self._open.setdefault(place, incident["number"])
-            ledger.hold(
-                number == incident["number"],
-                f"{place} is paged as incident {incident['number']}, and is {number} already",
-            )
+            known_as = self._open.setdefault(place, this)
+            ledger.hold(known_as == this, f"{place} is paged as {this}, and is {known_as} already")
         elif event == "clear":
             self._open.pop(place, None)

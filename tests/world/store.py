@@ -49,7 +49,9 @@ class WorldStore:
         self.fails = 0.0
         """Probability that an insert fails, before or after it is done."""
         self.slow_ns = 0
-        self.links = self.fabric = self.latency = self.incidents = self.jobs = Nothing()
+        self.links = self.fabric = self.latency = self.incidents = self.jobs = self.minutes = (
+            Nothing()
+        )
 
     def insert(self, table: Table, rows: pa.Table) -> None:
         """All rows of a partition, or none."""

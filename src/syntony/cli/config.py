@@ -30,9 +30,7 @@ def check(path: str) -> None:
     Example:
       syntony config check /etc/syntony/controller.toml
     """
-    from syntony.agent.config import AgentConfig
-    from syntony.controller.config import ControllerConfig
-    from syntony.io.scrape import check_address
+    from syntony.metrics.settings import check_address
     from syntony.sla.terms import Terms, check_terms
 
     keys = _keys(path)
@@ -41,12 +39,17 @@ def check(path: str) -> None:
         click.echo(f"{path}: a valid file of objectives")
         return
     # A controller listens; an agent says which host it is.
-    kind: type[AgentConfig | ControllerConfig]
-    kind = ControllerConfig if "listen" in keys or "host" not in keys else AgentConfig
-    metrics = load_config(path, kind).metrics
+    if "listen" in keys or "host" not in keys:
+        from syntony.controller.config import ControllerConfig
+
+        kind, metrics = "controller", load_config(path, ControllerConfig).metrics
+    else:
+        from syntony.agent.config import AgentConfig
+
+        kind, metrics = "agent", load_config(path, AgentConfig).metrics
     if metrics.listen:
         check_address(metrics.listen, tls=metrics.tls)
-    click.echo(f"{path}: a valid {'controller' if kind is ControllerConfig else 'agent'} file")
+    click.echo(f"{path}: a valid {kind} file")
 
 
 def _keys(path: str) -> set[str]:

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from syntony.cli import drill_slow_job
+from syntony.cli import drill_rank_loss, drill_slow_job
 from syntony.cli._drill import (
     LAB_HELP,
     OUT_HELP,
@@ -55,6 +55,7 @@ def command() -> None:
     """
 
 
+command.add_command(drill_rank_loss.command)
 command.add_command(drill_slow_job.command)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from syntony.cli import jobs_protected
 from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
@@ -72,12 +73,25 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     console.print(table)
 
 
+command.add_command(jobs_protected.drain)
+
+
 @command.command()
 @click.argument("job")
 @window_option()
+@jobs_protected.with_protection
 @fleet_options
-def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
+def show(
+    target: FleetTarget,
+    job: str,
+    window_ns: int,
+    as_json: bool,
+    protection: dict[str, object] | None,
+) -> None:
     """What is known of one job: processes, GPUs, communicators, steps, flows.
+
+    Of a job of this user on this host that runs under `syntony run --spares`: also which process
+    holds which rank, its spares, how often ranks were replaced, and whether it is protected.
 
     \b
     Example:
@@ -95,7 +109,7 @@ def show(target: FleetTarget, job: str, window_ns: int, as_json: bool) -> None:
     if as_json:
         document = msgspec.to_builtins(known[0])
         document |= {"gpus": gpus, "communicators": comms, "step_ns": step_ns, "rows": counts}
-        print_json(document)
+        print_json(document | {"protection": protection})
         return
     view = known[0]
     console.print(f"job        {view.job}", markup=False)

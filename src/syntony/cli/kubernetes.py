@@ -62,7 +62,7 @@ def node(
     *, node: str, every: str | None, spec: str | None, deadline: str, results: Any,
     taint: str | None, taint_at_most: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Audit this host and tell its node: the condition FleetAuditFailed, and a taint.
+    """Audit this host and set on its node: the condition FleetAuditFailed, and a taint.
 
     The condition is Unknown, and the taint stays as it is, if the audit could not tell.
 
@@ -94,7 +94,7 @@ def node(
 
 
 def _audited(spec: str | None, deadline_ns: int) -> Condition:
-    """The audit in a process of its own: what it leaks or breaks goes with it."""
+    """Audit in a process of its own, so that its memory is freed and its failures stay there."""
     words = ["audit", "run", "--local", "--json", "--deadline", f"{deadline_ns // 10**6}ms"]
     words += ["--spec", spec] if spec else []
     try:
@@ -115,7 +115,7 @@ def _decoded(data: bytes) -> list[Result]:
     except msgspec.DecodeError as error:
         raise InputError(
             "not-results", f"not what `syntony audit run --json` prints: {error}"
-        ) from (error)
+        ) from error
 
 
 def _tell(server: ApiServer, node: str, found: Condition, effect: str | None, at_most: int) -> bool:

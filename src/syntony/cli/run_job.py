@@ -160,7 +160,8 @@ def _protect(
         click.echo(f"syntony: {text}", err=True)
 
     try:
-        return asyncio.run(run_job(words, environ, Settings(spares), events, say))
+        job = environ[JOB_VARIABLE]
+        return asyncio.run(run_job(words, environ, Settings(spares), events, say, job=job))
     except (FileNotFoundError, NotADirectoryError):
         say(f"error: {words[0]}: no such command")
         return NOT_FOUND

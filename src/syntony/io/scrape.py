@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import ssl
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from syntony.errors import ConfigError, MissingError
 from syntony.io.credentials import certificate_file
+from syntony.metrics.settings import check_address
 from syntony.wire.enrol import Revocations
 
 _log = logging.getLogger(__name__)
@@ -124,32 +124,6 @@ def serve(listen: str, page: Page, tls: ServerTls | None) -> ScrapeServer | None
     except MissingError as error:
         _log.error("not served, going on without: %s", error)
         return None
-
-
-def check_address(
-    listen: str, *, tls: bool
-) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
-    """Where to listen.
-
-    Raises:
-        ConfigError: an address that is none, or not loopback without TLS.
-    """
-    host, colon, port = listen.rpartition(":")
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-        number = int(port)
-    except ValueError as error:
-        raise ConfigError(
-            f"metrics: {listen!r} is no ADDRESS:PORT, for example 127.0.0.1:9862"
-        ) from error
-    if not colon or not 0 <= number <= 0xFFFF:
-        raise ConfigError(f"metrics: {listen!r}: a port is between 0 and 65535")
-    if not tls and not address.is_loopback:
-        raise ConfigError(
-            f"metrics: {listen} can be reached from outside; set tls = true (scrapers then need a "
-            "certificate of the fleet's CA), or listen on 127.0.0.1"
-        )
-    return address, number
 
 
 def _secured(connection: socket.socket, tls: ServerTls, revocations: Revocations) -> ssl.SSLSocket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import hmac
 import json
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch import membership
+from syntony.torch import control, membership
 from syntony.torch.membership import Forget, Log, Membership, Send, Settings, Spawn, Worker
 from syntony.torch.messages import (
     HEADER,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TICK_S = 0.1
+RECENT = 12
+"""Events that operators are shown."""
 HELLO_S = 20.0
 """A connection that has not introduced itself by then is closed."""
 _LAUNCHER_OWN = ("LD_PRELOAD", "PYTHONPATH")
@@ -57,22 +60,44 @@ class Coordinator:
         """How a spare is started, by the word of a rank's keeper."""
         self._due = settings.spares
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._pids: dict[str, int] = {}
+        """Of workers' programs, by name."""
+        self._program: dict[str, Any] = {}
+        self._recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=RECENT)
 
     async def open(self, address: str = "127.0.0.1") -> str:
         """Listen; what belongs into `SYNTONY_RESILIENCE`."""
-        self._server = await asyncio.start_server(self._serve, address, 0)
-        port = self._server.sockets[0].getsockname()[1]
+        server = await asyncio.start_server(self._serve, address, 0)
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
         task = asyncio.create_task(self._tick())
         self._tasks.add(task)
         return f"{address}:{port}:{self._token}"
+
+    async def answer_operators(self, job: str) -> None:
+        """Let `syntony jobs show` and `drain` ask; without that, the job runs all the same."""
+        try:
+            self._servers.append(await control.listen(job, self._show, self._drain))
+        except OSError as error:
+            self._say(f"`syntony jobs show {job}` will not find it: {error}")
+
+    def _show(self) -> dict[str, Any]:
+        events = {"program": self._program, "events": list(self._recent)}
+        return control.overview(self._state, self._pids) | events
+
+    def _drain(self, rank: int) -> str:
+        orders = self._state.on_drain(rank, time.monotonic_ns())
+        self._carry_out(orders)
+        refused = (o.event for o in orders if isinstance(o, Log) and "drain" in o.event["event"])
+        return next((str(event["reason"]) for event in refused), "")
 
     async def close(self) -> None:
         """The job has ended: so do the spares."""
         for task in self._tasks:
             task.cancel()
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for writer in self._streams.values():
             writer.close()
         for process in self._spares:
@@ -124,6 +149,7 @@ class Coordinator:
     def _introduce(self, hello: dict[str, Any]) -> None:
         rank = hello["rank"]
         name, world = str(hello["name"]), int(hello["world"])
+        self._pids[name] = int(hello["pid"])
         self._log({
             "event": "worker", "worker": name, "rank": rank, "pid": hello["pid"],
             "host": hello["host"],
@@ -239,6 +265,9 @@ class Coordinator:
 
     def _log(self, event: dict[str, Any]) -> None:
         line = {"at_ns": time.monotonic_ns(), **event}
+        if event["event"] == "program":
+            self._program = {"file": event["file"], "loops": event["loops"]}
+        self._recent.append(line)
         if self._audit is not None:
             self._audit.write(json.dumps(line) + "\n")
         text = _line(event)
@@ -264,6 +293,8 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each ev
             return f"not protected from now on: {reason}"
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
+        case {"event": "spare-exit", "code": int(code)} if code > 0:
+            return f"a spare ended with exit code {code}; the next loss starts another"
         case {"event": "no-spare", "rank": rank}:
             return f"rank {rank} waits for a spare to start"
         case {"event": "digest", "equal": True, "boundary": boundary}:
@@ -275,15 +306,24 @@ def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each ev
 
 
 async def run_job(
-    argv: Sequence[str], environ: dict[str, str], settings: Settings, audit: Path | None, say: Any
+    argv: Sequence[str],
+    environ: dict[str, str],
+    settings: Settings,
+    audit: Path | None,
+    say: Any,
+    *,
+    job: str,
 ) -> int:
     """Run the launcher under a coordinator; its exit code.
+
+    `job`: its name, by which operators ask for it.
 
     Raises:
         OSError: the launcher cannot be executed.
     """
     coordinator = Coordinator(settings, audit=audit, say=say)
     os.environ[VARIABLE] = await coordinator.open()
+    await coordinator.answer_operators(job)
     try:
         process = await asyncio.create_subprocess_exec(
             *argv, env=environ | {VARIABLE: os.environ[VARIABLE]}

@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syntony.torch import ddp
 from syntony.torch.collectives import BACKEND, Executor
-from syntony.torch.position import VERIFY_AFTER, Position, patch_loader
-from syntony.torch.recovery import START
+from syntony.torch.position import Position, patch_loader
+from syntony.torch.recovery import START, VERIFY_AFTER
 from syntony.torch.replica import Replica
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ class Job:
         if plan is not None and plan["generation"] > self._verified_for:
             self._verified_for = plan["generation"]
             if plan["joiners"]:
-                self._verify.add(plan["boundary"] + VERIFY_AFTER)
+                # Only these: a replacement does not know of earlier ones.
+                self._verify = {plan["boundary"] + each for each in VERIFY_AFTER}
         if boundary in self._verify:
             self._verify.discard(boundary)
             self.session.tell("digest", boundary=boundary, digest=self.replica.digest())

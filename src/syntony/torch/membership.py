@@ -13,9 +13,12 @@ means stands beside the method that handles it (`on_KIND`) or the order that sen
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.torch.recovery import START, Refusal, Report, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MS, S = 1_000_000, 1_000_000_000
 SILENT_NS = 15 * S
@@ -129,6 +132,8 @@ class Membership:
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
         self._ticked_ns = 0
+        self._starting = settings.spares
+        """Spares of whom nothing was heard yet."""
 
     # --- arrivals ---
 
@@ -136,6 +141,7 @@ class Membership:
         """A keeper started its worker; `rank` is None for spares."""
         worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
         if rank is None:
+            self._starting -= 1
             return []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
@@ -233,8 +239,8 @@ class Membership:
         rank = worker.rank
         del self.workers[worker.name]
         if rank is None:
-            again: list[Order] = [] if self.over or code >= 0 else self._respawn()
-            return [Log({"event": "spare-exit", "worker": worker.name, "code": code}), *again]
+            event = Log({"event": "spare-exit", "worker": worker.name, "code": code})
+            return [event, *(self._respawn() if code < 0 else self._stranded(code))]
         if self.holders.get(rank) != worker.name:
             return []  # it was given up before
         if code < 0 and -code not in ENDING and not worker.finished and not self.over:
@@ -256,10 +262,7 @@ class Membership:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
     def on_failed(self, generation: int, now_ns: int) -> list[Order]:
-        """A collective failed at a worker, and nobody is known to be lost.
-
-        A lost process is reported by its keeper, sooner or later; else connect anew.
-        """
+        """A collective failed at a worker: connect anew. Its keeper reports a lost process."""
         if self.forming is not None or generation != self.generation or self.over:
             return []
         return self._lose({}, now_ns)
@@ -269,8 +272,11 @@ class Membership:
         name = self.holders.get(rank)
         if name is None or name not in self.workers or rank in self.ended:
             return [Log({"event": "drain-refused", "rank": rank, "reason": "no such running rank"})]
-        if not any(each.waiting for each in self.workers.values()):
-            return [Log({"event": "drain-refused", "rank": rank, "reason": "no spare is ready"})]
+        refusal = "the job ends" if self.over else self._refusal([rank])
+        if not refusal and not any(each.waiting for each in self.workers.values()):
+            refusal = "no spare is ready"
+        if refusal:
+            return [Log({"event": "drain-refused", "rank": rank, "reason": refusal})]
         return self._lose({rank: "drained"}, now_ns)
 
     def on_tick(self, now_ns: int) -> list[Order]:
@@ -310,7 +316,7 @@ class Membership:
             return []
         if worker.rank is None:
             del self.workers[worker.name]
-            return [] if self.over else self._respawn()
+            return self._respawn()
         if self.over or self.holders.get(worker.rank) != worker.name:
             return []
         return self._lose({worker.rank: "gone"}, now_ns)
@@ -344,13 +350,13 @@ class Membership:
         self.workers.pop(name, None)
         return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
 
-    def _refusal(self, lost: dict[int, str]) -> str:
+    def _refusal(self, lost: Collection[int]) -> str:
         if self.unprotected:
             return f"not protected: {self.unprotected}"
         if any(each.finished for each in self.workers.values()):
             return "a rank has already ended"
         for rank in lost:
-            if self._deaths[rank, self.records.get(rank, START)] >= MAX_SAME_STEP:
+            if self._deaths.get((rank, self.records.get(rank, START)), 0) >= MAX_SAME_STEP:
                 return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
@@ -378,8 +384,20 @@ class Membership:
         return orders + self._advance()
 
     def _respawn(self) -> list[Order]:
-        spares = sum(each.rank is None for each in self.workers.values())
-        return [Spawn()] if spares < self.settings.spares else []
+        missing = 0 if self.over else max(0, self.settings.spares - self._spares())
+        self._starting += missing
+        return [Spawn()] * missing
+
+    def _spares(self) -> int:
+        """That wait or start."""
+        return self._starting + sum(each.rank is None for each in self.workers.values())
+
+    def _stranded(self, code: int) -> list[Order]:
+        """A spare could not be one: whoever waits for it waits in vain if it was the last."""
+        forming = self.forming
+        if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
+            return []
+        return self._give_up(f"no spare is left: the last ended with code {code}", forming.lost)
 
     def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""

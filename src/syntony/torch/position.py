@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-VERIFY_AFTER = 2
-"""Boundaries after a replacement's at which all ranks compare their parameters."""
 MAX_RECORD_BYTES = 32 << 20
 
 

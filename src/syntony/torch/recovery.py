@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 START = -1
 """The boundary before the first: the program's start, from which anybody can begin."""
+VERIFY_AFTER = (2, 16, 128, 1024)
+"""Boundaries after a replacement's at which all ranks compare their parameters: the first shows
+what went wrong at once, the others a learning rate or the like that takes effect later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,19 @@ def test_data_loader_workers(tmp_path: Path) -> None:
     assert differences(base, run) == []
 
 
+def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    base = undisturbed(tmp_path, "--features", "batchnorm,plateau")
+    run = start(tmp_path, "drained", [*WORDS, *PAUSE, "--features", "batchnorm,plateau"], spares=1)
+    assert wait_ready(run, 0), run.out.with_suffix(".out").read_text()[-2000:]
+    command = [*SYNTONY, "jobs", "drain", f"drained-{os.getpid()}", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()[:1]) == (0, "{"), done.stderr
+    assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
+    assert differences(base, run) == []
+    assert [each["reason"] for each in run.seen("lost")] == ["drained"]
+    assert all(each["equal"] for each in run.seen("digest"))
+
+
 def small(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
     program = tmp_path / "train.py"
     program.write_text(source)

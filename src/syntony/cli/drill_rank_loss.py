@@ -1,0 +1,93 @@
+"""`syntony lab drill rank-loss`: a rank of a training job is killed, and what comes of it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
+from syntony.cli.output import console, messages
+from syntony.errors import UsageError
+
+if TYPE_CHECKING:
+    from syntony.lab.drill.rank_loss_report import Report
+
+
+@click.command(name="rank-loss")
+@click.option("--ranks", type=click.IntRange(2, 16), default=4, show_default=True)
+@click.option("--steps", type=click.IntRange(20, 100_000), default=300, show_default=True)
+@click.option("--at", "kill_at", type=click.IntRange(2), default=150, show_default=True,
+              help="The rank is killed in this step, or once a spare is ready.")  # fmt: skip
+@click.option("--checkpoint-every", type=click.IntRange(1), default=20, show_default=True,
+              help="Steps between checkpoints.")  # fmt: skip
+@click.option("--pause", default="100ms", show_default=True, help="Of each step, as if computing.")
+@click.option("--limit", default="300s", show_default=True, help="Of each of the three runs.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(  # noqa: PLR0917 - click calls it by name
+    context: click.Context,
+    ranks: int,
+    steps: int,
+    kill_at: int,
+    checkpoint_every: int,
+    pause: str,
+    limit: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """A rank of a PyTorch job is killed: restart from a checkpoint, and a warm spare.
+
+    The same training program runs three times on this host: undisturbed; under torchrun, which
+    starts all ranks again from the last checkpoint; and under `syntony run --spares 1`. Every loss
+    of every rank and the hash of what it has learnt are compared with the undisturbed run.
+
+    Exit status: 0 with Syntony nothing differs; 1 otherwise.
+
+    Example: syntony lab drill rank-loss --out /tmp/drill
+    """
+    from syntony.lab.drill.rank_loss import Wish, drill
+    from syntony.lab.drill.rank_loss_report import make_report, save
+    from syntony.lab.drill.report import check_out
+
+    if kill_at >= steps:
+        raise UsageError(f"--at {kill_at}: the job has {steps} steps")
+    wish = Wish(
+        python=python_of("gloo"), ranks=ranks, steps=steps, kill_at=kill_at,
+        victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
+        limit_ns=positive("--limit", limit),
+    )  # fmt: skip
+    if out is not None:
+        check_out(out)
+    with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
+        trials = drill(wish, Path(place), say)
+    report = make_report(wish, trials)
+    conclude(report, (wish, trials), out, as_json=as_json, save=save, show=_show)
+    context.exit(0 if report.held else 1)
+
+
+def _show(report: Report) -> None:
+    console.print(
+        f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
+        f"rank {report.victim} killed"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("run", "ended", "step", "stands still", "steps again", "result", "total"):
+        table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
+    for run in report.runs:
+        table.add_row(
+            run.name,
+            "well" if run.exit_code == 0 else f"exit code {run.exit_code}",
+            milliseconds(run.step_ms),
+            "–" if run.stall_s is None else f"{run.stall_s:.2f} s",
+            str(run.steps_again),
+            "the same" if run.same else "another",
+            f"{run.total_s:.1f} s",
+        )
+    console.print(table)
+    for file in report.files:
+        messages.print(file)

@@ -1,0 +1,95 @@
+"""What `syntony jobs` knows of jobs under `syntony run --spares`: asked of their coordinator."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MOST = 5
+
+
+def with_protection(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Show first what protects a job of this host; that is enough where no fleet is known.
+
+    The command gets `protection` (None: it is not protected), to be put into its JSON.
+    """
+
+    @wraps(command)
+    def wrapper(*args: Any, job: str, as_json: bool, **kwargs: Any) -> None:
+        from syntony.torch import control
+
+        try:
+            protection = control.ask(job, {"do": "show"})
+        except control.ControlError:
+            protection = None
+        if protection is not None and not as_json:
+            _show(job, protection)
+        try:
+            command(*args, job=job, as_json=as_json, protection=protection, **kwargs)
+        except (UsageError, RemoteError) as error:
+            if protection is None:
+                raise
+            if as_json:
+                print_json({"job": job, "protection": protection})
+            messages.print(f"[dim]nothing else is known of it: {error}[/]")
+
+    return wrapper
+
+
+def _show(job: str, found: dict[str, Any]) -> None:
+    console.print(f"job        {job}", markup=False)
+    state = "yes" if found["protected"] else f"no: {found['reason'] or 'the job ends'}"
+    console.print(f"protected  {state}", markup=False)
+    if found["program"]:
+        loops = ", ".join(found["program"]["loops"])
+        console.print(f"program    {found['program']['file']}, loops {loops}", markup=False)
+    console.print(f"generation {found['generation']}, {found['replaced']} ranks replaced")
+    for each in found["ranks"]:
+        console.print(
+            f"rank {each['rank']:<5} pid {each['pid']}, {each['state']}, step {each['step']}",
+            markup=False,
+        )
+    for rank in found["lost"]:
+        console.print(f"rank {rank:<5} lost, waits for a spare")
+    for each in found["spares"]:
+        console.print(f"spare      pid {each['pid']}, {'ready' if each['ready'] else 'starting'}")
+    for event in found["events"][-_MOST:]:
+        words = {key: value for key, value in event.items() if key in _SHOWN}
+        console.print(f"event      {event['event']} {words}", markup=False)
+
+
+_SHOWN = ("rank", "reason", "boundary", "generation", "equal")
+
+
+@click.command()
+@click.argument("job")
+@click.argument("rank", type=click.IntRange(0))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def drain(job: str, rank: int, as_json: bool) -> None:
+    """Replace a rank's process by a warm spare, though it runs well.
+
+    For a job of this user on this host, under `syntony run --spares`. Refused, and nothing happens,
+    while no spare is ready.
+
+    \b
+    Example:
+      syntony jobs drain train-7 3
+    """
+    from syntony.torch import control
+
+    try:
+        answer = control.ask(job, {"do": "drain", "rank": rank})
+    except control.ControlError as error:
+        raise RemoteError(str(error)) from error
+    if as_json:
+        print_json(answer)
+    else:
+        messages.print(f"rank {rank} is being replaced; see: syntony jobs show {job}")

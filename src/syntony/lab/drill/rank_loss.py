@@ -1,0 +1,213 @@
+"""A rank of a training job is killed: with checkpoints and a restart, and with a warm spare.
+
+Everything runs on this host, for a spare takes the place of a rank of its own host only. The same
+program runs three times: undisturbed; under torchrun, which restarts all ranks from the last
+checkpoint; and under `syntony run --spares 1`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from syntony.errors import MissingError, RemoteError
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROGRAM = Path(__file__).parents[1] / "jobs" / "training.py"
+CALM, TODAY, SYNTONY = "no failure", "torchrun, checkpoints", "Syntony"
+_POLL_S, _END_S = 0.02, 30.0
+_MOST_DEATHS = 3
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for."""
+
+    python: str
+    """An interpreter with PyTorch."""
+    ranks: int = 4
+    steps: int = 300
+    kill_at: int = 150
+    """The rank is killed in the first step from here on in which a spare is ready."""
+    victim: int = 2
+    every: int = 20
+    """Steps between checkpoints."""
+    pause_ns: int = 100_000_000
+    """Of every rank in each step, as if it computed."""
+    limit_ns: int = 300 * S
+    """Of each run."""
+
+
+class StepLine(msgspec.Struct, frozen=True, array_like=True):
+    """A rank has done a step."""
+
+    at_ns: int
+    step: int
+    loss: str
+    """In full: equal text is an equal number."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the program."""
+
+    name: str
+    began_ns: int
+    ended_ns: int
+    exit_code: int
+    killed_ns: int | None
+    steps: tuple[tuple[StepLine, ...], ...]
+    """By rank."""
+    sha256: tuple[str | None, ...]
+    events: tuple[dict[str, Any], ...] = ()
+    """Of `syntony run --events`."""
+    output: str = ""
+    """Its last lines."""
+
+
+def drill(wish: Wish, directory: Path, say: Callable[[str], None]) -> list[Trial]:
+    """The three runs, in `directory`.
+
+    Raises:
+        RemoteError: the undisturbed run failed, or a rank could not be killed as planned.
+    """
+    trials = []
+    for name in (CALM, TODAY, SYNTONY):
+        say(f"{name}: {wish.ranks} ranks, {wish.steps} steps")
+        trials.append(run(wish, name, directory, say))
+    if trials[0].exit_code:
+        raise RemoteError(f"the undisturbed job failed:\n{trials[0].output}")
+    return trials
+
+
+def run(wish: Wish, name: str, directory: Path, say: Callable[[str], None]) -> Trial:
+    """One run.
+
+    Raises:
+        RemoteError: the rank could not be killed as planned.
+    """
+    out = directory / name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise MissingError(f"{out}: {error.strerror}") from error
+    argv = command(wish, name, out)
+    # Without the second, ranks that torchrun has started again find addresses of the dead.
+    environ = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    began_ns = time.monotonic_ns()
+    with (out / "output").open("wb") as output:
+        process = subprocess.Popen(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+    killed_ns = None
+    try:
+        if name != CALM:
+            killed_ns = _strike(wish, name, out, process, say)
+        code = process.wait(wish.limit_ns / S)
+    except subprocess.TimeoutExpired:
+        code = -1
+    finally:
+        _end(process)
+    ranks = range(wish.ranks)
+    return Trial(
+        name=name, began_ns=began_ns, ended_ns=time.monotonic_ns(), exit_code=code,
+        killed_ns=killed_ns, steps=tuple(tuple(lines(out, rank)) for rank in ranks),
+        sha256=tuple(_text(out / f"{rank}.sha256") for rank in ranks),
+        events=tuple(events(out)), output=(_text(out / "output") or "")[-2000:],
+    )  # fmt: skip
+
+
+def command(wish: Wish, name: str, out: Path) -> list[str]:
+    """The command line of a run."""
+    restarts = _MOST_DEATHS if name == TODAY else 0
+    spares = ["--spares", "1", "--events", str(out / "events"), "--"]
+    return [
+        *([sys.executable, "-m", "syntony", "run", *spares] if name == SYNTONY else []),
+        wish.python, "-m", "torch.distributed.run", f"--nproc-per-node={wish.ranks}",
+        "--standalone", f"--max-restarts={restarts}",
+        str(PROGRAM), f"--out={out}", f"--steps={wish.steps}", f"--every={wish.every}",
+        f"--pause-ms={wish.pause_ns / 1e6}",
+    ]  # fmt: skip
+
+
+def _strike(
+    wish: Wish, name: str, out: Path, process: subprocess.Popen[bytes], say: Callable[[str], None]
+) -> int:
+    """Kill the rank when it is due; the instant."""
+    end_s = time.monotonic() + wish.limit_ns / S
+    while process.poll() is None and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+        known = events(out)
+        ready = name != SYNTONY or any(each["event"] == "spare-ready" for each in known)
+        seen = lines(out, wish.victim)
+        if not (ready and seen and seen[-1].step >= wish.kill_at):
+            continue
+        pid = _pid_of(known, wish.victim) if name == SYNTONY else _python_of(process.pid, out, wish)
+        say(f"{name}: rank {wish.victim} is killed in step {seen[-1].step + 1}")
+        at_ns = time.monotonic_ns()
+        os.kill(pid, signal.SIGKILL)
+        return at_ns
+    raise RemoteError(
+        f"{name}: rank {wish.victim} was not killed: the job ended, or no spare was ready, before; "
+        f"more --steps give it time:\n{(_text(out / 'output') or '')[-1000:]}"
+    )
+
+
+def _pid_of(known: list[dict[str, Any]], rank: int) -> int:
+    return next(int(e["pid"]) for e in known if e["event"] == "worker" and e["rank"] == rank)
+
+
+def _python_of(launcher: int, out: Path, wish: Wish) -> int:
+    """The process of a rank, among the launcher's children."""
+    needle = f"RANK={wish.victim}".encode()
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (each / "environ").read_bytes().split(b"\0")
+            command_line = (each / "cmdline").read_bytes()
+        except (OSError, ValueError):
+            continue
+        if parent == launcher and needle in words and f"--out={out}".encode() in command_line:
+            return int(each.name)
+    raise RemoteError(f"the process of rank {wish.victim} was not found")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """And the ranks that it has started, should they still run: its own duty once it is told."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def lines(out: Path, rank: int) -> list[StepLine]:
+    """Whole lines that a rank has written."""
+    text = _text(out / f"{rank}.steps") or ""
+    whole = (each.split() for each in text.splitlines(keepends=True) if each.endswith("\n"))
+    return [StepLine(int(at_ns), int(step), loss) for at_ns, step, loss in whole]
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    text = _text(out / "events") or ""
+    return [json.loads(each) for each in text.splitlines(keepends=True) if each.endswith("\n")]
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,162 @@
+"""The outcome of a rank-loss drill: figures, the raw trials beside them, one chart. Pure but for
+`save`."""
+
+from __future__ import annotations
+
+import itertools
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from syntony.lab.drill.rank_loss import CALM, SYNTONY, StepLine, Trial, Wish
+from syntony.lab.drill.report import write_report
+from syntony.model import MS, S
+from syntony.view import rank_loss_chart
+from syntony.view.rank_loss_chart import Line, Picture
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+DRILL = "rank-loss"
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    name: str
+    exit_code: int
+    total_s: float
+    """From the launcher's start to its end."""
+    step_ms: float | None
+    """Median, of a rank that was not killed."""
+    killed_at_step: int | None
+    """The last that the others had done when the rank was killed."""
+    stall_s: float | None
+    """The longest time in which they did no step that they had not done before, of the three that
+    follow the kill: later ones are not the kill's; None: never again."""
+    steps_again: int
+    """Done a second time by them."""
+    same: bool
+    """Every loss of every step and rank, and the hash of weights and optimizer state, are those of
+    the undisturbed run."""
+    digest_equal: bool | None
+    """Of Syntony: all ranks had the same parameters two steps after."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drill prints as JSON."""
+
+    drill: str = DRILL
+    job: str = "DDP training (PyTorch, gloo)"
+    ranks: int
+    steps: int
+    victim: int
+    checkpoint_every: int
+    runs: tuple[RunFigures, ...]
+    files: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether Syntony did what it is to show."""
+        ours = next(each for each in self.runs if each.name == SYNTONY)
+        return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
+
+
+def make_report(wish: Wish, trials: Sequence[Trial]) -> Report:
+    """Figures of all trials; the first is the undisturbed one."""
+    return Report(
+        ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
+        runs=tuple(figures(wish, each, trials[0]) for each in trials),
+    )  # fmt: skip
+
+
+def figures(wish: Wish, trial: Trial, calm: Trial) -> RunFigures:
+    """Of one trial."""
+    watched = trial.steps[_watcher(wish)]
+    gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
+    before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]
+    last = max(before, default=None)
+    digests = [each["equal"] for each in trial.events if each["event"] == "digest"]
+    return RunFigures(
+        name=trial.name,
+        exit_code=trial.exit_code,
+        total_s=(trial.ended_ns - trial.began_ns) / S,
+        step_ms=median(gaps) / MS if gaps else None,
+        killed_at_step=last if trial.killed_ns else None,
+        stall_s=_stall_s(watched, trial.killed_ns, last),
+        steps_again=len(watched) - len({each.step for each in watched}),
+        same=trial.exit_code == 0 and _results(trial) == _results(calm)
+        and None not in trial.sha256 and trial.sha256 == calm.sha256,
+        digest_equal=len(digests) > 1 and all(digests) if trial.name == SYNTONY else None,
+    )  # fmt: skip
+
+
+def _stall_s(watched: Sequence[StepLine], killed_ns: int | None, last: int | None) -> float | None:
+    if killed_ns is None or last is None:
+        return None
+    first: dict[int, int] = {}
+    for each in watched:
+        first.setdefault(each.step, each.at_ns)
+    at_ns = [first[last], *(at for step, at in sorted(first.items()) if step > last)]
+    return max(((b - a) / S for a, b in itertools.pairwise(at_ns[:4])), default=None)
+
+
+def _watcher(wish: Wish) -> int:
+    return (wish.victim + 1) % wish.ranks
+
+
+def _results(trial: Trial) -> list[set[tuple[int, str]]]:
+    """Each rank's losses; a step done in two ways is there twice."""
+    return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
+
+
+def picture(wish: Wish, trials: Sequence[Trial], report: Report) -> Picture:
+    """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
+    found = []
+    for trial, run in zip(trials, report.runs, strict=True):
+        watched = trial.steps[_watcher(wish)]
+        zero_ns = trial.killed_ns or _instant(watched, report)
+        found.append(Line(
+            label=trial.name,
+            note=_note(run),
+            at_s=tuple((each.at_ns - zero_ns) / S for each in watched),
+            loss=tuple(float(each.loss) for each in watched),
+        ))  # fmt: skip
+    return Picture(
+        title=f"{report.job}: a rank is killed",
+        subtitle=f"{report.ranks} ranks on one host, rank {report.victim} killed (SIGKILL); "
+        f"a checkpoint every {report.checkpoint_every} steps",
+        lines=tuple(found),
+    )
+
+
+def _instant(watched: Sequence[StepLine], report: Report) -> int:
+    step = next((e.killed_at_step for e in report.runs if e.killed_at_step is not None), 0)
+    return next((each.at_ns for each in watched if each.step >= step), 0)
+
+
+def _note(run: RunFigures) -> str:
+    if run.name == CALM:
+        return ""
+    if run.exit_code or run.stall_s is None:
+        return f"ended with exit code {run.exit_code}"
+    result = "same result" if run.same else "another result"
+    return f"stands still for {run.stall_s:.2f} s, {_steps(run.steps_again)} again, {result}"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"
+
+
+def save(report: Report, ran: tuple[Wish, Sequence[Trial]], directory: Path) -> Report:
+    """Report, trials and chart as files of `directory`; the report with their names.
+
+    Raises:
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
+    """
+    drawn = picture(*ran, report)
+    charts = {kind: rank_loss_chart.render(drawn, kind) for kind in rank_loss_chart.FORMATS}
+    rows = b"".join(msgspec.json.encode(trial) + b"\n" for trial in ran[1])
+    return write_report(report, DRILL, charts, ("trials.jsonl", rows), directory)

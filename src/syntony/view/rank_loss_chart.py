@@ -1,0 +1,65 @@
+"""Loss and step time of a training job around the loss of a rank; as PNG or SVG.
+
+Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
+
+__all__ = ["FORMATS", "Line", "Picture", "render"]
+_SIZE_IN = (10.0, 6.0)
+_INK, _FAINT = "#22303c", "#8d99ae"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, in the order in which it did its steps."""
+
+    label: str
+    note: str
+    at_s: tuple[float, ...]
+    """When each step was done, since the kill."""
+    loss: tuple[float, ...]
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chart says."""
+
+    title: str
+    subtitle: str
+    lines: tuple[Line, ...]
+
+
+def render(picture: Picture, kind: str) -> bytes:
+    """The picture as one file of `FORMATS`.
+
+    Raises:
+        MissingError: matplotlib is not installed.
+    """
+    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
+
+
+def _draw(figure: Any, picture: Picture) -> None:
+    upper = figure.add_axes((0.085, 0.5, 0.89, 0.33))
+    lower = figure.add_axes((0.085, 0.1, 0.89, 0.33), sharex=upper)
+    for line, colour in zip(picture.lines, COLOURS, strict=False):
+        label = f"{line.label}: {line.note}" if line.note else line.label
+        upper.plot(line.at_s, line.loss, color=colour, lw=1.2, label=label)
+        steps_ms = [1e3 * (b - a) for a, b in itertools.pairwise(line.at_s)]
+        lower.plot(line.at_s[1:], steps_ms, color=colour, lw=1.2)
+    lower.set_yscale("log")
+    upper.set_ylabel("loss", color=_FAINT)
+    lower.set_ylabel("step, ms", color=_FAINT)
+    lower.set_xlabel("seconds since the rank was killed", color=_FAINT)
+    for axes in (upper, lower):
+        plain(axes)
+        axes.axvline(0.0, color=_INK, lw=0.8, ls=(0, (4, 3)))
+    upper.tick_params(labelbottom=False)
+    upper.legend(loc="upper right", frameon=False, fontsize=8)
+    figure.text(0.085, 0.94, picture.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)

@@ -1,0 +1,49 @@
+"""Container images, built and run by a user without rights from packages that are there.
+
+SYNTONY_IMAGE_USER names a user with subordinate ids (/etc/subuid); the packages are as for
+tests/deploy/test_packages.py, the base image is a root of tests/deploy/machines.py.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.deploy.machines import machine_root, run
+from tests.deploy.test_packages import DEBS, SUITES
+
+USER = os.environ.get("SYNTONY_IMAGE_USER", "")
+SUITE = os.environ.get("SUITE", "bookworm")
+SCRIPT = Path(__file__).with_name("images.sh")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="making the base root needs root")
+@pytest.mark.skipif(shutil.which("buildah") is None, reason="needs buildah and uidmap")
+@pytest.mark.skipif(not USER, reason="SYNTONY_IMAGE_USER names a user with subordinate ids")
+def test_images_are_built_and_run_without_root() -> None:
+    suffix = SUITES[SUITE].strip("+_")
+    if not list(DEBS.glob(f"syntony-controller_*{suffix}*.deb")):
+        pytest.skip(f"no packages for {SUITE} in {DEBS}: make release")
+    storage = tempfile.mkdtemp(prefix="syntony-images-", dir="/var/tmp")
+    os.chown(storage, pwd.getpwnam(USER).pw_uid, -1)
+    base = Path(storage) / "base.tar"
+    run(
+        "tar", "-C", str(machine_root(SUITE)), "--exclude=./dev", "--exclude=./proc",
+        "--exclude=./sys", "--exclude=./var/cache/apt", "-cf", str(base), ".", timeout_s=600,
+    )  # fmt: skip
+    words = [SCRIPT, base, DEBS, suffix, storage]
+    try:
+        done = subprocess.run(
+            ["runuser", "-u", USER, "--", *map(str, words)],
+            capture_output=True, text=True, timeout=3600, check=False, cwd="/",
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert "built and run without root" in done.stdout
