@@ -140,20 +140,27 @@ class MinuteRows:
         return self._partitions((PROBE.name, HEARD.name))
 
     def _recall(self, present: dict[int, int]) -> None:
-        """What was summed up before this process began."""
-        if present:
-            first_ns = min(present) * HOUR_NS
+        """What was summed up before this process began; all of those whose seconds have gone."""
+        first = min(present, default=None)
+        gone = "" if first is None else f"WHERE ts_ns < {first * HOUR_NS} "
+        found = {
+            integer(hour): 0
+            for (hour,) in self._engine.select(
+                f"SELECT DISTINCT intDiv(ts_ns, {HOUR_NS}) AS hour FROM {NAME} {gone}"
+            )
+        }
+        if first is not None:
             rows = self._engine.select(
                 f"SELECT intDiv(ts_ns, {HOUR_NS}) AS hour, sum(rows) FROM {NAME} FINAL "
-                f"WHERE ts_ns >= {first_ns} GROUP BY hour"
+                f"WHERE ts_ns >= {first * HOUR_NS} GROUP BY hour"
             )
-            with self._lock:
-                found = {integer(hour): integer(count) for hour, count in rows}
-                self._summed |= {
-                    hour: count
-                    for hour, count in found.items()
-                    if hour not in self._late and count >= present.get(hour, 0)
-                }
+            found |= {integer(hour): integer(count) for hour, count in rows}
+        with self._lock:
+            self._summed |= {
+                hour: count
+                for hour, count in found.items()
+                if hour not in self._late and count >= present.get(hour, 0)
+            }
         self._read = True
 
     def _partitions(self, tables: Iterable[str]) -> dict[int, int]:
