@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,10 @@ def test_a_controller_prepares_itself(case: str, tmp_path: Path) -> None:
     create_authority(tmp_path / "authority")
     done = subprocess.run(
         ["sh", prepare], capture_output=True, text=True, check=False,
-        env={**os.environ, "POD_NAME": "syntony-controller-1"},
+        env={
+            **os.environ, "POD_NAME": "syntony-controller-1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     config = load_config(tmp_path / "etc/syntony/controller.toml", ControllerConfig)

@@ -43,6 +43,8 @@ class Machine(ctypes.Structure):
         ("few_queues", ctypes.c_int),
         ("queues_left", ctypes.c_int),
         ("no_memory", ctypes.c_int),
+        ("reads_gpus", ctypes.c_int),
+        ("takes_dmabuf", ctypes.c_int),
         ("refusing", ctypes.c_int),
     )
 
