@@ -162,7 +162,8 @@ def test_huge_bodies_are_refused_before_they_are_read(api: ApiController, operat
     path = f"{PREFIX}/switch"
     found = api.call("POST", path, operator, {"stopped": True, "why": "x" * MAX_BODY_BYTES})
     assert found.problem[:2] == (413, "too-large")
-    assert not ask(api.local, FailoverStatusQuery()).switch.stopped  # type: ignore[union-attr]
+    switch = ask(api.local, FailoverStatusQuery()).switch
+    assert switch is None or not switch.stopped
 
 
 def test_long_heads_are_refused(api: ApiController, viewer: str) -> None:
