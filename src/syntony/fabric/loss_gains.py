@@ -6,6 +6,7 @@ lost, how likely that is without it) is gathered once for all of them.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +50,7 @@ class _Rows:
         self.rows, self.owner, self.times = entries.all_of(candidates)
         self.lost, self.came, self.rates, self.low = (each[self.rows, None] for each in beside)
         self.plain = likelihood(self.lost, self.came, self.rates)
+        self.base = np.maximum(self.plain, self.low)
 
     def at(self, more: Floats) -> Floats:
         """Likelihood of each with so much more loss, (rows, rates tried)."""
@@ -59,11 +61,16 @@ class Gains:
     """Nats gained by candidates at rates tried; an unexplained path costs `outlier` of them."""
 
     def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
-        self._owners = len(candidates)
-        self._sure = _Rows(paths.sure, candidates, beside)
-        self._base = np.maximum(self._sure.plain, self._sure.low)
-        self._may = _Rows(paths.may, candidates, beside)
-        self._clean, self._outlier = paths.clean, outlier
+        self._candidates, self._paths, self._beside = candidates, paths, beside
+        self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
+
+    @cached_property
+    def _sure(self) -> _Rows:
+        return _Rows(self._paths.sure, self._candidates, self._beside)
+
+    @cached_property
+    def _may(self) -> _Rows:
+        return _Rows(self._paths.may, self._candidates, self._beside)
 
     def at(self, grid: Floats) -> Floats:
         """Of all paths, with the most likely share of those that may cross. `grid`, and what is
@@ -77,7 +84,7 @@ class Gains:
         of, clean = self._sure, self._clean
         there = of.at(grid[of.owner] * of.times[:, None])
         np.maximum(there, of.low, out=there)
-        there -= self._base
+        there -= of.base
         probes = clean.probes / np.maximum(clean.paths, 1)
         each = np.minimum(grid * probes[:, None], self._outlier)
         return np.asarray(sum_by_owner(there, of.owner, self._owners) - clean.paths[:, None] * each)
@@ -89,14 +96,14 @@ class Gains:
         gains = np.zeros((len(SHARES), *grid.shape))
         if not len(of.rows):
             return gains
-        there, base = of.at(grid[of.owner]), np.maximum(of.plain, of.low)
+        there = of.at(grid[of.owner])
         probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
         come = np.exp(-grid * probes[:, None])
         for place, share in enumerate(SHARES.tolist()):
             with np.errstate(divide="ignore"):
                 mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
-            lossy = np.maximum(mixed, of.low) - base
+            lossy = np.maximum(mixed, of.low) - of.base
             gains[place] = sum_by_owner(lossy, of.owner, self._owners)
             gains[place] += self._clean.partly_paths[:, None] * clean
         return gains
