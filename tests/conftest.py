@@ -5,6 +5,7 @@ A person's own labs do not matter to the tests, nor the tests to them.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import shutil
@@ -66,6 +67,15 @@ def labs_of_our_own() -> Iterator[None]:
     else:
         os.environ["TMPDIR"] = before
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def log_left_as_found() -> Iterator[None]:
+    """A test that silences the log would fail another that reads it, in some orders only."""
+    logger = logging.getLogger("syntony")
+    before = logger.level, logger.propagate, logger.disabled
+    yield
+    assert (logger.level, logger.propagate, logger.disabled) == before
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import time
@@ -17,6 +18,8 @@ from syntony.errors import UsageError
 from syntony.model import US, S, parse_duration_ns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from syntony.controller.replay import Event
 
 PROGRESS_NS = 2 * S
@@ -59,9 +62,7 @@ def command(
 
     if "://" not in store_url and not Path(store_url.removeprefix("chdb:")).is_dir():
         raise UsageError(f"{store_url}: no store is there; give a directory or a URL")
-    logging.getLogger("syntony").setLevel(logging.ERROR)
-    store = open_store(store_url)
-    try:
+    with contextlib.closing(open_store(store_url)) as store, _errors_only():
         first_ns, last_ns = stretch(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0
         )
@@ -74,8 +75,6 @@ def command(
                 next_ns += PROGRESS_NS
                 messages.print(f"{(now_ns - first_ns) // S} of {(last_ns - first_ns) // S} s")
         before = recorded(store, first_ns, last_ns)
-    finally:
-        store.close()
     pages = sum(each.what == "page" for each in events)
     if as_json:
         print_json({
@@ -85,6 +84,18 @@ def command(
     else:
         _print(events, before, everything=everything)
     click.get_current_context().exit(int(bool(pages)))
+
+
+@contextlib.contextmanager
+def _errors_only() -> Iterator[None]:
+    """What the loops say of themselves was said when the stretch was recorded."""
+    logger = logging.getLogger("syntony")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _instant_ns(text: str) -> int:
