@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.cases import mostly_slow
 from tests.controller.judged import Control
 from tests.controller.traced import World
 
@@ -26,7 +27,7 @@ def world(control: Control, case: int, leaves: int = 0) -> World:
     return made
 
 
-@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize("case", mostly_slow(range(6), {0, 2}))
 def test_a_dead_spine_is_one_page_within_seconds(control: Control, case: int) -> None:
     fabric = world(control, case)
     spine = fabric.rng.choice(fabric.spines)
@@ -43,7 +44,7 @@ def test_a_dead_spine_is_one_page_within_seconds(control: Control, case: int) ->
     assert control.live() == {}
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", mostly_slow(range(4), {1, 3}))
 def test_packets_lost_as_it_dies_and_answers_lost_at_all_times_make_it_no_second_page(
     control: Control, case: int
 ) -> None:
@@ -60,7 +61,7 @@ def test_packets_lost_as_it_dies_and_answers_lost_at_all_times_make_it_no_second
     print(f"told after {(fabric.paged_ns[0] - died_ns) / S:.1f} s")
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {0, 1}))
 def test_a_fifth_of_all_answers_lost_and_hosts_short_of_processor_time(
     control: Control, case: int
 ) -> None:
@@ -80,7 +81,7 @@ def test_a_fifth_of_all_answers_lost_and_hosts_short_of_processor_time(
     assert took_ns <= (3 * SOON_NS if case == 2 else SOON_NS)
 
 
-@pytest.mark.parametrize("case", range(2))
+@pytest.mark.parametrize("case", mostly_slow(range(2), {0}))
 def test_a_spine_that_dies_before_the_first_look_is_over(control: Control, case: int) -> None:
     fabric = World(control, case)
     fabric.run(15)
@@ -95,7 +96,7 @@ def test_a_spine_that_dies_before_the_first_look_is_over(control: Control, case:
     assert control.live() == {}
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {2}))
 def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
     control: Control, case: int
 ) -> None:
@@ -110,7 +111,7 @@ def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
     assert len(control.pages()) == 1
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {2}))
 def test_a_cable_that_is_pulled_is_no_switch(control: Control, case: int) -> None:
     fabric = world(control, case)
     spine = fabric.rng.choice(fabric.spines)
@@ -119,7 +120,7 @@ def test_a_cable_that_is_pulled_is_no_switch(control: Control, case: int) -> Non
     assert not [page for page in control.pages() if page.startswith("switch-down")]
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {2}))
 def test_ways_dealt_out_anew_are_no_dead_switch(control: Control, case: int) -> None:
     fabric = world(control, case)
     for salt in range(1, 4):
@@ -128,7 +129,7 @@ def test_ways_dealt_out_anew_are_no_dead_switch(control: Control, case: int) -> 
     assert control.pages() == []
 
 
-@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("case", mostly_slow(range(3), {2}))
 def test_a_spine_that_answers_no_more_is_not_dead(control: Control, case: int) -> None:
     fabric = world(control, case)
     fabric.silent = {fabric.rng.choice(fabric.spines)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cases import mostly_slow
 from tests.controller.judged import Control
 from tests.link import hello
 
@@ -115,13 +116,13 @@ def seeds() -> int:
     return random.SystemRandom().randrange(1 << 32)
 
 
-@pytest.mark.parametrize("trial", range(6))
+@pytest.mark.parametrize("trial", mostly_slow(range(6), {0, 1}))
 def test_a_quiet_fleet_gives_none(control: Control, trial: int) -> None:
     assert incidents(control, World(seeds())) == {}
     assert control.pages() == []
 
 
-@pytest.mark.parametrize("trial", range(6))
+@pytest.mark.parametrize("trial", mostly_slow(range(6), {0, 1}))
 def test_what_differs_is_told_of_that_pair_and_class(control: Control, trial: int) -> None:
     world = World(seeds())
     world.sent[Plane.VERBS] = world.rng.randrange(300, 1_000)
@@ -150,7 +151,7 @@ def test_what_differs_is_told_of_that_pair_and_class(control: Control, trial: in
     assert incidents(control, world) == {}
 
 
-@pytest.mark.parametrize("trial", range(2))
+@pytest.mark.parametrize("trial", mostly_slow(range(2), {0}))
 @pytest.mark.parametrize("plane", list(Plane))
 def test_a_plane_that_should_be_there_and_is_not(
     control: Control,

@@ -92,6 +92,8 @@ class World:
         self.stalls = False
         """Whether hosts are short of processor time."""
         self.salt = 0
+        self._hashes: dict[tuple[FlowKey, int, int], int] = {}
+        """Made once: a flow is hashed for every packet."""
         self.control = control
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}
         self.rows: deque[tuple[int, str, list[Learnt]]] = deque()
@@ -122,8 +124,13 @@ class World:
             for spine in self.spines
             if not self.dead & {spine, f"{near}--{spine}", f"{far}--{spine}"}
         ]
-        draw = random.Random(f"{flow}{self.salt}{len(able)}")
-        return [near] if near == far else [near, draw.choice(able), far]
+        return [near] if near == far else [near, able[self._hashed(flow, len(able))], far]
+
+    def _hashed(self, flow: FlowKey, ways: int) -> int:
+        key = (flow, self.salt, ways)
+        if key not in self._hashes:
+            self._hashes[key] = random.Random(f"{flow}{self.salt}{ways}").choice(range(ways))
+        return self._hashes[key]
 
     def answer(self, ask: Ask) -> str:
         hops = self.hops(ask.flow)

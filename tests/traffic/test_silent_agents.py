@@ -27,7 +27,7 @@ def rails(world: SilentWorld) -> list[list[int]]:
     return [sorted(rail_of(flow.local) for flow in world.living(host)) for host in "ab"]
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(80), [1, 13]))
+@pytest.mark.parametrize("seed", mostly_slow(range(80), [13]))
 def test_no_healthy_rail_is_left_for_the_silence_of_an_agent(seed: int) -> None:
     """A rail and an agent die within 0.4 s of each other, and come back in any order."""
     draw = random.Random(f"story {seed}")

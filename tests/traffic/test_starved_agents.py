@@ -20,14 +20,14 @@ def world_of(seed: int) -> tuple[StarvedWorld, random.Random]:
     return world, draw
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(120), [7, 30, 78, 111]))
+@pytest.mark.parametrize("seed", mostly_slow(range(120), [7, 111]))
 def test_no_healthy_path_is_left(seed: int) -> None:
     world, _ = world_of(seed)
     world.run(8 * S)
     assert not world.wrong, f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), [0, 1]))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), [0]))
 def test_a_dead_path_is_left_by_the_time_that_everyone_has_run_again(seed: int) -> None:
     world, draw = world_of(seed)
     world.run(draw.randrange(S // 2, 2 * S))

@@ -13,6 +13,7 @@ from bench.diagnosis.case import bundle_of
 from bench.diagnosis.drawn_faults import FAULTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import mostly_slow
 from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.bundle import NULL, OWN_CLOCKS
@@ -234,13 +235,14 @@ def test_operations_that_a_rank_never_finished_are_left_out() -> None:
 GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case}
 
 
+@pytest.mark.parametrize("runs", mostly_slow((1, 3), {1}))
 @pytest.mark.parametrize("generator", GENERATORS)
-def test_runs_of_any_generator_forwards_and_backwards(generator: str) -> None:
+def test_runs_of_any_generator_forwards_and_backwards(generator: str, runs: int) -> None:
     """A run does not differ from itself; what is worse one way is better the other; the order of
     rows does not matter. The seed is printed."""
     seed = random.SystemRandom().randrange(10**6)
     rng = random.Random(seed)
-    for _ in range(3):
+    for _ in range(runs):
         fault = rng.choice([*FAULTS])
         case = GENERATORS[generator](fault, rng.randrange(10**6))
         print(f"seed {seed} {fault} {case.truth}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -337,8 +337,9 @@ class PathLearner:
         if middle := _middle(heard).address:
             self._by_middle.setdefault(middle, {})[flow] = None
         if left:
+            others = self._flows.items()
             self.doubt(
-                [other for other, its in self._flows.items() if left & _hops_of(other, its.whole)],
+                [one for one, its in others if not left.isdisjoint(_hops_of(one, its.whole))],
                 now_ns,
             )
         return Learnt(flow, heard, changed=before != heard, at_ns=state.began_ns)
@@ -364,10 +365,9 @@ def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
     return all(a in {"", b} for a, b in zip(now, whole, strict=False))
 
 
-def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> set[tuple[str, str]]:
-    """From one device to the next, the sender first; without silent ones."""
-    stops = (flow.src, *hops)
-    return {(a, b) for a, b in pairwise(stops) if a and b}
+def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """From one device to the next, the sender first; silent ones are empty."""
+    return pairwise((flow.src, *hops))
 
 
 def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
