@@ -14,8 +14,8 @@ ROOM ?=
 N ?= 30
 SEED ?= 1
 # Workers of `make test`, two more than cores, for many tests wait; a file's tests stay together,
-# for they share costly fixtures.
-PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile
+# for they share costly fixtures; files begin in the order of tests/conftest.py, the longest first.
+PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE
