@@ -22,7 +22,7 @@ def check(model: Path, directory: Path, *defines: str, optimized: bool = False) 
         model: a Promela file.
         directory: an empty one for what is built.
         defines: of the preprocessor, ``NAME`` or ``NAME=VALUE``.
-        optimized: worth it for half a million states: gcc then takes longer, the search half.
+        optimized: worth it for 300,000 states and more: gcc then takes longer, the search half.
 
     Returns:
         What was found wrong first (empty: nothing), and how many states were looked at.
