@@ -209,6 +209,15 @@ def test_one_fault_is_one_finding_however_many_probes_it_costs() -> None:
         assert found.loss == pytest.approx(0.12, rel=0.01), f"seed {seed}"
 
 
+@pytest.mark.parametrize(("seed", "known"), [(52_000_197, None), (52_000_132, 1.0)])
+def test_no_path_moves_onto_a_dead_nic_that_it_does_not_end_at(
+    seed: int, known: float | None
+) -> None:
+    """All paths across a dead spine were taken for stale ones of a dead NIC."""
+    case = draw(seed, known=known, also=None)
+    assert verdict(case, located(case))[0] in {"right", "twin"}, f"{case.truth} and {case.also}"
+
+
 def test_the_background_hides_no_part_of_a_fault() -> None:
     """A spine that loses 11 % was told beside a cable of its own that loses 0.7 %."""
     (found,) = located(draw(18, known=1.0))

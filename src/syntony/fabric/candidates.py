@@ -67,6 +67,7 @@ _SWITCHES = frozenset({
     ComponentKind.LEAF, ComponentKind.AGG, ComponentKind.SPINE, ComponentKind.CORE,
     ComponentKind.SWITCH,
 })  # fmt: skip
+_ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST, ComponentKind.REPLIES})
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,15 @@ class Candidates:
         """`penalty` of a fault that loses: clocks do not, (candidates,)."""
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.penalty)
+
+    @cached_property
+    def at_ends(self) -> NDArray[np.bool_]:
+        """What only paths that begin or end there cross, (candidates,)."""
+        every = zip(self.names, self.kinds, strict=True)
+        ends = [
+            kind in _ENDS or any("/" in e for e in link_ends(name) or ()) for name, kind in every
+        ]
+        return np.array(ends, dtype=np.bool_)
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str], int]:

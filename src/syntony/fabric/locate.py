@@ -162,7 +162,13 @@ def _shared(candidates: Candidates, one: int, other: int) -> float:
 
 def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
-    return LossSearch(tally, candidates.loss_price, threshold=threshold, parts_of=candidates.parts)
+    return LossSearch(
+        tally,
+        candidates.loss_price,
+        threshold=threshold,
+        parts_of=candidates.parts,
+        at_ends=candidates.at_ends,
+    )
 
 
 def _widened(
