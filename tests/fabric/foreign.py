@@ -256,8 +256,11 @@ def _verdict(case: Case, truth: str, name: str, confidence: float, others: tuple
         return "right"  # Both directions of a cable, both NICs of a host.
     if ".." in name and _holds(case, truth, name):
         return "vague"
-    if truth in others and (confidence <= SURE or ("--" in truth and _cable(name) == truth)):
-        return "twin"  # Whoever looks at one direction of a cable looks at the cable.
+    # Whoever looks at one direction of a cable looks at the cable.
+    if truth in others and "--" in truth and _cable(name) == truth:
+        return "twin"
+    if confidence <= SURE and _cable(truth) in {_cable(each) for each in others}:
+        return "twin"
     return "wrong"
 
 
