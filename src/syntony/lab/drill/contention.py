@@ -59,7 +59,7 @@ MAP_TIMEOUT_S = 180.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
 seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
 END_S = 30.0
-_WARM_STEPS = 20
+_WARM_STEPS, _VERBS_WARM_STEPS = 20, 5
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +274,7 @@ def started(  # noqa: PLR0917 - two of them go together
         alone_ns = 0
         for spec, wrap in zip(specs, wraps, strict=True):
             jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
-            jobs[-1].wait_steps(_WARM_STEPS, patience_s)
+            jobs[-1].wait_steps(_VERBS_WARM_STEPS if spec.net else _WARM_STEPS, patience_s)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
                 say(f"one job runs alone: {spec.name}")
@@ -300,6 +300,7 @@ def _all(
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
     if wish.verbs:
+        verbs.settle(lab, specs[0].hosts)
         wait_delays(lab, wish.jobs)
     else:
         wait_map(lab, len(jobs))

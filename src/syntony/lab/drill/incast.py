@@ -163,6 +163,8 @@ def _run(
         wrap = verbs.managed(JOB, RAILS)
     with Job(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, verbs.START_BESIDE_AGENTS_S if wish.verbs else START_TIMEOUT_S)
+        if wish.verbs:
+            verbs.settle(lab, spec.hosts)
         contention.wait_delays(lab, (JOB,), wish.senders)
         kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"
         say(f"{wish.senders} senders, one receiver, {'RDMA' if wish.verbs else kind}")
