@@ -9,7 +9,7 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
-enum { LOOK = 8, LOOK_AT_LINK = 64, COMPLETIONS = 16 };
+enum { LOOK = 16, LOOK_AT_LINK = 64, COMPLETIONS = 16 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
 static uint32_t queue_generation(const struct rail *rail)
@@ -255,14 +255,13 @@ bool conn_progress(struct conn *conn)
     }
     if (!calm || conn->ticks++ % LOOK == 0)
         look_around(conn, calm);
-    if (conn->is_sender)
+    if (conn->is_sender && conn->sender.todo)
         conn_post_chunks(conn);
-    else {
+    if (!conn->is_sender && conn->receiver.waiting)
         conn_post_cts(conn);
-        for (int r = 0; r < conn->rails; r++)
-            if (conn->owes_credit[r])
-                conn_give_credits(conn, r);
-    }
+    for (int r = 0; r < conn->rails; r++)
+        if (conn->owes_credit[r]) /* only a receiver does */
+            conn_give_credits(conn, r);
     return conn->problem == NULL;
 }
 
