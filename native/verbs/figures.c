@@ -173,9 +173,9 @@ void figures_sent_unstamped(struct figures *figures, const struct message *messa
     struct syn_qp_slot *slot = figures->slot;
     SET(slot->posted_ns, at_ns);
     ADD(slot->bytes_posted, message->bytes + message->written);
-    ADD(slot->unannounced, message->writes + !message->takes_receive);
-    ADD(slot->signaled, message->signaled);
-    ADD(slot->sent, message->takes_receive);
+    ADD(slot->unannounced, message->writes);
+    ADD(slot->signaled, 1);
+    ADD(slot->sent, 1);
 }
 
 void figures_posted_receives(struct figures *figures, uint64_t count)

@@ -44,14 +44,12 @@ SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, lat
 it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no packet is lost."""
 ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
-VERBS_SPEC = FabricSpec(
-    hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=10_000_000, latency_ns=1 * S
-)
+VERBS_SPEC = FabricSpec(hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=2_000_000, latency_ns=1 * S)
 """Two emulated machines; slow, so that the links are narrower than their processors."""
 VERBS_RAILS = (("rail0",), ("rail0", "rail1"))
 """Of the two jobs: one knows one port, as where `NCCL_IB_HCA` names one, the other both."""
-VERBS_ELEMENTS = 65_536
-"""256 KiB a rank and step: 0.2 s of one rail."""
+VERBS_ELEMENTS = 16_384
+"""64 KiB a rank and step: a quarter of a second of one rail, and two of them fit into its queue."""
 SAMPLE_NS = 500 * MS
 LATE_NS = 12 * S
 """A second's delays are reported within 3.5 s; on a busy machine, later."""
@@ -202,6 +200,7 @@ def verbs_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
             addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
             port=PORT + number,
             net=PLUGIN,
+            nice=verbs.NICER,
         )
         for number in range(len(wish.jobs))
     )
@@ -300,7 +299,6 @@ def _all(
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
     if wish.verbs:
-        verbs.settle(lab, specs[0].hosts)
         wait_delays(lab, wish.jobs)
     else:
         wait_map(lab, len(jobs))

@@ -32,8 +32,8 @@ ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 VERBS_SENDERS = 2
 VERBS_SPEC = msgspec.structs.replace(contention.VERBS_SPEC, leaves=2)
-VERBS_ELEMENTS = 65_536
-"""256 KiB from every sender each step: 0.2 s of the receiver's two links with two of them."""
+VERBS_ELEMENTS = 16_384
+"""64 KiB from every sender each step: a quarter of a second of the receiver's two links."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
 """What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
@@ -133,6 +133,7 @@ def job_spec(lab: Lab, wish: Wish) -> JobSpec:
         addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
         nic=NIC,
         net=PLUGIN if wish.verbs else "",
+        nice=verbs.NICER if wish.verbs else 0,
     )
 
 
@@ -163,8 +164,6 @@ def _run(
         wrap = verbs.managed(JOB, RAILS)
     with Job(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, verbs.START_BESIDE_AGENTS_S if wish.verbs else START_TIMEOUT_S)
-        if wish.verbs:
-            verbs.settle(lab, spec.hosts)
         contention.wait_delays(lab, (JOB,), wish.senders)
         kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"
         say(f"{wish.senders} senders, one receiver, {'RDMA' if wish.verbs else kind}")

@@ -20,7 +20,7 @@ from syntony.lab.world import World, new_lab, search_path
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from syntony.traffic.classes import JobClass
 
@@ -38,10 +38,10 @@ PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
 READY_S = 600.0
 """Until agents have clocks there."""
-FIRST = ("nice", "-n", "-10")
-"""Before a rank's command, until `settle`: Python would start for minutes beside agents, which take
-most of an emulated processor."""
-_SETTLE = "for p in $(pgrep -f lab.jobs.builtin); do renice -n 0 -p $p; done"
+FIRST, NICER = ("nice", "-n", "-10"), 15
+"""Before a rank's command: Python would start for minutes beside agents, which take most of an
+emulated processor. And what is added when its steps begin, for they rest most of the time, and an
+agent whose reports are late is not heard."""
 SLOW = "SYNTONY_NCCL_TIMEOUT=19"
 """2.1 s a try: packets wait for long on a slow, crowded link, and are not lost."""
 LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
@@ -92,13 +92,6 @@ def managed(job: str, rails: tuple[str, ...]) -> tuple[str, ...]:
     names = "+".join(rdma_name(rail) for rail in rails)
     return (*FIRST, *VERBS, SLOW, f"SYNTONY_NCCL_RAILS={names}",
             *MANAGED, job, "--nccl", "--no-nccl-profiler", "--")  # fmt: skip
-
-
-def settle(lab: Lab, hosts: Sequence[str]) -> None:
-    """The ranks have started: agents get their share again, or the controller would not hear from
-    them in time. Raises `RemoteError`."""
-    for host in hosts:
-        lab.run(host, "sh", "-c", _SETTLE)
 
 
 def check_lab(lab: Lab) -> None:
