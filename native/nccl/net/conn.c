@@ -9,7 +9,7 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
-enum { LOOK = 16, LOOK_AT_LINK = 64, COMPLETIONS = 16 };
+enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
 static uint32_t queue_generation(const struct rail *rail)
@@ -253,7 +253,7 @@ bool conn_progress(struct conn *conn)
             calm = false;
         }
     }
-    if (!calm || conn->ticks++ % LOOK == 0)
+    if (!calm || ++conn->ticks % LOOK == 0)
         look_around(conn, calm);
     if (conn->is_sender && conn->sender.todo)
         conn_post_chunks(conn);
