@@ -60,6 +60,41 @@ def test_any_faults_leave_every_step_of_every_rank_as_it_was(seed: int) -> None:
         assert each["worker"] in job.at_fault or overtaken, f"false takeover: {each}"
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_coordinator_that_dies_changes_nothing(seed: int) -> None:
+    """At a random moment, with its last orders half sent, also while a rank is replaced."""
+    print("seed", seed)
+    choice = random.Random(seed)
+    job = Job(seed, RANKS, 2, STEPS)
+    for _ in range(choice.randrange(1, 3)):
+        at_ns = choice.randrange(50, 3000) * MS
+        job.at(at_ns, lambda: job.fault(choice.choice(("kill", "kill", "stop", "cut", "drain"))))
+        job.at(at_ns + choice.randrange(0, 200) * MS, lambda: job.fault("crash"))
+    job.run(60 * S)
+    job.resume()
+    job.run()
+    assert job.ended, "the job hangs"
+    for rank, (seen, expected) in enumerate(zip(job.seen(), EXPECTED, strict=True)):
+        assert seen == expected[: len(seen)], f"rank {rank}"
+    if not kinds(job, "gave-up"):
+        assert [len(each) for each in job.seen()] == [STEPS] * RANKS
+
+
+def test_coordinators_died_in_those_schedules() -> None:
+    """The test above can fail: coordinators die, and those that follow replace ranks."""
+    crashes = replaced = 0
+    for seed in range(20):
+        job = Job(seed, RANKS, 2, STEPS)
+        job.at(900 * MS, lambda each=job: each.fault("kill"))  # type: ignore[misc]
+        job.at(910 * MS, lambda each=job: each.fault("crash"))  # type: ignore[misc]
+        job.run()
+        crashes += job.crashes
+        replaced += job.state.replaced
+        assert job.seen() == EXPECTED
+    assert crashes >= 19
+    assert replaced >= 5
+
+
 def test_most_random_faults_are_survived() -> None:
     survived = 0
     for seed in range(30):
@@ -276,7 +311,7 @@ def test_parameters_that_differ_protect_nothing() -> None:
 
 def test_parameters_that_differ_after_a_replacement_end_the_job() -> None:
     state = running()
-    state.generation = 1
+    state.generation = state.replaced = 1
     for rank in range(RANKS):
         orders = state.on_digest(state.workers[f"r{rank}"], 5, "ab"[rank == 3])
     assert logged(orders) == ["digest", "gave-up"]

@@ -151,17 +151,15 @@ def _protect(
     words: Sequence[str], environ: dict[str, str], spares: int, events: Path | None
 ) -> int:
     """Run the command as a child, and replace its lost ranks; its exit code."""
-    import asyncio
-
-    from syntony.torch.coordinator import run_job
     from syntony.torch.membership import Settings
+    from syntony.torch.supervisor import Wish, run_job
 
     def say(text: str) -> None:
         click.echo(f"syntony: {text}", err=True)
 
     try:
-        job = environ[JOB_VARIABLE]
-        return asyncio.run(run_job(words, environ, Settings(spares), events, say, job=job))
+        wish = Wish(Settings(spares), environ[JOB_VARIABLE], events)
+        return run_job(words, environ, wish, say)
     except (FileNotFoundError, NotADirectoryError):
         say(f"error: {words[0]}: no such command")
         return NOT_FOUND

@@ -371,8 +371,9 @@ class Executor:
         before = self._sockets
         if before is None:
             return
+        own = self._session.socket_name()
         for name, number in open_sockets().items():
-            if name in before if self._ours is None else name not in self._ours:
+            if name == own or (name in before if self._ours is None else name not in self._ours):
                 continue
             with contextlib.suppress(OSError, ValueError):
                 copy = socket.socket(fileno=os.dup(int(number)))

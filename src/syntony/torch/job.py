@@ -127,7 +127,7 @@ class Job:
         plan = self.session.plan
         if plan is not None and plan["generation"] > self._verified_for:
             self._verified_for = plan["generation"]
-            if plan["joiners"]:
+            if plan["verify"]:
                 # Only these: a replacement does not know of earlier ones.
                 self._verify = {plan["boundary"] + each for each in VERIFY_AFTER}
         if boundary in self._verify:

@@ -125,6 +125,13 @@ class Membership:
         self.forming: Forming | None = Forming({}, 0)
         self.ended: dict[int, int] = {}
         """Exit codes of ranks."""
+        self.fenced: set[str] = set()
+        """Workers that were given up: nothing that they say counts."""
+        self._resumed = False
+        self._awaited: set[str] = set()
+        """Workers that have not connected again since this coordinator began."""
+        self._ends_with: dict[int, int] = {}
+        """Ranks whose keepers were told to end, and with which code."""
         self.over = False
         """No rank is replaced any more."""
         self.unprotected = ""
@@ -141,7 +148,7 @@ class Membership:
         """A keeper started its worker; `rank` is None for spares."""
         worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
         if rank is None:
-            self._starting -= 1
+            self._starting = max(0, self._starting - 1)
             return []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
@@ -169,17 +176,21 @@ class Membership:
 
     def on_boundary(self, worker: Worker, boundary: int, now_ns: int) -> list[Order]:
         """A worker passed a boundary, and its record is stored."""
-        if worker.rank is None or boundary <= worker.boundary:
-            return []  # again, by a replacement that repeats a step
+        if worker.rank is None:
+            return []
+        if boundary <= worker.boundary:  # the acknowledgement was lost with a coordinator
+            return [Send(worker.name, False, self._ack(boundary))]
         worker.boundary = boundary
         worker.heard_ns = now_ns
         self.records[worker.rank] = max(self.records.get(worker.rank, START), boundary)
-        ack = {"kind": "ack", "boundary": boundary}
         orders: list[Order] = []
         if len(self.records) == self.world:
             self.floor = min(self._boundaries())
             orders = [Forget(worker.rank, self.floor)]
-        return [Send(worker.name, False, ack | {"floor": self.floor}), *orders]
+        return [Send(worker.name, False, self._ack(boundary)), *orders]
+
+    def _ack(self, boundary: int) -> dict[str, Any]:
+        return {"kind": "ack", "boundary": boundary, "floor": self.floor}
 
     def _boundaries(self) -> list[int]:
         """Of every rank: what its holder passed, or where its replacement must begin."""
@@ -212,7 +223,7 @@ class Membership:
         orders: list[Order] = [Log(event)]
         if equal:
             return orders
-        if self.generation == 0:
+        if self.replaced == 0:
             return orders + self.on_unprotected(
                 worker, "parameters differ between ranks (tensor, pipeline or sharded)"
             )
@@ -259,6 +270,9 @@ class Membership:
         if any(each is not None and not each.finished for each in holders):
             return []
         self.over = True
+        return self._release()
+
+    def _release(self) -> list[Order]:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
     def on_failed(self, generation: int, now_ns: int) -> list[Order]:
@@ -321,6 +335,53 @@ class Membership:
             return []
         return self._lose({worker.rank: "gone"}, now_ns)
 
+    # --- a coordinator that is started again ---
+
+    def restore_record(self, rank: int, boundary: int) -> None:
+        """There is a record of this boundary that may be newer than this state."""
+        self.records[rank] = max(self.records.get(rank, START), boundary)
+
+    def on_resumed(self, now_ns: int) -> list[Order]:
+        """This is the state of a coordinator that died; none of its last orders need have arrived.
+
+        Everybody connects anew, in a generation after all that it can have ordered.
+        """
+        self._resumed, self._awaited = True, set(self.workers)
+        self._starting = 0  # those that were will be more than are needed
+        for each in self.workers.values():
+            each.heard_ns, each.stopped_ns = now_ns, None
+        orders = [
+            order for rank, code in self._ends_with.items() for order in self._ends(rank, code)
+        ]
+        if self.over:
+            return orders + (self._release() if not self._ends_with else [])
+        for rank, name in self.holders.items():
+            if self.workers[name].joining and name not in self.keepers.values():
+                orders.append(self._assignment(rank, name))
+        orders += self._respawn()
+        if self.forming is None and self._refusal([]):
+            return orders  # it runs as it would without us
+        return orders + self._lose({}, now_ns)
+
+    def on_returned(self, worker: Worker, said: dict[str, Any], now_ns: int) -> list[Order]:
+        """A worker has connected again; `said`: what may not have arrived before."""
+        orders: list[Order] = []
+        worker.heard_ns = now_ns
+        if int(said["generation"]) >= 0:
+            worker.joining = False
+        if said["reason"]:
+            orders += self.on_unprotected(worker, str(said["reason"]), harms=bool(said["harms"]))
+        if said["finished"]:
+            orders += self.on_finished(worker)
+        if said["waiting"]:
+            orders += self.on_waiting(worker)
+        if worker.name in self._awaited:
+            self._awaited.discard(worker.name)
+            return orders + self._advance()
+        if worker.rank is None or self.over or self._refusal([]):
+            return orders
+        return orders + self._lose({}, now_ns)
+
     # --- how a generation is formed ---
 
     def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
@@ -348,6 +409,7 @@ class Membership:
         self._deaths[place] = self._deaths.get(place, 0) + (reason != "drained")
         event = {"event": "lost", "rank": rank, "reason": reason, "boundary": place[1]}
         self.workers.pop(name, None)
+        self.fenced.add(name)
         return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
 
     def _refusal(self, lost: Collection[int]) -> str:
@@ -378,10 +440,12 @@ class Membership:
             spare.rank, spare.waiting, spare.joining = rank, False, True
             self.holders[rank] = spare.name
             self.replaced += 1
-            message = {"kind": "assign", "rank": rank, "world": self.world}
             place = {"event": "assigned", "rank": rank, "worker": spare.name}
-            orders += [Send(spare.name, False, message), Log(place), *self._respawn()]
+            orders += [self._assignment(rank, spare.name), Log(place), *self._respawn()]
         return orders + self._advance()
+
+    def _assignment(self, rank: int, name: str) -> Order:
+        return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})
 
     def _respawn(self) -> list[Order]:
         missing = 0 if self.over else max(0, self.settings.spares - self._spares())
@@ -412,6 +476,8 @@ class Membership:
     def _advance(self) -> list[Order]:
         forming = self.forming
         if forming is None or self.over or not self.world or len(self.holders) < self.world:
+            return []
+        if self._awaited & set(self.holders.values()):
             return []
         survivors = self._survivors()
         if forming.boundary is None and set(forming.reports) >= survivors:
@@ -446,7 +512,7 @@ class Membership:
         message = {
             "kind": "plan", "generation": self.generation, "boundary": forming.boundary,
             "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
-            "world": self.world,
+            "world": self.world, "verify": bool(joiners) or self._resumed,
         }  # fmt: skip
         orders: list[Order] = [Log(message | {"event": "plan"})]
         for rank, name in sorted(self.holders.items()):
@@ -493,6 +559,7 @@ class Membership:
 
     def _ends(self, rank: int, code: int) -> list[Order]:
         name = self.keepers.get(rank)
+        self._ends_with[rank] = code
         return [] if name is None else [self._end(name, code)]
 
     def _end(self, name: str, code: int) -> Order:
