@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,16 +163,19 @@ class Run:
             each.stall_s = max(after[:3], default=0.0)
 
 
-def start(place: Path, name: str, words: list[str], *, spares: int = 0, ranks: int = RANKS) -> Run:
-    """Start the job under torchrun, with spares or without Syntony."""
+def start(
+    place: Path, name: str, words: list[str], *, spares: int = 0, ranks: int = RANKS,
+    options: Sequence[str] = (),
+) -> Run:  # fmt: skip
+    """Start the job under torchrun, with spares or other options of `syntony run`, or without."""
     python = find_torch()
     out, events = place / name, place / f"{name}.events"
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     torchrun += ["--master-port", str(random.randrange(20_000, 30_000))]
     run = [*SYNTONY, "run", "--job", f"{name}-{os.getpid()}", "--spares", str(spares)]
-    run += ["--events", str(events), "--"]
-    argv = [*(run if spares else []), *torchrun, str(JOB), "--out", str(out), *words]
+    run += ["--events", str(events), *options, "--"]
+    argv = [*(run if spares or options else []), *torchrun, str(JOB), "--out", str(out), *words]
     with (place / f"{name}.out").open("wb") as output:
         process = subprocess.Popen(
             argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL,

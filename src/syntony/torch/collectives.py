@@ -14,6 +14,7 @@ import pickle
 import queue
 import socket
 import threading
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from syntony.torch import checkpoint, state_file
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 
@@ -41,6 +43,8 @@ ADDRESS_VARIABLE = "SYNTONY_RESILIENCE_ADDRESS"
 """Where other ranks reach this host."""
 VERDICT_S = 60.0
 """After a failure of unknown cause, until the coordinator orders a new generation."""
+PRESERVED_S = 3600.0
+"""A job whose state is kept ends at once."""
 MAX_TRIES = 2
 """Of an operation that fails while no rank is lost: then the program hears of it."""
 MAX_PROLOGUE_BYTES = 1 << 18
@@ -238,7 +242,10 @@ class Executor:
         """A replacement in its prologue: collectives have the results that were kept, or none."""
         self.results: dict[tuple[str, int], Any] = {}
         """Of the prologue's collectives, by group and number."""
+        self._running: tuple[Operation, int] | None = None
+        """The operation under way and its begin, CLOCK_MONOTONIC."""
         session.on_freeze = self._freeze
+        session.progress = self.progress
 
     @property
     def boundary(self) -> int:
@@ -316,6 +323,7 @@ class Executor:
         operation.keep(self._pool)
         self._session.wait_ack(operation.boundary)
         tries = 0
+        self._running = operation, time.monotonic_ns()
         while True:
             try:
                 operation.run()
@@ -325,10 +333,21 @@ class Executor:
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
+        self._running = None
         if operation.boundary == START:
             self._keep_result(operation)
         operation.done()
         self._log.append(operation)
+
+    def progress(self) -> dict[str, Any]:
+        """What this rank waits in, and how far its program has come; by any thread."""
+        running, now_ns = self._running, time.monotonic_ns()
+        said: dict[str, Any] = {"called": {each.key: each.calls for each in list(self._groups)}}
+        if running is not None:
+            operation, since_ns = running
+            place = operation.group.key, operation.number, operation.name
+            said["waiting"] = [*place, now_ns - since_ns]
+        return said
 
     def _recovered_from(self, error: RuntimeError) -> bool:
         """Find out with the coordinator why; return when it can be tried again.
@@ -397,6 +416,9 @@ class Executor:
                 plan = session.wait_plan_of(generation)
             except NewerError:  # it wants a report of its own
                 continue
+            if "preserve" in plan:
+                self._preserve(plan)
+                continue
             if not self.enter(plan):
                 continue
             self._replica.thaw()
@@ -408,6 +430,20 @@ class Executor:
                 session.tell("failed", generation=generation, why=str(error)[:200])
                 if not session.wait_newer(generation, VERDICT_S):
                     raise
+
+    def _preserve(self, plan: dict[str, Any]) -> None:
+        """No spare is left: write what all ranks share, and wait for the end, or another plan."""
+        size, digest, failure = 0, "", ""
+        try:
+            path = Path(plan["preserve"]) / checkpoint.STATE
+            size, digest = state_file.write(path, self._replica, undo=plan["undo"])
+        except OSError as error:
+            failure = str(error)
+        generation = plan["generation"]
+        self._session.tell(
+            "preserved", generation=generation, bytes=size, sha256=digest, failure=failure
+        )
+        self._session.wait_newer(generation, PRESERVED_S)
 
     def _retire(self) -> None:
         """Let go of the generation before the one that ends, not of the one that ends.

@@ -14,10 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch import control, membership
+from syntony.torch import checkpoint, control, membership
 from syntony.torch.feed import Feed, Trail
+from syntony.torch.hangs import Progress
 from syntony.torch.lines import line
-from syntony.torch.membership import Forget, Log, Membership, Send, Settings, Spawn, Worker
+from syntony.torch.membership import (
+    Forget,
+    Log,
+    Membership,
+    Origin,
+    Preserve,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
 from syntony.torch.messages import (
     HEADER,
     SPARE_VARIABLE,
@@ -48,15 +59,22 @@ _OFTEN = {"boundary", "heard", "state", "event", "prologue"}
 class Coordinator:
     """Serves the keepers and workers of one job; starts its spares."""
 
-    def __init__(self, settings: Settings, spool: Spool, *, audit: Path | None, say: Any) -> None:
+    def __init__(
+        self, settings: Settings, spool: Spool, *, audit: Path | None, say: Any,
+        origin: Origin | None = None,
+    ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
-        self._state = Membership(settings)
+        self._state = Membership(settings, origin)
+        self._records: dict[tuple[int, int], bytes] = {}
+        """By rank and boundary; `PROLOGUE`: results of a rank's prologue."""
+        if origin is not None:
+            for rank, record in checkpoint.records(Path(origin.path)).items():
+                self._records[rank, origin.boundary] = record
+                spool.keep(rank, origin.boundary, record)
         self._spool = spool
         self._audit = audit.open("a", buffering=1) if audit is not None else None
         self._say = say
         self._token = os.environ[VARIABLE].rpartition(":")[2]
-        self._records: dict[tuple[int, int], bytes] = {}
-        """By rank and boundary; `PROLOGUE`: results of a rank's prologue."""
         self._streams: dict[tuple[str, bool], asyncio.StreamWriter] = {}
         """(worker, whether of its keeper) to where it is written to."""
         self._held: dict[tuple[str, bool], list[bytes]] = {}
@@ -257,7 +275,7 @@ class Coordinator:
         state = self._state
         match message:
             case {"kind": "heard"}:
-                return state.on_heard(worker, now_ns)
+                return state.on_heard(worker, now_ns, Progress.parse(message))
             case {"kind": "state", "stopped": bool(stopped)}:
                 return state.on_state(worker, stopped, now_ns)
             case {"kind": "exit", "code": int(code)}:
@@ -283,6 +301,9 @@ class Coordinator:
                 return state.on_digest(worker, boundary, digest)
             case {"kind": "finished"}:
                 return state.on_finished(worker)
+            case {"kind": "preserved", "generation": int(generation), **rest}:
+                state_file = int(rest["bytes"]), str(rest["sha256"])
+                return state.on_preserved(generation, state_file, str(rest["failure"]))
             case {"kind": "prologue"}:
                 return []
             case {"kind": "event", "event": str(event), **rest}:
@@ -304,11 +325,28 @@ class Coordinator:
                     self._spawn()
                 case Log(event):
                     self._log(event)
+                case Preserve():
+                    self._preserve(order)
                 case Forget(rank, before):
                     old = [n for r, n in self._records if r == rank and PROLOGUE < n < before]
                     for number in old:
                         del self._records[rank, number]
                     self._keep(partial(self._spool.forget, [(rank, each) for each in old]))
+
+    def _preserve(self, order: Preserve) -> None:
+        place = Path(self._state.settings.checkpoint) / f"step-{order.boundary}"
+        try:
+            kept = {rank: self._records[rank, order.boundary] for rank in range(self._state.world)}
+            checkpoint.write(place, order.boundary, order.undo, kept, order.state)
+        except (OSError, KeyError) as error:
+            self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
+            return
+        self._spool.conclude(
+            f"no spare is left: the job's state at step {order.boundary} is kept; "
+            f"go on with: syntony run --resume {place} -- …"
+        )
+        self._log({"event": "checkpoint", "path": str(place), "boundary": order.boundary,
+                   "generation": self._state.generation})  # fmt: skip
 
     def _send(self, order: Send) -> None:
         frame = encode(order.message)

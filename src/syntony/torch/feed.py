@@ -52,6 +52,9 @@ class Trail:
             case {"event": "gave-up", "reason": reason}:
                 ranks = sorted(self._lost) or [-1]
                 return [self._of(rank, "ended", event, str(reason), 0) for rank in ranks]
+            case {"event": "checkpoint", "path": path}:
+                ranks = sorted(self._lost) or [-1]
+                return [self._of(rank, "checkpoint", event, str(path), 0) for rank in ranks]
             case {"event": "unprotected", "reason": reason}:
                 return [self._message("unprotected", event) | {"reason": str(reason)[:MAX_TEXT]}]
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each event
+def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, C901 - one line for each event
     """The line of an event; empty: it has none."""
     match event:
         case {"event": "program", "file": str(file), "loops": list(loops)}:
@@ -17,6 +17,8 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each eve
             return f"{who} replaced at step {boundary}, {took_ns / 1e9:.2f} s"
         case {"event": "unprotected", "reason": reason}:
             return f"not protected from now on: {reason}"
+        case {"event": "hang", "reason": str(reason)}:
+            return reason
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
         case {"event": "spare-exit", "code": int(code)} if code > 0:

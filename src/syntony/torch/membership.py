@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syntony.torch.hangs import NO_PROGRESS, Progress, locate
 from syntony.torch.recovery import START, Refusal, Report, make_plan
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ SILENT_NS = 15 * S
 second, and a host that is merely starved is heard sooner."""
 PAUSE_NS = 1 * S
 """A coordinator that was itself away for longer starts all waiting anew."""
+PRESERVED = 75
+"""Exit code of ranks whose state was kept (EX_TEMPFAIL: it can be gone on from later)."""
 MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is blamed, not the host."""
 TOGETHER_NS = 500 * MS
@@ -41,6 +44,13 @@ class Settings(NamedTuple):
     stopped_ns: int = 1 * S
     """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
     max_replacements: int = 64
+    checkpoint: str = ""
+    """Where the job's state goes when no spare is left; empty: nowhere."""
+    hung_ns: int = 0
+    """A rank that has not called a collective in which others wait for so long is lost; 0: never,
+    it is reported only."""
+    min_ranks: int = 0
+    """A checkpoint of more ranks may be gone on from by so many; 0: by as many as it has."""
 
 
 class Send(NamedTuple):
@@ -63,6 +73,24 @@ class Log(NamedTuple):
     event: dict[str, Any]
 
 
+class Origin(NamedTuple):
+    """The checkpoint that a job goes on from."""
+
+    path: str
+    boundary: int
+    undo: bool
+    world: int
+
+
+class Preserve(NamedTuple):
+    """Order: complete the checkpoint of this boundary, whose `state` a worker has written."""
+
+    boundary: int
+    undo: bool
+    state: tuple[int, str]
+    """Bytes and SHA-256."""
+
+
 class Forget(NamedTuple):
     """Order: records of this rank's boundaries before this one are needed no more."""
 
@@ -70,7 +98,7 @@ class Forget(NamedTuple):
     before: int
 
 
-Order = Send | Spawn | Log | Forget
+Order = Send | Spawn | Log | Forget | Preserve
 
 
 @dataclass(slots=True)
@@ -89,6 +117,7 @@ class Worker:
     stopped_ns: int | None = None
     """Since when it is stopped."""
     heard_ns: int = 0
+    progress: Progress = NO_PROGRESS
 
 
 @dataclass(slots=True)
@@ -103,6 +132,9 @@ class Forming:
     formed: set[int] = field(default_factory=set)
     boundary: int | None = None
     """Once planned."""
+    undo: bool = False
+    shortage: str = ""
+    """Why no spare comes: the job's state is kept, and the job ends."""
     provider: int = 0
     hosted: bool = False
 
@@ -110,8 +142,9 @@ class Forming:
 class Membership:
     """The coordinator's state. Every method returns orders, to be carried out in sequence."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, origin: Origin | None = None) -> None:
         self.settings = settings
+        self.origin = origin
         self.generation = 0
         self.world = 0
         self.workers: dict[str, Worker] = {}
@@ -139,6 +172,8 @@ class Membership:
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
         self._ticked_ns = 0
+        self._hang: tuple[str, int] | None = None
+        """The operation that was reported last as not ending."""
         self._starting = settings.spares
         """Spares of whom nothing was heard yet."""
 
@@ -153,9 +188,21 @@ class Membership:
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
         self.world = self.world or world
+        unfit = self._unfit(world)
+        if unfit:
+            return [*self._give_up(unfit), self._end(name, 1)]
         self.holders[rank] = self.keepers[rank] = name
         worker.joining = True
         return self._advance()
+
+    def _unfit(self, world: int) -> str:
+        """Why a job of so many ranks cannot go on from the checkpoint."""
+        if self.origin is None or world == self.origin.world:
+            return ""
+        least = self.settings.min_ranks
+        if least and least <= world < self.origin.world:
+            return ""
+        return f"the checkpoint has {self.origin.world} ranks, the job {world} (see --min-ranks)"
 
     def on_waiting(self, worker: Worker) -> list[Order]:
         """A spare is warm."""
@@ -223,7 +270,7 @@ class Membership:
         orders: list[Order] = [Log(event)]
         if equal:
             return orders
-        if self.replaced == 0:
+        if self.replaced == 0 and self.origin is None:
             return orders + self.on_unprotected(
                 worker, "parameters differ between ranks (tensor, pipeline or sharded)"
             )
@@ -231,9 +278,14 @@ class Membership:
 
     # --- ends and losses ---
 
-    def on_heard(self, worker: Worker, now_ns: int) -> list[Order]:
+    def on_heard(
+        self,
+        worker: Worker,
+        now_ns: int,
+        progress: Progress = NO_PROGRESS,
+    ) -> list[Order]:
         """A worker speaks for itself."""
-        worker.heard_ns = now_ns
+        worker.heard_ns, worker.progress = now_ns, progress
         return []
 
     def on_state(self, worker: Worker, stopped: bool, now_ns: int) -> list[Order]:
@@ -315,7 +367,28 @@ class Membership:
                 lost[each.rank] = "stopped"
         if 2 * len(silent) < len(ranked):
             lost |= {each.rank: "silent" for each in silent if each.rank is not None}
-        return self._lose(lost, now_ns) if lost else []
+        if lost:
+            return self._lose(lost, now_ns)
+        return self._look_for_hangs(ranked, now_ns) if self.forming is None else []
+
+    def _look_for_hangs(self, ranked: list[Worker], now_ns: int) -> list[Order]:
+        """Report an operation that does not end once; give the absent up if told so."""
+        if any(each.stopped_ns is not None or each.finished for each in ranked):
+            return []
+        hang = locate({each.rank: each.progress for each in ranked if each.rank is not None})
+        if hang is None:
+            self._hang = None
+            return []
+        orders: list[Order] = []
+        place = hang.operation.group, hang.operation.number
+        if place != self._hang:
+            self._hang = place
+            orders.append(Log({"event": "hang", "absent": hang.absent, "reason": hang.text}))
+        late = self.settings.hung_ns and hang.operation.for_ns >= self.settings.hung_ns
+        if late and 0 < 2 * len(hang.absent) < len(ranked) and not self._refusal(hang.absent):
+            lost = dict.fromkeys(hang.absent, f"hung: {hang.operation.text} not called")
+            return orders + self._lose(lost, now_ns)
+        return orders
 
     @staticmethod
     def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
@@ -388,13 +461,19 @@ class Membership:
         began_ns = now_ns if self.forming is None else self.forming.began_ns
         pending = {} if self.forming is None else dict(self.forming.lost)
         orders: list[Order] = []
+        for each in self.workers.values():
+            each.progress = NO_PROGRESS
         for rank, reason in lost.items():
             orders += self._fence(rank, reason)
         refusal = self._refusal(lost)
         if refusal:
             return orders + self._give_up(refusal, lost)
+        shortage = self._shortage(lost)
+        if shortage and not self.settings.checkpoint:
+            return orders + self._give_up(shortage, lost)
+        before = "" if self.forming is None else self.forming.shortage
         self.generation += 1
-        self.forming = Forming(pending | lost, began_ns)
+        self.forming = Forming(pending | lost, began_ns, shortage=before or shortage)
         self._digests.clear()
         for rank in lost:
             self.holders.pop(rank, None)
@@ -420,6 +499,9 @@ class Membership:
         for rank in lost:
             if self._deaths.get((rank, self.records.get(rank, START)), 0) >= MAX_SAME_STEP:
                 return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
+        return ""
+
+    def _shortage(self, lost: Collection[int]) -> str:
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
         if lost and self.settings.spares == 0:
@@ -431,6 +513,8 @@ class Membership:
         if self.forming is None or self.over:
             return []
         orders: list[Order] = []
+        if self.forming.shortage:
+            return self._advance()
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
             ready = (each for each in self.workers.values() if each.waiting)
             spare = next((each for each in ready if each.stopped_ns is None), None)
@@ -461,7 +545,10 @@ class Membership:
         forming = self.forming
         if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
             return []
-        return self._give_up(f"no spare is left: the last ended with code {code}", forming.lost)
+        forming.shortage = f"no spare is left: the last ended with code {code}"
+        if self.settings.checkpoint:
+            return self._advance()
+        return self._give_up(forming.shortage, forming.lost)
 
     def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""
@@ -473,9 +560,13 @@ class Membership:
         forming.reports[worker.rank] = report
         return self._advance()
 
-    def _advance(self) -> list[Order]:
+    def _advance(self) -> list[Order]:  # noqa: PLR0911 - one line for each thing to wait for
         forming = self.forming
-        if forming is None or self.over or not self.world or len(self.holders) < self.world:
+        if forming is None or self.over or not self.world:
+            return []
+        if forming.shortage:
+            return self._preserve(forming)
+        if len(self.holders) < self.world:
             return []
         if self._awaited & set(self.holders.values()):
             return []
@@ -488,6 +579,43 @@ class Membership:
             message = {"kind": "host", "generation": self.generation}
             return [Send(self.holders[forming.provider], False, message)]
         return []
+
+    # --- no spare is left ---
+
+    def _preserve(self, forming: Forming) -> list[Order]:
+        """Have a survivor write what all ranks share, of the earliest step that any is at."""
+        survivors = self._survivors()
+        if forming.boundary is not None or set(forming.reports) < survivors:
+            return []
+        places = {rank: self.records.get(rank, START) for rank in range(self.world)}
+        lost = {rank: place for rank, place in places.items() if rank not in survivors}
+        plan = make_plan(forming.reports, lost)
+        if isinstance(plan, Refusal):
+            return self._give_up(f"{forming.shortage}; {plan.reason}", forming.lost)
+        if plan.boundary == START:
+            return self._give_up(f"{forming.shortage}; no step was done yet", forming.lost)
+        forming.boundary, forming.undo = plan.boundary, plan.undo
+        message = {
+            "kind": "plan", "generation": self.generation, "boundary": plan.boundary,
+            "provider": plan.provider, "undo": plan.undo, "joiners": [], "world": self.world,
+            "verify": False, "preserve": f"{self.settings.checkpoint}/step-{plan.boundary}",
+        }  # fmt: skip
+        log = Log({"event": "preserve", "boundary": plan.boundary, "reason": forming.shortage})
+        return [log, Send(self.holders[plan.provider], False, message)]
+
+    def on_preserved(self, generation: int, state: tuple[int, str], failure: str) -> list[Order]:
+        """A survivor has written it, or why not."""
+        forming = self.forming
+        if forming is None or generation != self.generation or forming.boundary is None:
+            return []
+        if failure:
+            reason = f"{forming.shortage}; the checkpoint was not written: {failure}"
+            return self._give_up(reason, forming.lost)
+        self.over = True
+        orders: list[Order] = [Preserve(forming.boundary, forming.undo, state)]
+        for rank in self.keepers:
+            orders += self._ends(rank, PRESERVED)
+        return orders
 
     def _survivors(self) -> set[int]:
         """Ranks whose holders have taken part in a generation."""
@@ -514,11 +642,13 @@ class Membership:
             "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
             "world": self.world, "verify": bool(joiners) or self._resumed,
         }  # fmt: skip
+        if self.origin is not None and forming.boundary == START:
+            message["resume"] = self.origin._asdict()
         orders: list[Order] = [Log(message | {"event": "plan"})]
         for rank, name in sorted(self.holders.items()):
             record = (rank, forming.boundary) if rank in joiners else None
             if forming.boundary == START:
-                record = None
+                record = None if self.origin is None else (rank, self.origin.boundary)
             orders.append(Send(name, False, message, record))
             if rank in joiners:
                 self.workers[name].boundary = forming.boundary

@@ -17,12 +17,14 @@ from typing import Any
 async def serve(config: dict[str, Any]) -> None:
     """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
-    from syntony.torch.membership import Settings
+    from syntony.torch.membership import Origin, Settings
     from syntony.torch.spool import Spool
 
     events = Path(config["events"]) if config["events"] else None
     spool = Spool(Path(config["place"]))
-    coordinator = Coordinator(Settings(**config["settings"]), spool, audit=events, say=say)
+    origin = Origin(**config["origin"]) if config["origin"] else None
+    settings = Settings(**config["settings"])
+    coordinator = Coordinator(settings, spool, audit=events, say=say, origin=origin)
     if config["resumed"]:
         coordinator.resume()
     await coordinator.open(socket.socket(fileno=config["listener"]))

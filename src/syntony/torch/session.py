@@ -53,6 +53,8 @@ class Session:
         self.reason = ""
         """Why this worker is not protected."""
         self.on_freeze: Callable[[], None] = lambda: None
+        self.progress: Callable[[], dict[str, Any]] = dict
+        """What operation this worker is in (`hangs.Progress`)."""
         self._address: tuple[int, str] = (-1, "")
         self._host = -1
         self._released = False
@@ -195,7 +197,7 @@ class Session:
         pause = threading.Event()
         while not self.lost:
             pause.wait(HEARD_S)
-            self.tell("heard")
+            self.tell("heard", **self.progress())
 
     def _receive(self) -> None:
         while True:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SUM = struct.Struct(">I")
 STATE = "state"
+CONCLUSION = "conclusion"
 PROLOGUE = -2
 """Stands for a boundary's number where a prologue's results are kept."""
 
@@ -44,6 +45,10 @@ class Spool:
         """What was saved last; None: nothing."""
         data = self._read(STATE)
         return None if data is None else pickle.loads(data)
+
+    def conclude(self, line: str) -> None:
+        """The job has been kept: what `syntony run` says at its end."""
+        (self._place / CONCLUSION).write_text(line)
 
     def records(self) -> dict[tuple[int, int], bytes]:
         """(rank, boundary) to its record; what was not written whole is left out."""

@@ -19,12 +19,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syntony.torch.membership import PRESERVED
 from syntony.torch.messages import VARIABLE
+from syntony.torch.spool import CONCLUSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from syntony.torch.membership import Settings
+    from syntony.torch.membership import Origin, Settings
 
 MAX_STARTS = 8
 """Of coordinators: one that dies again and again has a fault."""
@@ -45,12 +47,14 @@ class Wish(NamedTuple):
     address: str = "127.0.0.1"
     """Where the coordinator listens."""
     port: int = 0
+    origin: Origin | None = None
+    """The checkpoint that it goes on from."""
 
 
 def run_job(
     argv: Sequence[str], environ: Mapping[str, str], wish: Wish, say: Callable[[str], None]
 ) -> int:
-    """Run the launcher with a coordinator beside it; the launcher's exit code.
+    """Run the launcher with a coordinator beside it; the launcher's exit code, or `PRESERVED`.
 
     Raises:
         OSError: the launcher cannot be executed, or the address cannot be listened at.
@@ -65,7 +69,13 @@ def run_job(
             launcher = subprocess.Popen(list(argv), env=environ)
             for number in FORWARDED:
                 signal.signal(number, lambda each, _frame: launcher.send_signal(each))
-            return _shell_code(launcher.wait())
+            code = _shell_code(launcher.wait())
+        coordinators.end()
+        kept = place / CONCLUSION
+        if kept.exists():
+            say(kept.read_text())
+            return PRESERVED
+        return code
     finally:
         if coordinators is not None:
             coordinators.end()
@@ -100,6 +110,7 @@ class Coordinators:
             "settings": self._wish.settings._asdict(), "job": self._wish.job,
             "events": str(self._wish.events.absolute()) if self._wish.events else None,
             "listener": self._listener.fileno(), "place": str(self._place), "resumed": resumed,
+            "origin": self._wish.origin._asdict() if self._wish.origin else None,
         }  # fmt: skip
         program = Path(__file__).with_name("serve.py")
         return subprocess.Popen(
@@ -126,6 +137,8 @@ class Coordinators:
     def end(self) -> None:
         """The job has ended."""
         with self._lock:
+            if self._ending:
+                return
             self._ending = True
             process = self._process
         assert process.stdin is not None
