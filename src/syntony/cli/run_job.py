@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syntony.cli.protection import protection_options, say
 from syntony.errors import UsageError
 from syntony.io.interposer import (
     EXCLUDE_VARIABLE,
@@ -25,14 +26,13 @@ from syntony.io.interposer import (
 from syntony.io.job_hook import PATH_VARIABLE, hooked_path
 from syntony.io.nccl_plugin import plugin_environment, profiler_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
-from syntony.model import S
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from syntony.cli.protection import Protection
     from syntony.io.interposer import Facts
-    from syntony.torch.membership import Origin, Settings
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -57,44 +57,7 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
 )
 @click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
-@click.option(
-    "--spares",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
-)
-@click.option(
-    "--events",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="With --spares: append what happens, a JSON object a line.",
-)
-@click.option(
-    "--replace-hung",
-    type=click.FloatRange(10),
-    metavar="SECONDS",
-    help="Replace a rank that has not called a collective in which others wait for so long.",
-)
-@click.option(
-    "--checkpoint",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="When no spare is left, keep the job's state there and end; without spares, too.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Go on from the state that --checkpoint kept.",
-)
-@click.option(
-    "--min-ranks",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="With --resume: fewer ranks than the checkpoint has will do. Losses will be others.",
-)
+@protection_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
@@ -108,12 +71,7 @@ def command(
     nccl: bool,
     nccl_profiler: bool | None,
     verbs: bool,
-    spares: int,
-    events: Path | None,
-    replace_hung: float | None,
-    checkpoint: Path | None,
-    resume: Path | None,
-    min_ranks: int,
+    protection: Protection,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -129,12 +87,16 @@ def command(
       syntony run --spares 1 -- torchrun --nproc-per-node 8 train.py
       syntony run --spares 1 --checkpoint /shared/kept -- torchrun --nproc-per-node 8 train.py
       syntony run --resume /shared/kept/step-71 -- torchrun --nproc-per-node 8 train.py
+      syntony run --spares 1 --listen 10.0.0.1:29600 --secret /shared/secret -- torchrun …
+      syntony run --join 10.0.0.1:29600 --secret /shared/secret -- torchrun …
+      syntony run --join 10.0.0.1:29600 --secret /shared/secret --spares 2
       syntony run --dry-run -- python3 -m http.server
     """
     words = argv[1:] if argv[:1] == ("--",) else argv
-    settings = _settings(spares, checkpoint, resume, replace_hung, min_ranks)
-    protected = settings is not None
-    _check_use(words, events, protected=protected, dry_run=dry_run, as_json=as_json)
+    protection.check()
+    if protection.only_spares(words):
+        context.exit(protection.lend())
+    _check_use(words, dry_run=dry_run, as_json=as_json)
     added = _added(words, job, exclude)
     if nccl:
         added |= plugin_environment(os.environ)
@@ -145,45 +107,29 @@ def command(
     found = facts()
     if dry_run:
         _show(added, words, found, as_json)
-        if nccl and not as_json:
-            click.echo(f"RDMA          {', '.join(rdma_ports()) or _NO_RDMA}", err=True)
+        _show_rdma(shown=nccl and not as_json)
         return
     if not found.mptcp:
         click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
     if nccl and not rdma_ports():
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
-    if settings is not None:
-        context.exit(_protect(words, os.environ | added, settings, events, resume))
+    if protection.join:
+        added |= protection.joining()
+    elif protection.wanted:
+        context.exit(_protect(words, os.environ | added, protection))
     context.exit(_become(words, os.environ | added))
 
 
-def _settings(
-    spares: int, checkpoint: Path | None, resume: Path | None, replace_hung: float | None,
-    min_ranks: int,
-) -> Settings | None:  # fmt: skip
-    """How ranks are protected; None: they are not."""
-    from syntony.torch.membership import Settings
-
-    if min_ranks and resume is None:
-        raise UsageError("--min-ranks goes with --resume")
-    if replace_hung and not spares:
-        raise UsageError("--replace-hung goes with --spares")
-    if not spares and checkpoint is None and resume is None:
-        return None
-    kept = str(checkpoint.absolute()) if checkpoint is not None else ""
-    hung_ns = int((replace_hung or 0) * S)
-    return Settings(spares, checkpoint=kept, hung_ns=hung_ns, min_ranks=min_ranks)
+def _show_rdma(*, shown: bool) -> None:
+    if shown:
+        click.echo(f"RDMA          {', '.join(rdma_ports()) or _NO_RDMA}", err=True)
 
 
-def _check_use(
-    words: Sequence[str], events: Path | None, *, protected: bool, dry_run: bool, as_json: bool
-) -> None:
+def _check_use(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     if not words and not dry_run:
         raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run")
-    if events is not None and not protected:
-        raise UsageError("--events goes with --spares, --checkpoint or --resume")
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
@@ -200,37 +146,21 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
     return added
 
 
-def _protect(
-    words: Sequence[str], environ: dict[str, str], settings: Settings, events: Path | None,
-    resume: Path | None,
-) -> int:  # fmt: skip
+def _protect(words: Sequence[str], environ: dict[str, str], protection: Protection) -> int:
     """Run the command as a child, and replace its lost ranks; its exit code."""
-    from syntony.torch.supervisor import Wish, run_job
+    from syntony.torch.supervisor import ListenError, run_job
 
-    def say(text: str) -> None:
-        click.echo(f"syntony: {text}", err=True)
-
+    wish = protection.wish(environ[JOB_VARIABLE])
     try:
-        origin = None if resume is None else _origin(resume)
-        wish = Wish(settings, environ[JOB_VARIABLE], events, origin=origin)
         return run_job(words, environ, wish, say)
     except (FileNotFoundError, NotADirectoryError):
         say(f"error: {words[0]}: no such command")
         return NOT_FOUND
+    except ListenError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
         say(f"error: {words[0]}: {error.strerror}")
         return NOT_EXECUTABLE
-
-
-def _origin(place: Path) -> Origin:
-    from syntony.torch.checkpoint import CheckpointError, read
-    from syntony.torch.membership import Origin
-
-    try:
-        found = read(place)
-    except CheckpointError as error:
-        raise UsageError(f"--resume: {error}") from error
-    return Origin(str(place.absolute()), found.boundary, found.undo, found.world)
 
 
 def _become(words: Sequence[str], environ: dict[str, str]) -> int:

@@ -39,8 +39,6 @@ CONNECT_S = 20
 """Connecting takes milliseconds; a peer that dies meanwhile is waited for no longer."""
 OPERATION_S = 30 * 60
 """gloo's own default."""
-ADDRESS_VARIABLE = "SYNTONY_RESILIENCE_ADDRESS"
-"""Where other ranks reach this host."""
 VERDICT_S = 60.0
 """After a failure of unknown cause, until the coordinator orders a new generation."""
 PRESERVED_S = 3600.0
@@ -464,7 +462,7 @@ class Executor:
         try:
             if plan["provider"] == session.rank:
                 session.wait_host(generation)
-                address = os.environ.get(ADDRESS_VARIABLE, "127.0.0.1")
+                address = session.local_address
                 self._store = dist.TCPStore(
                     address, 0, is_master=True, wait_for_workers=False,
                     timeout=timedelta(seconds=CONNECT_S),
@@ -505,7 +503,11 @@ class Executor:
 
     def _gloo(self, generation: int, name: str, rank: int, size: int) -> Any:
         store = dist.PrefixStore(f"{generation}/{name}", self._store)
-        made = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=CONNECT_S))
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=CONNECT_S)
+        device = dist.ProcessGroupGloo.create_device(hostname=self._session.local_address)
+        options._devices = [device]
+        made = dist.ProcessGroupGloo(store, rank, size, options)
         made.set_timeout(timedelta(seconds=OPERATION_S))
         return made
 

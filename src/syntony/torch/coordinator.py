@@ -31,7 +31,6 @@ from syntony.torch.membership import (
 )
 from syntony.torch.messages import (
     HEADER,
-    SPARE_VARIABLE,
     VARIABLE,
     FrameError,
     decode,
@@ -39,6 +38,7 @@ from syntony.torch.messages import (
     sizes,
 )
 from syntony.torch.recovery import Report
+from syntony.torch.spare_host import start_spare
 from syntony.torch.spool import PROLOGUE
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Coordinator:
         origin: Origin | None = None,
     ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
+        self._settings = settings
         self._state = Membership(settings, origin)
         self._records: dict[tuple[int, int], bytes] = {}
         """By rank and boundary; `PROLOGUE`: results of a rank's prologue."""
@@ -89,6 +90,9 @@ class Coordinator:
         """Of workers' programs, by name."""
         self._program: dict[str, Any] = {}
         self._unkept = False
+        self._here = os.environ[VARIABLE].rsplit(":", 2)[0]
+        self._lent: dict[asyncio.StreamWriter, int] = {}
+        """Connections of hosts that have spares, and how many each offers."""
         self._hosts: dict[str, str] = {}
         """Of workers, by name."""
         self._trail = Trail(self._hosts, os.uname().nodename)
@@ -104,6 +108,7 @@ class Coordinator:
             self._state, self._start, self._pids, self._program, hosts = kept
             self._hosts.update(hosts)
             self._due = 0
+            self._state.settings = self._settings
         self._records = self._spool.records()
         for rank, boundary in self._records:
             if boundary >= 0:
@@ -145,6 +150,8 @@ class Coordinator:
         for name, of_keeper in list(self._streams):
             if of_keeper and name not in self._state.keepers.values():
                 self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
+        for writer in self._lent:
+            writer.write(encode({"kind": "end"}))
         for task in self._tasks:
             task.cancel()
         for server in self._servers:
@@ -178,7 +185,11 @@ class Coordinator:
                 hello, _ = await self._read(reader)
             if not hmac.compare_digest(str(hello.get("token", "")), self._token):
                 return
+            if hello["role"] == "host":
+                await self._lend(reader, writer, int(hello["count"]))
+                return
             place = str(hello["name"]), hello["role"] == "keeper"
+            hello["address"] = _address(writer)
             self._streams[place] = writer
             if hello.get("again"):
                 self._returned(place, hello)
@@ -214,7 +225,8 @@ class Coordinator:
             "event": "worker", "worker": name, "rank": rank, "pid": hello["pid"],
             "host": hello["host"],
         })  # fmt: skip
-        self._carry_out(self._state.on_keeper(name, rank, world, time.monotonic_ns()))
+        now_ns, address = time.monotonic_ns(), str(hello["address"])
+        self._carry_out(self._state.on_keeper(name, rank, world, now_ns, address))
         early = self._early.pop(name, None)
         if early is not None:
             self._returned((name, False), early)
@@ -367,18 +379,42 @@ class Coordinator:
         if start is None:
             self._due += 1
             return
-        environ = {**start["environ"], SPARE_VARIABLE: "1", VARIABLE: os.environ[VARIABLE]}
-        for name in _RANK_NAMES:
-            environ.pop(name, None)
-        keeper = Path(__file__).with_name("keeper.py")
-        self._spares.append(
-            subprocess.Popen(
-                [start["python"], "-I", "-S", str(keeper), *start["argv"]],
-                env=environ,
-                cwd=start["directory"],
-                stdin=subprocess.DEVNULL,
-            )
+        lender = self._lender()
+        if lender is not None:
+            lender.write(encode({"kind": "start", "start": start}))
+            return
+        environ = {**start["environ"], VARIABLE: os.environ[VARIABLE]}
+        self._spares.append(start_spare(start, environ))
+
+    def _lender(self) -> asyncio.StreamWriter | None:
+        """The connection of another host that has the fewest spares for what it offers; None: here.
+
+        By what was started there: what came of it is heard later.
+        """
+        here = max(0, self._state.settings.spares - sum(self._lent.values()))
+        used = collections.Counter(
+            each.host for each in self._state.workers.values() if each.rank is None
         )
+        best, most = None, here - used[self._here]
+        for writer, count in self._lent.items():
+            left = count - used[_address(writer)]
+            if left > most:
+                best, most = writer, left
+        return best
+
+    async def _lend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int
+                    ) -> None:  # fmt: skip
+        """Another host offers so many spares, until its connection ends."""
+        self._lent[writer] = count
+        address = _address(writer)
+        self._log({"event": "spare-host", "host": address, "count": count})
+        self._carry_out(self._state.on_offer(count))
+        try:
+            await reader.read()
+        finally:
+            del self._lent[writer]
+            self._log({"event": "spare-host", "host": address, "count": 0})
+            self._carry_out(self._state.on_offer(-count))
 
     def _log(self, event: dict[str, Any]) -> None:
         entry = {"at_ns": time.monotonic_ns(), **event}
@@ -394,5 +430,6 @@ class Coordinator:
             self._say(text)
 
 
-_RANK_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
-               "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK")  # fmt: skip
+def _address(writer: asyncio.StreamWriter) -> str:
+    """Of the host at the other end: how hosts are told apart."""
+    return str(writer.get_extra_info("peername")[0])

@@ -117,6 +117,8 @@ class Worker:
     stopped_ns: int | None = None
     """Since when it is stopped."""
     heard_ns: int = 0
+    host: str = ""
+    """What tells it from workers of other hosts."""
     progress: Progress = NO_PROGRESS
 
 
@@ -179,9 +181,11 @@ class Membership:
 
     # --- arrivals ---
 
-    def on_keeper(self, name: str, rank: int | None, world: int, now_ns: int) -> list[Order]:
+    def on_keeper(
+        self, name: str, rank: int | None, world: int, now_ns: int, host: str = ""
+    ) -> list[Order]:
         """A keeper started its worker; `rank` is None for spares."""
-        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
+        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns, host=host)
         if rank is None:
             self._starting = max(0, self._starting - 1)
             return []
@@ -210,6 +214,11 @@ class Membership:
             return []
         worker.waiting = True
         return [Log({"event": "spare-ready", "worker": worker.name}), *self._assign()]
+
+    def on_offer(self, count: int) -> list[Order]:
+        """Another host has so many spares for the job; fewer than none: not any more."""
+        self.settings = self.settings._replace(spares=max(0, self.settings.spares + count))
+        return self._respawn()
 
     def on_arrived(self, worker: Worker, generation: int) -> list[Order]:
         """A worker that joins is at the point from which it can take part."""
@@ -365,11 +374,25 @@ class Membership:
             )
             if due and each.rank is not None and not self._paused_with(each, ranked):
                 lost[each.rank] = "stopped"
-        if 2 * len(silent) < len(ranked):
+        if 2 * len(silent) < len(ranked) or _is_one_host(silent, ranked):
             lost |= {each.rank: "silent" for each in silent if each.rank is not None}
+        orders = self._drop_silent_spares(now_ns)
         if lost:
-            return self._lose(lost, now_ns)
+            return orders + self._lose(lost, now_ns)
+        if orders:
+            return orders
         return self._look_for_hangs(ranked, now_ns) if self.forming is None else []
+
+    def _drop_silent_spares(self, now_ns: int) -> list[Order]:
+        gone = [
+            each.name
+            for each in self.workers.values()
+            if each.rank is None and now_ns - each.heard_ns > SILENT_NS
+        ]
+        for name in gone:
+            del self.workers[name]
+            self.fenced.add(name)
+        return self._respawn() if gone else []
 
     def _look_for_hangs(self, ranked: list[Worker], now_ns: int) -> list[Order]:
         """Report an operation that does not end once; give the absent up if told so."""
@@ -516,8 +539,9 @@ class Membership:
         if self.forming.shortage:
             return self._advance()
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
-            ready = (each for each in self.workers.values() if each.waiting)
-            spare = next((each for each in ready if each.stopped_ns is None), None)
+            ready = [e for e in self.workers.values() if e.waiting and e.stopped_ns is None]
+            # One that was heard last: others may be on a host that was lost as well.
+            spare = max(ready, key=lambda each: each.heard_ns, default=None)
             if spare is None:
                 orders.append(Log({"event": "no-spare", "rank": rank}))
                 break
@@ -694,3 +718,10 @@ class Membership:
 
     def _end(self, name: str, code: int) -> Order:
         return Send(name, True, {"kind": "end", "code": code})
+
+
+def _is_one_host(silent: list[Worker], ranked: list[Worker]) -> bool:
+    """Whether these are all workers of one host, and others are heard: that host is gone."""
+    hosts = {each.host for each in silent}
+    rest = [each for each in ranked if each not in silent]
+    return len(hosts) == 1 and bool(rest) and not any(each.host in hosts for each in rest)

@@ -69,6 +69,7 @@ class Session:
         self._unsent: list[dict[str, Any]] = []
         self._said = {"waiting": False, "finished": False, "reason": "", "harms": False}
         self._connection = Connection(target, {"role": "worker", "name": name})
+        self._address_here = self._connection.local_address
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
         threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
@@ -105,6 +106,11 @@ class Session:
         self._closed = True
         self._connection.close()
         self._receiver.join()
+
+    @property
+    def local_address(self) -> str:
+        """Where other ranks reach this one."""
+        return self._address_here
 
     def socket_name(self) -> str:
         """The kernel's name for the connection to the coordinator, which may be a new one."""

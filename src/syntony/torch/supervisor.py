@@ -36,6 +36,10 @@ BACKLOG = 1024
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class ListenError(Exception):
+    """The address cannot be listened at; one line."""
+
+
 class Wish(NamedTuple):
     """What the operator wants of a job."""
 
@@ -47,6 +51,8 @@ class Wish(NamedTuple):
     address: str = "127.0.0.1"
     """Where the coordinator listens."""
     port: int = 0
+    token: str = ""
+    """What those who connect know; empty: a new one."""
     origin: Origin | None = None
     """The checkpoint that it goes on from."""
 
@@ -57,13 +63,16 @@ def run_job(
     """Run the launcher with a coordinator beside it; the launcher's exit code, or `PRESERVED`.
 
     Raises:
-        OSError: the launcher cannot be executed, or the address cannot be listened at.
+        ListenError: the address cannot be listened at.
+        OSError: the launcher cannot be executed.
     """
     place = Path(tempfile.mkdtemp(prefix="syntony-job-"))
     coordinators: Coordinators | None = None
     try:
-        with socket.create_server((wish.address, wish.port), backlog=BACKLOG) as listener:
-            target = f"{wish.address}:{listener.getsockname()[1]}:{secrets.token_hex(16)}"
+        with _listener(wish) as listener:
+            target = (
+                f"{wish.address}:{listener.getsockname()[1]}:{wish.token or secrets.token_hex(16)}"
+            )
             environ = {**environ, VARIABLE: target}
             coordinators = Coordinators(wish, environ, listener, place, say)
             launcher = subprocess.Popen(list(argv), env=environ)
@@ -80,6 +89,13 @@ def run_job(
         if coordinators is not None:
             coordinators.end()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _listener(wish: Wish) -> socket.socket:
+    try:
+        return socket.create_server((wish.address, wish.port), backlog=BACKLOG)
+    except OSError as error:
+        raise ListenError(f"{wish.address}:{wish.port}: {error.strerror}") from None
 
 
 def _shell_code(code: int) -> int:
