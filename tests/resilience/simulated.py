@@ -16,15 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from syntony.torch.membership import (
-    Forget,
-    Log,
-    Membership,
-    Send,
-    Settings,
-    Spawn,
-    Worker,
-)
+from syntony.torch.membership import Membership
+from syntony.torch.orders import Forget, Log, Send, Settings, Spawn, Worker
 from syntony.torch.recovery import START, Report
 
 MS, S = 1_000_000, 1_000_000_000

@@ -12,7 +12,8 @@ from tests.resilience.test_membership import RANKS, logged, running, sends
 
 from syntony.torch import checkpoint
 from syntony.torch.checkpoint import CheckpointError
-from syntony.torch.membership import PRESERVED, Membership, Origin, Preserve, Send, Settings
+from syntony.torch.membership import Membership
+from syntony.torch.orders import PRESERVED, Origin, Preserve, Send, Settings
 from syntony.torch.recovery import START, Report
 
 STATE = bytes(range(256)) * 40

@@ -7,7 +7,8 @@ from tests.resilience.simulated import MS, S
 from tests.resilience.test_membership import RANKS, logged, running
 
 from syntony.torch.hangs import REPORT_NS, Hang, Progress, Waiting, locate
-from syntony.torch.membership import Log, Membership, Settings
+from syntony.torch.membership import Membership
+from syntony.torch.orders import Log, Settings
 
 LONG = REPORT_NS + S
 

@@ -15,7 +15,7 @@ from syntony.model import S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from syntony.torch.membership import Origin
+    from syntony.torch.orders import Origin
     from syntony.torch.supervisor import Wish
 
 LEAST_SECRET, MOST_PORT = 32, 65_535
@@ -90,7 +90,7 @@ class Protection(NamedTuple):
 
     def wish(self, job: str) -> Wish:
         """What the coordinator of a job is told. Raises `UsageError`."""
-        from syntony.torch.membership import Settings
+        from syntony.torch.orders import Settings
         from syntony.torch.supervisor import Wish
 
         settings = Settings(
@@ -122,7 +122,7 @@ def _endpoint(text: str) -> tuple[str, int]:
 
 def _origin(place: Path) -> Origin:
     from syntony.torch.checkpoint import CheckpointError, read
-    from syntony.torch.membership import Origin
+    from syntony.torch.orders import Origin
 
     try:
         found = read(place)

@@ -14,21 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch import checkpoint, control, membership
+from syntony.torch import checkpoint, control
 from syntony.torch.feed import Feed, Trail
 from syntony.torch.hangs import Progress
 from syntony.torch.lines import line
-from syntony.torch.membership import (
-    Forget,
-    Log,
-    Membership,
-    Origin,
-    Preserve,
-    Send,
-    Settings,
-    Spawn,
-    Worker,
-)
+from syntony.torch.membership import Membership
 from syntony.torch.messages import (
     HEADER,
     VARIABLE,
@@ -36,6 +26,17 @@ from syntony.torch.messages import (
     decode,
     encode,
     sizes,
+)
+from syntony.torch.orders import (
+    Forget,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
 )
 from syntony.torch.recovery import Report
 from syntony.torch.spare_host import start_spare
@@ -64,7 +65,6 @@ class Coordinator:
         origin: Origin | None = None,
     ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
-        self._settings = settings
         self._state = Membership(settings, origin)
         self._records: dict[tuple[int, int], bytes] = {}
         """By rank and boundary; `PROLOGUE`: results of a rank's prologue."""
@@ -91,8 +91,10 @@ class Coordinator:
         self._program: dict[str, Any] = {}
         self._unkept = False
         self._here = os.environ[VARIABLE].rsplit(":", 2)[0]
-        self._lent: dict[asyncio.StreamWriter, int] = {}
-        """Connections of hosts that have spares, and how many each offers."""
+        self._lent: dict[str, asyncio.StreamWriter] = {}
+        """Connections of hosts that have spares."""
+        self._begun: collections.Counter[str] = collections.Counter()
+        """Host to spares that were started there and have not connected yet."""
         self._hosts: dict[str, str] = {}
         """Of workers, by name."""
         self._trail = Trail(self._hosts, os.uname().nodename)
@@ -108,7 +110,6 @@ class Coordinator:
             self._state, self._start, self._pids, self._program, hosts = kept
             self._hosts.update(hosts)
             self._due = 0
-            self._state.settings = self._settings
         self._records = self._spool.records()
         for rank, boundary in self._records:
             if boundary >= 0:
@@ -150,7 +151,7 @@ class Coordinator:
         for name, of_keeper in list(self._streams):
             if of_keeper and name not in self._state.keepers.values():
                 self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
-        for writer in self._lent:
+        for writer in self._lent.values():
             writer.write(encode({"kind": "end"}))
         for task in self._tasks:
             task.cancel()
@@ -186,7 +187,7 @@ class Coordinator:
             if not hmac.compare_digest(str(hello.get("token", "")), self._token):
                 return
             if hello["role"] == "host":
-                await self._lend(reader, writer, int(hello["count"]))
+                await self._lend(reader, writer, hello)
                 return
             place = str(hello["name"]), hello["role"] == "keeper"
             hello["address"] = _address(writer)
@@ -226,6 +227,8 @@ class Coordinator:
             "host": hello["host"],
         })  # fmt: skip
         now_ns, address = time.monotonic_ns(), str(hello["address"])
+        if rank is None and self._begun[address] > 0:
+            self._begun[address] -= 1
         self._carry_out(self._state.on_keeper(name, rank, world, now_ns, address))
         early = self._early.pop(name, None)
         if early is not None:
@@ -283,7 +286,7 @@ class Coordinator:
 
     def _event(  # noqa: PLR0911, PLR0912, C901 - one line for each kind of message
         self, worker: Worker, message: dict[str, Any], now_ns: int
-    ) -> list[membership.Order]:
+    ) -> list[Order]:
         state = self._state
         match message:
             case {"kind": "heard"}:
@@ -325,7 +328,7 @@ class Coordinator:
 
     # --- orders ---
 
-    def _carry_out(self, orders: Sequence[membership.Order], *, save: bool = True) -> None:
+    def _carry_out(self, orders: Sequence[Order], *, save: bool = True) -> None:
         if save:
             kept = self._state, self._start, self._pids, self._program, self._hosts
             self._keep(lambda: self._spool.save(kept))
@@ -387,34 +390,33 @@ class Coordinator:
         self._spares.append(start_spare(start, environ))
 
     def _lender(self) -> asyncio.StreamWriter | None:
-        """The connection of another host that has the fewest spares for what it offers; None: here.
-
-        By what was started there: what came of it is heard later.
-        """
-        here = max(0, self._state.settings.spares - sum(self._lent.values()))
-        used = collections.Counter(
+        """The connection of the host that has the fewest spares for what it offers; None: here."""
+        used = self._begun + collections.Counter(
             each.host for each in self._state.workers.values() if each.rank is None
         )
-        best, most = None, here - used[self._here]
-        for writer, count in self._lent.items():
-            left = count - used[_address(writer)]
+        best, most = None, self._state.settings.spares - used[self._here]
+        for name, writer in self._lent.items():
+            left = self._state.offers[name] - used[_address(writer)]
             if left > most:
                 best, most = writer, left
+        self._begun[self._here if best is None else _address(best)] += 1
         return best
 
-    async def _lend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int
-                    ) -> None:  # fmt: skip
-        """Another host offers so many spares, until its connection ends."""
-        self._lent[writer] = count
-        address = _address(writer)
+    async def _lend(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: dict[str, Any]
+    ) -> None:
+        """Another host offers spares, until its connection ends."""
+        name, count, address = str(hello["name"]), int(hello["count"]), _address(writer)
+        self._lent[name] = writer
         self._log({"event": "spare-host", "host": address, "count": count})
-        self._carry_out(self._state.on_offer(count))
+        self._carry_out(self._state.on_offer(name, count))
         try:
             await reader.read()
         finally:
-            del self._lent[writer]
-            self._log({"event": "spare-host", "host": address, "count": 0})
-            self._carry_out(self._state.on_offer(-count))
+            if self._lent.get(name) is writer:
+                del self._lent[name]
+                self._log({"event": "spare-host", "host": address, "count": 0})
+                self._carry_out(self._state.on_offer(name, 0))
 
     def _log(self, event: dict[str, Any]) -> None:
         entry = {"at_ns": time.monotonic_ns(), **event}

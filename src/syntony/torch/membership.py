@@ -12,133 +12,35 @@ means stands beside the method that handles it (`on_KIND`) or the order that sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from syntony.torch import suspicion
 from syntony.torch.hangs import NO_PROGRESS, Progress, locate
+from syntony.torch.orders import (
+    PRESERVED,
+    Forget,
+    Forming,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    S,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
 from syntony.torch.recovery import START, Refusal, Report, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-MS, S = 1_000_000, 1_000_000_000
-SILENT_NS = 15 * S
-"""A worker is lost when both its keeper and itself were silent for so long: each speaks once a
-second, and a host that is merely starved is heard sooner."""
 PAUSE_NS = 1 * S
 """A coordinator that was itself away for longer starts all waiting anew."""
-PRESERVED = 75
-"""Exit code of ranks whose state was kept (EX_TEMPFAIL: it can be gone on from later)."""
 MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is blamed, not the host."""
-TOGETHER_NS = 500 * MS
-"""Ranks that stop within this time were stopped by one hand."""
 ENDING = (1, 2, 15)
 """SIGHUP, SIGINT, SIGTERM: somebody ends the job; a worker that dies of one is not replaced."""
-
-
-class Settings(NamedTuple):
-    """What the operator chose."""
-
-    spares: int
-    stopped_ns: int = 1 * S
-    """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
-    max_replacements: int = 64
-    checkpoint: str = ""
-    """Where the job's state goes when no spare is left; empty: nowhere."""
-    hung_ns: int = 0
-    """A rank that has not called a collective in which others wait for so long is lost; 0: never,
-    it is reported only."""
-    min_ranks: int = 0
-    """A checkpoint of more ranks may be gone on from by so many; 0: by as many as it has."""
-
-
-class Send(NamedTuple):
-    """Order: a message to a worker, or to its keeper, and records of boundaries by rank."""
-
-    worker: str
-    to_keeper: bool
-    message: dict[str, Any]
-    record: tuple[int, int] | None = None
-    """(rank, boundary) of the record that goes with it."""
-
-
-class Spawn(NamedTuple):
-    """Order: start another spare."""
-
-
-class Log(NamedTuple):
-    """Order: append to the audit trail."""
-
-    event: dict[str, Any]
-
-
-class Origin(NamedTuple):
-    """The checkpoint that a job goes on from."""
-
-    path: str
-    boundary: int
-    undo: bool
-    world: int
-
-
-class Preserve(NamedTuple):
-    """Order: complete the checkpoint of this boundary, whose `state` a worker has written."""
-
-    boundary: int
-    undo: bool
-    state: tuple[int, str]
-    """Bytes and SHA-256."""
-
-
-class Forget(NamedTuple):
-    """Order: records of this rank's boundaries before this one are needed no more."""
-
-    rank: int
-    before: int
-
-
-Order = Send | Spawn | Log | Forget | Preserve
-
-
-@dataclass(slots=True)
-class Worker:
-    """One process that holds a rank or waits for one."""
-
-    name: str
-    rank: int | None = None
-    boundary: int = START
-    waiting: bool = False
-    """It is a spare that is ready for a rank."""
-    joining: bool = False
-    """It has a rank and does not yet take part in a generation."""
-    finished: bool = False
-    """Its program has ended; it waits for the others."""
-    stopped_ns: int | None = None
-    """Since when it is stopped."""
-    heard_ns: int = 0
-    host: str = ""
-    """What tells it from workers of other hosts."""
-    progress: Progress = NO_PROGRESS
-
-
-@dataclass(slots=True)
-class Forming:
-    """A generation that is being formed."""
-
-    lost: dict[int, str]
-    """Ranks to be replaced, with the reason."""
-    began_ns: int
-    reports: dict[int, Report] = field(default_factory=dict)
-    arrived: set[int] = field(default_factory=set)
-    formed: set[int] = field(default_factory=set)
-    boundary: int | None = None
-    """Once planned."""
-    undo: bool = False
-    shortage: str = ""
-    """Why no spare comes: the job's state is kept, and the job ends."""
-    provider: int = 0
-    hosted: bool = False
 
 
 class Membership:
@@ -162,6 +64,8 @@ class Membership:
         """Exit codes of ranks."""
         self.fenced: set[str] = set()
         """Workers that were given up: nothing that they say counts."""
+        self.offers: dict[str, int] = {}
+        """Spares that other hosts have for the job, by the host's name."""
         self._resumed = False
         self._awaited: set[str] = set()
         """Workers that have not connected again since this coordinator began."""
@@ -215,10 +119,15 @@ class Membership:
         worker.waiting = True
         return [Log({"event": "spare-ready", "worker": worker.name}), *self._assign()]
 
-    def on_offer(self, count: int) -> list[Order]:
-        """Another host has so many spares for the job; fewer than none: not any more."""
-        self.settings = self.settings._replace(spares=max(0, self.settings.spares + count))
+    def on_offer(self, name: str, count: int) -> list[Order]:
+        """Another host has so many spares for the job; 0: not any more."""
+        self.offers[name] = max(0, count)
         return self._respawn()
+
+    @property
+    def wanted_spares(self) -> int:
+        """How many are to be warm, on all hosts."""
+        return self.settings.spares + sum(self.offers.values())
 
     def on_arrived(self, worker: Worker, generation: int) -> list[Order]:
         """A worker that joins is at the point from which it can take part."""
@@ -366,16 +275,7 @@ class Membership:
             return []
         if self.over:
             return []
-        lost: dict[int, str] = {}
-        silent = [each for each in ranked if now_ns - each.heard_ns > SILENT_NS]
-        for each in ranked:
-            due = (
-                each.stopped_ns is not None and now_ns - each.stopped_ns >= self.settings.stopped_ns
-            )
-            if due and each.rank is not None and not self._paused_with(each, ranked):
-                lost[each.rank] = "stopped"
-        if 2 * len(silent) < len(ranked) or _is_one_host(silent, ranked):
-            lost |= {each.rank: "silent" for each in silent if each.rank is not None}
+        lost = suspicion.of_ranks(ranked, self.settings.stopped_ns, now_ns)
         orders = self._drop_silent_spares(now_ns)
         if lost:
             return orders + self._lose(lost, now_ns)
@@ -384,11 +284,8 @@ class Membership:
         return self._look_for_hangs(ranked, now_ns) if self.forming is None else []
 
     def _drop_silent_spares(self, now_ns: int) -> list[Order]:
-        gone = [
-            each.name
-            for each in self.workers.values()
-            if each.rank is None and now_ns - each.heard_ns > SILENT_NS
-        ]
+        spares = [each for each in self.workers.values() if each.rank is None]
+        gone = [each.name for each in spares if suspicion.is_silent(each, now_ns)]
         for name in gone:
             del self.workers[name]
             self.fenced.add(name)
@@ -412,13 +309,6 @@ class Membership:
             lost = dict.fromkeys(hang.absent, f"hung: {hang.operation.text} not called")
             return orders + self._lose(lost, now_ns)
         return orders
-
-    @staticmethod
-    def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
-        """Whether half of all were stopped together with it: an operator has paused the job."""
-        at_ns = worker.stopped_ns or 0
-        others = [each.stopped_ns for each in ranked if each.stopped_ns is not None]
-        return 2 * sum(abs(each - at_ns) <= TOGETHER_NS for each in others) >= len(ranked)
 
     def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
         """Keeper and worker have both closed their connections: their host, or both, are gone."""
@@ -527,7 +417,7 @@ class Membership:
     def _shortage(self, lost: Collection[int]) -> str:
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
-        if lost and self.settings.spares == 0:
+        if lost and self.wanted_spares == 0:
             return "there are no spares"
         return ""
 
@@ -556,7 +446,7 @@ class Membership:
         return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})
 
     def _respawn(self) -> list[Order]:
-        missing = 0 if self.over else max(0, self.settings.spares - self._spares())
+        missing = 0 if self.over else max(0, self.wanted_spares - self._spares())
         self._starting += missing
         return [Spawn()] * missing
 
@@ -718,10 +608,3 @@ class Membership:
 
     def _end(self, name: str, code: int) -> Order:
         return Send(name, True, {"kind": "end", "code": code})
-
-
-def _is_one_host(silent: list[Worker], ranked: list[Worker]) -> bool:
-    """Whether these are all workers of one host, and others are heard: that host is gone."""
-    hosts = {each.host for each in silent}
-    rest = [each for each in ranked if each not in silent]
-    return len(hosts) == 1 and bool(rest) and not any(each.host in hosts for each in rest)

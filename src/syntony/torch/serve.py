@@ -17,7 +17,7 @@ from typing import Any
 async def serve(config: dict[str, Any]) -> None:
     """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
-    from syntony.torch.membership import Origin, Settings
+    from syntony.torch.orders import Origin, Settings
     from syntony.torch.spool import Spool
 
     events = Path(config["events"]) if config["events"] else None

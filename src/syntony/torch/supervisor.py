@@ -19,14 +19,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.membership import PRESERVED
 from syntony.torch.messages import VARIABLE
+from syntony.torch.orders import PRESERVED
 from syntony.torch.spool import CONCLUSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from syntony.torch.membership import Origin, Settings
+    from syntony.torch.orders import Origin, Settings
 
 MAX_STARTS = 8
 """Of coordinators: one that dies again and again has a fault."""

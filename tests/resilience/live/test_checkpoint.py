@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs PyTorch: checkpoints for want of a sp
 from bench.resilience import Run, differences, start, wait_ready
 from tests.live import eventually
 
-from syntony.torch.membership import PRESERVED
+from syntony.torch.orders import PRESERVED
 
 pytestmark = pytest.mark.slow
 WORDS = ["--epochs", "2", "--batches", "20", "--features", "batchnorm,reduce,plateau,accumulate"]
