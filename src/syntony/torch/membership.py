@@ -371,7 +371,8 @@ class Membership:
     # --- how a generation is formed ---
 
     def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
-        began_ns = now_ns if self.forming is None else self.forming.began_ns
+        known = self.forming is not None and self.forming.lost
+        began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
         pending = {} if self.forming is None else dict(self.forming.lost)
         orders: list[Order] = []
         for each in self.workers.values():

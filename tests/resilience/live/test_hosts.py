@@ -35,14 +35,15 @@ def hosts() -> Iterator[None]:
         pytest.skip("needs root: namespaces of networks")
     switch = f"{MINE}-s"
     ip("netns", "add", switch)
-    ip("-n", switch, "link", "add", "br", "type", "bridge")
-    ip("-n", switch, "link", "set", "br", "up")
     try:
+        ip("-n", switch, "link", "add", "name", "br0", "type", "bridge")
+        ip("-n", switch, "link", "set", "br0", "up")
         for number, name in enumerate(HOSTS, 1):
             space = f"{MINE}-{name}"
             ip("netns", "add", space)
-            ip("-n", switch, "link", "add", name, "type", "veth", "peer", "eth0", "netns", space)
-            ip("-n", switch, "link", "set", name, "master", "br", "up")
+            veth = ("type", "veth", "peer", "name", "eth0", "netns", space)
+            ip("-n", switch, "link", "add", "name", f"to-{name}", *veth)
+            ip("-n", switch, "link", "set", "dev", f"to-{name}", "master", "br0", "up")
             ip("-n", space, "link", "set", "lo", "up")
             ip("-n", space, "addr", "add", f"10.9.9.{number}/24", "dev", "eth0")
             ip("-n", space, "link", "set", "eth0", "up")
@@ -126,11 +127,11 @@ def test_a_host_that_returns_finds_itself_fenced(tmp_path: Path, hosts: None) ->
     base.must_end_well()
     run, started = job(tmp_path)
     ready(run, tmp_path)
-    ip("-n", f"{MINE}-s", "link", "set", "b", "down")
+    ip("-n", f"{MINE}-s", "link", "set", "to-b", "down")
     eventually(lambda: len(run.seen("lost")) == 2, said(tmp_path), within_s=60)
     assert [each["reason"] for each in run.seen("lost")] == ["silent", "silent"]
     eventually(lambda: len(run.seen("formed")) > 1, said(tmp_path), within_s=60)
-    ip("-n", f"{MINE}-s", "link", "set", "b", "up")
+    ip("-n", f"{MINE}-s", "link", "set", "to-b", "up")
     eventually(lambda: not pids("b") or started["b"].poll() is not None, "b ends", within_s=90)
     assert run.running(), "the job goes on without it"
     must_be_the_same(base, run, tmp_path)
