@@ -1,7 +1,7 @@
 """Ranks of a PyTorch job die at random moments: is the result the same, and how long does it stall?
 
     .venv/bin/python -m bench.resilience [--kills 50] [--stops 5] [--seed 1] [--features LIST]
-                                         [--rounds 3] [--json]
+                                         [--rounds 3] [--calm STEPS [--hogs 8]] [--json]
 
 A job of four ranks (gloo, `DistributedDataParallel`, AdamW, a scheduler, dropout, data with noise)
 runs undisturbed; then under `syntony run --spares`, with a random rank killed or stopped at a
@@ -290,6 +290,30 @@ def faults(place: Path, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def calm(place: Path, steps: int, hogs: int) -> dict[str, Any]:
+    """A job without faults beside processes that burn all cores: everything lost is a mistake."""
+    words = ["--epochs", "1", "--batches", str(steps), "--features", "reduce", "--pause-ms", "100"]
+    burning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
+        for _ in range(hogs)
+    ]
+    began_s = time.monotonic()
+    try:
+        run = start(place, "calm", words, spares=1)
+        code = run.wait(LONG_S)
+    finally:
+        for each in burning:
+            each.kill()
+            each.wait()
+    return {
+        "calm_exit_code": code,
+        "calm_s": round(time.monotonic() - began_s),
+        "hogs": hogs,
+        "false_takeovers": [each["reason"] for each in run.seen("lost")],
+        "hangs_reported": [each["reason"] for each in run.seen("hang")],
+    }
+
+
 def quantiles(values: list[float]) -> dict[str, float | None]:
     parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     found = {name: quantile(values, part) for name, part in parts.items()}
@@ -306,6 +330,8 @@ def main() -> None:
     parser.add_argument("--pause-ms", type=float, default=100.0)
     parser.add_argument("--spares", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--calm", type=int, default=0, metavar="STEPS", help="beside --hogs")
+    parser.add_argument("--hogs", type=int, default=8)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -317,6 +343,8 @@ def main() -> None:
         load.append(Path("/proc/loadavg").read_text().split()[0])
         if args.rounds:
             report |= overhead(place, args.rounds)
+        if args.calm:
+            report |= calm(place, args.calm, args.hogs)
     finally:
         if args.keep is None:
             shutil.rmtree(place)
@@ -326,7 +354,7 @@ def main() -> None:
     else:
         for name, value in report.items():
             print(f"{name:28} {value}")
-    sys.exit(bool(report["differences"]))
+    sys.exit(bool(report["differences"] or report.get("false_takeovers")))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch: replaced ranks are NOT tested")
 
-from bench.resilience import RANKS, Run, differences, start, wait_ready
+from bench.resilience import RANKS, Run, calm, differences, start, wait_ready
 from bench.resilience_job import PHASES
 from tests.live import SYNTONY, eventually
 
@@ -132,6 +132,12 @@ def test_an_exception_of_the_program_is_the_programs(tmp_path: Path) -> None:
     assert "as it was written" in done.stderr
     events = [json.loads(each) for each in (tmp_path / "events").read_text().splitlines()]
     assert not [each for each in events if each["event"] == "assigned"]
+
+
+def test_nobody_is_given_up_beside_processes_that_burn_all_cores(tmp_path: Path) -> None:
+    found = calm(tmp_path, steps=60, hogs=2 * (os.cpu_count() or 1))
+    assert found["calm_exit_code"] == 0
+    assert found["false_takeovers"] == []
 
 
 HANGS = """
