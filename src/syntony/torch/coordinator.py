@@ -89,7 +89,7 @@ class Coordinator:
         self._pids: dict[str, int] = {}
         """Of workers' programs, by name."""
         self._program: dict[str, Any] = {}
-        self._unkept = False
+        self._unkept = self._closed = False
         self._here = os.environ[VARIABLE].rsplit(":", 2)[0]
         self._lent: dict[str, asyncio.StreamWriter] = {}
         """Connections of hosts that have spares."""
@@ -148,6 +148,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """The job has ended: so do the spares."""
+        self._closed = True
         for name, of_keeper in list(self._streams):
             if of_keeper and name not in self._state.keepers.values():
                 self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
@@ -167,6 +168,7 @@ class Coordinator:
         self._feed.close()
         if self._audit is not None:
             self._audit.close()
+        self._audit = None
 
     async def _tick(self) -> None:
         while True:
@@ -413,7 +415,7 @@ class Coordinator:
         try:
             await reader.read()
         finally:
-            if self._lent.get(name) is writer:
+            if self._lent.get(name) is writer and not self._closed:
                 del self._lent[name]
                 self._log({"event": "spare-host", "host": address, "count": 0})
                 self._carry_out(self._state.on_offer(name, 0))
