@@ -6,9 +6,12 @@ import asyncio
 import datetime as dt
 
 import pytest
+from tests.link import PATIENCE_S
 
 from syntony.controller import sessions
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import Outbox, Session
+from syntony.wire.clocks import Timelines
+from syntony.wire.enrol import Revocations
 from syntony.wire.messages import Ack, Refuse
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, Validity
@@ -24,11 +27,129 @@ def session() -> Session:
 def test_the_reason_is_all_that_is_delivered() -> None:
     async def reported() -> list[object]:
         one = session()
-        one.outbox.put(Ack(seq=1))
+        one.outbox.acknowledge(1)
         one.end("has been revoked")
         return [message async for message in one.outbox]
 
-    assert asyncio.run(reported()) == [Refuse(reason="has been revoked")]
+    assert asyncio.run(reported()) == [(Refuse(reason="has been revoked"), 0)]
+
+
+TIMELINES = Timelines(timelines=())
+NOTICE = Revocations()
+
+
+async def _read(box: Outbox, most: int) -> list[tuple[object, int]]:
+    found = []
+    async for each in box:
+        found.append(each)
+        if len(found) == most:
+            break
+    return found
+
+
+def _patient() -> Outbox:
+    """Its agent has been told how far its stream was stored when it attached."""
+    box = Outbox(patient=True)
+    box.acknowledge(3)
+    return box
+
+
+def test_the_first_acknowledgement_goes_by_itself() -> None:
+    async def reported() -> list[tuple[object, int]]:
+        return await asyncio.wait_for(_read(_patient(), 1), PATIENCE_S)
+
+    assert asyncio.run(reported()) == [(Ack(seq=3), 0)]
+
+
+def test_an_acknowledgement_goes_beside_the_next_decision(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "ACK_WAIT_S", 3_600.0)
+
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        await _read(box, 1)
+        box.acknowledge(4)
+        box.acknowledge(5)
+        assert not await _soon(box)
+        box.put(TIMELINES)
+        first = await _read(box, 1)
+        box.put(TIMELINES)  # has nothing to acknowledge any more
+        return first + await _read(box, 1)
+
+    assert asyncio.run(reported()) == [(TIMELINES, 5), (TIMELINES, 0)]
+
+
+async def _soon(box: Outbox) -> bool:
+    """Whether there is something to send already."""
+    try:
+        await asyncio.wait_for(_read(box, 1), 0.05)
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seq", [4, 3])
+def test_without_a_decision_it_goes_by_itself_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, seq: int
+) -> None:
+    """Also where it says the same again: an agent that lost count is waiting for it."""
+    monkeypatch.setattr(sessions, "ACK_WAIT_S", 0.01)
+
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        await _read(box, 1)
+        box.acknowledge(seq)
+        return await asyncio.wait_for(_read(box, 1), PATIENCE_S)
+
+    assert asyncio.run(reported()) == [(Ack(seq=seq), 0)]
+
+
+def test_a_backlog_is_acknowledged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "ACK_WAIT_S", 3_600.0)
+
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        await _read(box, 1)
+        box.acknowledge(3 + sessions.MANY_UNACKED - 1)
+        assert not await _soon(box)
+        box.acknowledge(3 + sessions.MANY_UNACKED)
+        return await asyncio.wait_for(_read(box, 1), PATIENCE_S)
+
+    assert asyncio.run(reported()) == [(Ack(seq=3 + sessions.MANY_UNACKED), 0)]
+
+
+def test_what_decides_nothing_acknowledges_nothing() -> None:
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        box.put(NOTICE)
+        return await asyncio.wait_for(_read(box, 2), PATIENCE_S)
+
+    assert asyncio.run(reported()) == [(NOTICE, 0), (Ack(seq=3), 0)]
+
+
+def test_an_agent_of_the_version_before_reads_acknowledgements_only() -> None:
+    async def reported() -> list[tuple[object, int]]:
+        box = Outbox()
+        for seq in (3, 4):
+            box.acknowledge(seq)
+        box.put(TIMELINES)
+        return await asyncio.wait_for(_read(box, 2), PATIENCE_S)
+
+    assert asyncio.run(reported()) == [(TIMELINES, 0), (Ack(seq=4), 0)]
+
+
+def test_what_is_stored_is_said_before_a_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "ACK_WAIT_S", 3_600.0)
+
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        await _read(box, 1)
+        box.acknowledge(4)
+        box.close()
+        return [each async for each in box]
+
+    assert asyncio.run(reported()) == [(Ack(seq=4), 0)]
 
 
 def test_a_peer_that_neither_reads_nor_stops_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
