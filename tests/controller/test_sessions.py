@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.link import PATIENCE_S
 
 from syntony.controller import sessions
 from syntony.controller.sessions import Outbox, Session
+from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire.clocks import Timelines
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import Ack, Refuse
@@ -39,7 +42,7 @@ NOTICE = Revocations()
 
 
 async def _read(box: Outbox, most: int) -> list[tuple[object, int]]:
-    found = []
+    found = list[tuple[object, int]]()
     async for each in box:
         found.append(each)
         if len(found) == most:
@@ -164,3 +167,47 @@ def test_a_peer_that_neither_reads_nor_stops_is_cut(monkeypatch: pytest.MonkeyPa
         return receiving in done and receiving.cancelled(), writing in done and writing.cancelled()
 
     assert asyncio.run(cut()) == (True, True)
+
+
+def _line(node: str, at_ns: int = 0, **changes: Any) -> Timeline:
+    line = Timeline(
+        node=node, ref_ns=at_ns, offset_ns=0.0, drift_ppb=0.0, sigma_ns=1.0, drift_sigma_ppb=1.0,
+        state=ClockState.SYNCHRONIZED, component="h0",
+    )  # fmt: skip
+    return structs.replace(line, **changes)
+
+
+UTC = Utc(
+    ref_ns=0, offset_ns=0.0, drift_ppb=0.0, error_ns=1.0, confirmed_ns=0, drift_sigma_ppb=1.0,
+    state=ClockState.SYNCHRONIZED,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        Timelines(timelines=(_line("h1", 9), _line("h2", 9)), step=1),
+        Timelines(timelines=(_line("h1", 9), _line("h2", 9)), utc=UTC),
+        Timelines(timelines=(_line("h1", 9),)),
+        Timelines(timelines=(_line("h1", 9), _line("h3", 9))),
+        Timelines(timelines=(_line("h1", 9), _line("h2", state=ClockState.DISRUPTED))),
+        Timelines(timelines=(_line("h1", 9), _line("h2", epoch=2))),
+        Timelines(timelines=(_line("h1", 9), _line("h2", component="h9"))),
+    ],
+)
+def test_timelines_are_told_with_every_other_solve_and_news_at_once(news: Timelines) -> None:
+    def said(solve: int) -> Timelines:
+        return Timelines(timelines=(_line("h1", solve), _line("h2", solve)))
+
+    async def told() -> list[int]:
+        one, found = session(), []
+        for solve in range(1, 8):
+            one.tell(said(solve), solve * S)
+            if one.outbox._waiting:
+                found.append(solve)
+                await _read(one.outbox, 1)
+        one.tell(news, 8 * S)
+        assert (await _read(one.outbox, 1)) == [(news, 0)]
+        return found
+
+    assert asyncio.run(told()) == [1, 3, 5, 7]

@@ -417,8 +417,8 @@ class Controller:
             timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
         )
         for host, message in reported.items():
-            if message.timelines:
-                self._send(host, message)
+            if message.timelines and (session := self._sessions.get(host)) is not None:
+                session.tell(message, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()

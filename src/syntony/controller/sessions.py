@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from syntony.controller.ingest import Source
+from syntony.model import MS
+from syntony.wire.clocks import Timelines
 from syntony.wire.messages import DECISIONS, MAX_UNACKED, Ack, ControllerMessage, Refuse
 from syntony.wire.x509 import Certificate
 
+TELL_NS = 1_500 * MS
+"""Timelines that say hardly anything new are sent no sooner: that is with every other solve, as
+often as agents report their clocks. A message costs the controller more than what is in it."""
 END_GRACE_S = 2.0
 """For an agent to take the reason why its stream ends."""
 ACK_WAIT_S = 2.5
-"""For a decision to say how far a stream is stored: every clock is told its timeline in this time.
-A message costs the controller more than what is in it."""
+"""For a decision to say how far a stream is stored: timelines are sent more often."""
 MANY_UNACKED = MAX_UNACKED // 4
 """So many batches are acknowledged at once: an agent with a backlog waits for that."""
 
@@ -108,6 +112,22 @@ class Session:
         self.tasks: tuple[asyncio.Task[object], ...] = ()
         """What serves the stream: first what receives."""
         self.outbox = Outbox(patient=patient)
+        self._said: object = None
+        """Of the timelines sent last, what must be told at once."""
+        self._told_ns = 0
+
+    def tell(self, timelines: Timelines, now_ns: int) -> None:
+        """Send the timelines of a solve: at once where a clock is new, or changes its state, epoch
+        or part."""
+        utc = timelines.utc
+        said = (
+            timelines.step,
+            None if utc is None else utc.state,
+            [(line.node, line.state, line.epoch, line.component) for line in timelines.timelines],
+        )
+        if said != self._said or now_ns - self._told_ns >= TELL_NS:
+            self._said, self._told_ns = said, now_ns
+            self.outbox.put(timelines)
 
     def end(self, reason: str) -> None:
         """Take nothing more from this agent, tell it why, and close its stream: also where it does

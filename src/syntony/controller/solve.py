@@ -14,9 +14,8 @@ from syntony.model import ClockState, Edge, S, Timeline, Utc, UtcReading
 from syntony.wire.clocks import Timelines
 from syntony.wire.tables import CLOCK
 
-SOLVE_INTERVAL_NS = 2 * S
-"""As often as agents report their clocks (`agent.daemon.ESTIMATE_SECONDS`): what they say goes into
-one solve, and its answer to each is one message."""
+SOLVE_INTERVAL_NS = 1 * S
+"""A clock's drift is known for far longer; more often would tell agents the same again."""
 
 
 class Solver(Protocol):
