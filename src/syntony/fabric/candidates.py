@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -416,6 +416,7 @@ class _Builder:
         return penalty
 
 
+@lru_cache(maxsize=1 << 17)
 def _switches_at(name: str) -> tuple[str, ...]:
     """The two ends of a link or cable between switches; nothing for anything else."""
     ends = link_ends(name)

@@ -161,6 +161,9 @@ class _Search:
         self._found: dict[int, float] = {}
         self._held: dict[int, tuple[Index, Floats]] = {}
         """Rows of each found one, those that cross it and those that probably do; how often."""
+        self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
+        self._pairs_now: dict[int, Pair | None] = {}
+        """Of each found one, as long as nothing that was found changes."""
         self._set_background()
 
     def run(self) -> list[LossFinding]:
@@ -195,6 +198,7 @@ class _Search:
 
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
         """Take a candidate as found. `rates`: of every row without it."""
+        self._changed()
         self._found[candidate] = rate
         self._held[candidate] = self.rows_of(candidate, rate, rates, self._floor(candidate))
 
@@ -217,7 +221,12 @@ class _Search:
         return np.concatenate((sure_rows, rows)), np.concatenate((sure_times, times))
 
     def _drop(self, candidate: int) -> None:
+        self._changed()
         del self._found[candidate], self._held[candidate]
+
+    def _changed(self) -> None:
+        self._rivals_now.clear()
+        self._pairs_now.clear()
 
     def _threshold(self) -> float:
         """What the step-up takes off the price of the next finding."""
@@ -235,6 +244,7 @@ class _Search:
         )
         self._rates = found + self._background
         self._set_moved()
+        self._changed()
 
     def _set_moved(self) -> None:
         """The share of paths that cross what was found although their map does not say so."""
@@ -349,11 +359,12 @@ class _Search:
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
         """Candidates on the same lossy paths (itself among them), their gains and rates."""
-        near = self._near(candidate)
-        taken = [other for other in self._found if other != candidate]
-        rivals = near[~np.isin(near, taken)]
-        gain, rate = self._score(rivals, without=candidate)
-        return rivals, gain, rate
+        if candidate not in self._rivals_now:
+            near = self._near(candidate)
+            taken = [other for other in self._found if other != candidate]
+            rivals = near[~np.isin(near, taken)]
+            self._rivals_now[candidate] = rivals, *self._score(rivals, without=candidate)
+        return self._rivals_now[candidate]
 
     def _part(self) -> None:
         """Replace each found one by two of its parts where these are clearly likelier."""
@@ -374,6 +385,11 @@ class _Search:
     def _pair(self, candidate: int) -> Pair | None:
         """The two parts that may lose instead of a found one (`two_of`); None where it has no two,
         or loses everything."""
+        if candidate not in self._pairs_now:
+            self._pairs_now[candidate] = self._find_pair(candidate)
+        return self._pairs_now[candidate]
+
+    def _find_pair(self, candidate: int) -> Pair | None:
         if self._parts_of is None or -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS:
             return None
         parts = self._parts_of(candidate, self._near(candidate))

@@ -1,7 +1,8 @@
 """What candidates of the search for losses gain at tried rates, beside what is found. Pure.
 
 Each candidate is tried at dozens of rates. What does not depend on the rate (its paths, what they
-lost, how likely that is without it) is gathered once for all of them.
+lost, how likely that is without it) is gathered once for all of them, and paths of which all this
+is the same are one row: most lost one or two of as many probes as the next.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.tally import Clean, Entries, Floats, Index, sum_by_owner
+from syntony.fabric.tally import Clean, Entries, Floats, Index, Ints, sum_by_owner
 
 SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
 """Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
+
+_TIMES = 1 << 8
+"""How many values `Times` has."""
 
 
 def likelihood(lost: Floats, came: Floats, rate: Floats) -> Floats:
@@ -44,17 +48,36 @@ class Paths(NamedTuple):
 
 
 class _Rows:
-    """Lossy paths of candidates, sorted by candidate, with all that no tried rate changes."""
+    """Lossy paths of candidates, sorted by candidate, with all that no tried rate changes; those
+    that are alike are one row."""
 
-    def __init__(self, entries: Entries, candidates: Index, beside: Beside) -> None:
-        self.rows, self.owner, self.times = entries.all_of(candidates)
-        self.lost, self.came, self.rates, self.low = (each[self.rows, None] for each in beside)
+    def __init__(self, entries: Entries, candidates: Index, beside: Beside, alike: Ints) -> None:
+        rows, owner, times = entries.all_of(candidates)
+        key = (owner * len(alike) + alike[rows]) * _TIMES + times.astype(np.int64)
+        _, some, count = np.unique(key, return_index=True, return_counts=True)
+        rows, self.owner, self.times = rows[some], owner[some], times[some]
+        self.count = count[:, None]
+        self.lost, self.came, self.rates, self.low = (each[rows, None] for each in beside)
         self.plain = likelihood(self.lost, self.came, self.rates)
         self.base = np.maximum(self.plain, self.low)
 
     def at(self, more: Floats) -> Floats:
         """Likelihood of each with so much more loss, (rows, rates tried)."""
         return likelihood(self.lost, self.came, self.rates + more)
+
+    def sums(self, values: Floats, owners: int) -> Floats:
+        """Over all paths of each candidate: (rows, rates tried) → (owners, rates tried)."""
+        values *= self.count
+        return sum_by_owner(values, self.owner, owners)
+
+
+def _alike(beside: Beside) -> Ints:
+    """A number for each path, the same for those of which everything is the same."""
+    order = np.lexsort(beside)
+    changes = [np.diff(each[order]) != 0 for each in beside]
+    found = np.zeros(len(order), dtype=np.int64)
+    found[order[1:]] = np.cumsum(np.any(changes, axis=0))
+    return found
 
 
 class Gains:
@@ -65,17 +88,21 @@ class Gains:
         self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
 
     @cached_property
+    def _alike(self) -> Ints:
+        return _alike(self._beside)
+
+    @cached_property
     def _sure(self) -> _Rows:
-        return _Rows(self._paths.sure, self._candidates, self._beside)
+        return _Rows(self._paths.sure, self._candidates, self._beside, self._alike)
 
     @cached_property
     def _may(self) -> _Rows:
-        return _Rows(self._paths.may, self._candidates, self._beside)
+        return _Rows(self._paths.may, self._candidates, self._beside, self._alike)
 
     def at(self, grid: Floats) -> Floats:
         """Of all paths, with the most likely share of those that may cross. `grid`, and what is
         returned: (candidates, rates tried)."""
-        if not len(self._may.rows):
+        if not len(self._may.owner):
             return self.sure(grid)
         return np.asarray(self.sure(grid) + np.maximum(self.may(grid).max(axis=0), 0.0))
 
@@ -87,14 +114,14 @@ class Gains:
         there -= of.base
         probes = clean.probes / np.maximum(clean.paths, 1)
         each = np.minimum(grid * probes[:, None], self._outlier)
-        return np.asarray(sum_by_owner(there, of.owner, self._owners) - clean.paths[:, None] * each)
+        return np.asarray(of.sums(there, self._owners) - clean.paths[:, None] * each)
 
     def may(self, grid: Floats) -> Floats:
         """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates
         tried)."""
         of = self._may
         gains = np.zeros((len(SHARES), *grid.shape))
-        if not len(of.rows):
+        if not len(of.owner):
             return gains
         there = of.at(grid[of.owner])
         probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
@@ -104,6 +131,6 @@ class Gains:
                 mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
             lossy = np.maximum(mixed, of.low) - of.base
-            gains[place] = sum_by_owner(lossy, of.owner, self._owners)
+            gains[place] = of.sums(lossy, self._owners)
             gains[place] += self._clean.partly_paths[:, None] * clean
         return gains

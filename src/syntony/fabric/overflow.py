@@ -201,7 +201,7 @@ def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits
         some = np.isin(end[across], nics)
         nic = np.searchsorted(nics, end[across[some]])
         usual_beside, slowest_beside = seen.recent_waits(beside % flows, beside // flows)
-        medians = np.array([_median(part) for part in np.split(usual_beside, begins[1:])])
+        medians = _medians(usual_beside, begins)
         elsewhere[some] = np.fmax(elsewhere[some], medians[nic])
         for level_ns, late in zip(LEVELS_NS, late_elsewhere, strict=True):
             shares = _shares(slowest_beside >= level_ns, begins)
@@ -225,9 +225,21 @@ def _some(ways: Index, most: int) -> Index:
     return ways[:: max(1, -(-len(ways) // most))]
 
 
+def _medians(values: Floats, begins: Index) -> Floats:
+    """Of the rows of each group, which begin at these places, what is known in each column: (n,
+    columns) → (groups, columns); NaN where nothing is."""
+    group = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(values)))
+    ascending = np.lexsort((values, np.broadcast_to(group[:, None], values.shape)), axis=0)
+    values = np.take_along_axis(values, ascending, axis=0)
+    known = np.add.reduceat(np.isfinite(values), begins, dtype=np.intp)
+    low, high = begins[:, None] + np.maximum(known - 1, 0) // 2, begins[:, None] + known // 2
+    return np.asarray(
+        (np.take_along_axis(values, low, axis=0) + np.take_along_axis(values, high, axis=0)) / 2
+    )
+
+
 def _median(values: Floats) -> Floats:
-    """Of each column what is known, (n, columns); NaN where nothing is."""
-    known = np.isfinite(values).any(axis=0)
-    found = np.full(values.shape[1], np.nan)
-    found[known] = np.nanmedian(values[:, known], axis=0)
-    return found
+    """Of each column what is known, (n, columns) → (columns,); NaN where nothing is."""
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
+    return np.asarray(_medians(values, np.zeros(1, dtype=np.intp))[0])

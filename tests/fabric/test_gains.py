@@ -1,0 +1,122 @@
+"""What candidates gain at tried rates, graded path by path and rate by rate with plain floats."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from syntony.fabric.loss_gains import SHARES, Beside, Gains, Paths
+from syntony.fabric.overflow import _medians
+from syntony.fabric.tally import Clean, Entries
+
+OUTLIER = 9.0
+
+
+def log_likelihood(lost: float, came: float, rate: float) -> float:
+    return lost * math.log(-math.expm1(-rate)) - came * rate
+
+
+class Drawn:
+    """Few different paths, many of each, and what crosses which; some candidates have no path."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        kinds = [
+            (float(rng.randint(1, 3)), float(rng.randint(1, 400)),
+             rng.choice((1e-5, 1e-3, 0.2)), -rng.choice((0.5, 6.0, 40.0)))
+            for _ in range(rng.randint(1, 4))
+        ]  # fmt: skip
+        self.paths = [rng.choice(kinds) for _ in range(rng.randint(1, 60))]
+        self.candidates = rng.randint(1, 9)
+        self.sure, self.may = (
+            {
+                (path, candidate): rng.choice((1, 1, 2))
+                for path in range(len(self.paths))
+                for candidate in range(self.candidates)
+                if rng.random() < density
+            }
+            for density in (0.3, rng.choice((0.0, 0.3)))
+        )
+        counts = [[float(rng.randint(0, 50)) for _ in range(self.candidates)] for _ in range(2)]
+        self.clean = Clean(*map(np.array, (counts[0], [9 * n for n in counts[0]], counts[1],
+                                           [7 * n for n in counts[1]])))  # fmt: skip
+        self.asked = np.array(rng.sample(range(self.candidates), rng.randint(1, self.candidates)))
+        self.grid = np.array([[rng.choice((1e-4, 0.01, 0.5, 3.0)) for _ in range(5)]
+                              for _ in self.asked])  # fmt: skip
+
+    def gains(self) -> Gains:
+        sure, may = (
+            Entries(
+                np.array([path for path, _ in which], dtype=np.int64),
+                np.array([candidate for _, candidate in which], dtype=np.int64),
+                np.array([*which.values()], dtype=np.int8),
+                self.candidates,
+            )
+            for which in (self.sure, dict.fromkeys(self.may, 1))
+        )
+        clean = Clean(*(each[self.asked] for each in self.clean))
+        beside = Beside(*(np.array(column) for column in zip(*self.paths, strict=True)))
+        return Gains(self.asked, Paths(sure, may, clean), beside, OUTLIER)
+
+    def gained(self, candidate: int, rate: float) -> float:
+        paths, probes = (float(each[candidate]) for each in self.clean[:2])
+        total = -paths * min(rate * probes / max(paths, 1), OUTLIER)
+        for (path, other), times in self.sure.items():
+            if other == candidate:
+                lost, came, rest, floor = self.paths[path]
+                with_it = log_likelihood(lost, came, rest + rate * times)
+                total += max(with_it, floor) - max(log_likelihood(lost, came, rest), floor)
+        return total
+
+    def gained_of_share(self, candidate: int, rate: float, share: float) -> float:
+        paths, probes = (float(each[candidate]) for each in self.clean[2:])
+        come = math.exp(-rate * probes / max(paths, 1))
+        unharmed = 1 - share + share * come
+        total = paths * max(math.log(unharmed) if unharmed > 0 else -math.inf, -OUTLIER)
+        for path, other in self.may:
+            if other == candidate:
+                lost, came, rest, floor = self.paths[path]
+                plain = log_likelihood(lost, came, rest)
+                across = math.log(share) + log_likelihood(lost, came, rest + rate)
+                past = math.log1p(-share) + plain if share < 1 else -math.inf
+                total += max(across, past, floor) - max(plain, floor)
+        return total
+
+
+@pytest.mark.parametrize("draw", range(20))
+def test_paths_that_are_alike_count_one_by_one(draw: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"draw {draw}, seed {seed}")
+    drawn = Drawn(seed)
+    gains = drawn.gains()
+    sure, may = gains.sure(drawn.grid), gains.may(drawn.grid)
+    for place, candidate in enumerate(drawn.asked.tolist()):
+        for column, rate in enumerate(drawn.grid[place].tolist()):
+            assert sure[place, column] == pytest.approx(drawn.gained(candidate, rate), abs=1e-9)
+            if not drawn.may:
+                assert not may.any()
+                continue
+            for number, share in enumerate(SHARES.tolist()):
+                expected = drawn.gained_of_share(candidate, rate, share)
+                assert may[number, place, column] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("draw", range(20))
+def test_medians_of_groups_are_those_of_each_group_by_itself(draw: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"draw {draw}, seed {seed}")
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 9, rng.integers(1, 7))
+    values = rng.integers(0, 5, (sizes.sum(), 4)).astype(np.float64)
+    values[rng.random(values.shape) < 0.4] = np.nan
+    begins = np.cumsum(sizes) - sizes
+    found = _medians(values, begins)
+    for group, part in enumerate(np.split(values, begins[1:])):
+        for column in range(4):
+            known = sorted(part[np.isfinite(part[:, column]), column].tolist())
+            middle = known[(len(known) - 1) // 2 : len(known) // 2 + 1]
+            expected = sum(middle) / len(middle) if middle else math.nan
+            assert found[group, column] == pytest.approx(expected, nan_ok=True)
