@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.link import PATIENCE_S
+from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
 from syntony.controller.sessions import Outbox, Session
@@ -23,8 +23,9 @@ _NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 CERTIFICATE = Certificate("1f", Identity(Role.AGENT, "h1"), Validity(_NOW, _NOW), ())
 
 
-def session() -> Session:
-    return Session("h1", CERTIFICATE)
+def session(*, reads_stored: bool = False, backlog: bool = False) -> Session:
+    greeting = structs.replace(hello("h1", "s"), reads_stored=reads_stored, backlog=backlog)
+    return Session(greeting, CERTIFICATE)
 
 
 def test_the_reason_is_all_that_is_delivered() -> None:
@@ -167,6 +168,24 @@ def test_a_peer_that_neither_reads_nor_stops_is_cut(monkeypatch: pytest.MonkeyPa
         return receiving in done and receiving.cancelled(), writing in done and writing.cancelled()
 
     assert asyncio.run(cut()) == (True, True)
+
+
+@pytest.mark.parametrize("reads_stored", [True, False])
+@pytest.mark.parametrize("backlog", [True, False])
+def test_who_waits_for_decisions(
+    monkeypatch: pytest.MonkeyPatch, *, reads_stored: bool, backlog: bool
+) -> None:
+    """Neither the version before, nor an agent whose next stream begins when this one ends."""
+    monkeypatch.setattr(sessions, "ACK_WAIT_S", 3_600.0)
+
+    async def waits() -> bool:
+        box = session(reads_stored=reads_stored, backlog=backlog).outbox
+        box.acknowledge(3)
+        await _read(box, 1)
+        box.acknowledge(4)
+        return not await _soon(box)
+
+    assert asyncio.run(waits()) == (reads_stored and not backlog)
 
 
 def _line(node: str, at_ns: int = 0, **changes: Any) -> Timeline:

@@ -119,9 +119,7 @@ class FleetService:
         self._refused.pop(str(context.peer()).rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        # The end of a backlog is waited for: the agent's next stream begins with it.
-        patient = hello.reads_stored and not hello.backlog
-        session = Session(hello.host, certificate, patient=patient)
+        session = Session(hello, certificate)
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()

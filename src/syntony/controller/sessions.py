@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from syntony.controller.ingest import Source
 from syntony.model import MS
 from syntony.wire.clocks import Timelines
-from syntony.wire.messages import DECISIONS, MAX_UNACKED, Ack, ControllerMessage, Refuse
+from syntony.wire.messages import DECISIONS, MAX_UNACKED, Ack, ControllerMessage, Hello, Refuse
 from syntony.wire.x509 import Certificate
 
 TELL_NS = 1_500 * MS
@@ -96,22 +96,22 @@ class Session:
     """One stream of one agent.
 
     Args:
-        host: the agent's.
+        hello: the agent's.
         certificate: that it showed.
-        patient: see `Outbox`.
     """
 
     source: Source
     """What it delivers, since it was attached."""
 
-    def __init__(self, host: str, certificate: Certificate, *, patient: bool = False) -> None:
-        self.host = host
+    def __init__(self, hello: Hello, certificate: Certificate) -> None:
+        self.host = hello.host
         self.certificate = certificate
         self.unknown = ""
         """The first kind of its messages that was skipped."""
         self.tasks: tuple[asyncio.Task[object], ...] = ()
         """What serves the stream: first what receives."""
-        self.outbox = Outbox(patient=patient)
+        # The end of a backlog is waited for: the agent's next stream begins with it.
+        self.outbox = Outbox(patient=hello.reads_stored and not hello.backlog)
         self._said: object = None
         """Of the timelines sent last, what must be told at once."""
         self._told_ns = 0
