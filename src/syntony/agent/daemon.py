@@ -135,6 +135,7 @@ class Agent:
             nics=self._machine.described,
             stream=stream,
             reads_device_stamps=True,
+            reads_stored=True,
         )
 
     def start(self) -> None:
