@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 from tests.link import ControllerProcess, hello
 
 from syntony.agent.daemon import ESTIMATE_SECONDS
@@ -43,6 +44,7 @@ from syntony.wire.messages import (
     MAX_UNACKED,
     Ack,
     Batch,
+    Decision,
     Refuse,
     bundles,
     decode_controller,
@@ -110,7 +112,7 @@ class Agent:
             await self._call.write(data)
 
     async def attach(self) -> asyncio.Task[None]:
-        await self._write(encode(hello(self._host, "bench")))
+        await self._write(encode(structs.replace(hello(self._host, "bench"), reads_stored=True)))
         return asyncio.create_task(self._live())
 
     async def _live(self) -> None:
@@ -174,15 +176,19 @@ class Agent:
             message = decode_controller(data)
             if isinstance(message, Refuse):
                 raise SystemExit(f"refused: {message.reason}")
+            stored = message.seq if isinstance(message, Ack) else 0
+            if isinstance(message, Decision):
+                stored = message.stored
+                message = decode_controller(message.message)
+            if stored > self.acknowledged:
+                now = time.monotonic()
+                for seq in range(self.acknowledged + 1, stored + 1):
+                    self.delays.append(now - self._sent.pop(seq))
+                self.acknowledged = stored
+                self._progress.set()
             if isinstance(message, ProbeKeys):
                 held = KeysHeld(epochs=message.epochs, sending=message.sending)
                 await self._write(encode(held))
-            if isinstance(message, Ack):
-                now = time.monotonic()
-                for seq in range(self.acknowledged + 1, message.seq + 1):
-                    self.delays.append(now - self._sent.pop(seq))
-                self.acknowledged = max(self.acknowledged, message.seq)
-                self._progress.set()
 
 
 async def _messages(call: Any) -> AsyncIterator[bytes]:

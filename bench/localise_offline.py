@@ -19,6 +19,9 @@ from syntony.fabric.candidates import Listing, make_candidates
 from syntony.fabric.locate import WindowCounts, locate
 
 SMALL = Shape(2, 2, 2, 1, 1)
+PARALLEL = Shape(4, 3, 3, 1, 2)
+LISTED = 40
+"""Seeds named in each line."""
 
 
 def graded(case: Case, *, delays: bool = False) -> Grade:
@@ -32,40 +35,69 @@ def graded(case: Case, *, delays: bool = False) -> Grade:
 
 def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bool = False) -> None:
     verdicts: Counter[str] = Counter()
-    doubled, wrong = 0, []
+    doubled, wrong, missed = [], [], []
     for seed in seeds:
         case = make(seed)
         got = graded(case, delays=delays)
         verdicts[got.verdict] += 1
-        doubled += got.doubled > 0
+        truth = " and ".join(each for each in (case.truth, case.also) if each)
+        if got.doubled:
+            doubled.append(str(seed))
         if got.wrong:
-            wrong.append(f"{seed}({case.truth}: {' '.join(got.wrong)})")
+            wrong.append(f"{seed} ({truth}: {', '.join(got.wrong)})")
+        if got.verdict == "missed":
+            missed.append(f"{seed} ({truth})")
     kinds = ("right", "twin", "vague", "missed", "wrong")
     reported = "  ".join(f"{kind} {verdicts[kind]:3d}" for kind in kinds)
-    print(f"{name:34} {reported}  doubled {doubled:3d}  of {len(seeds)}")
-    if wrong:
-        print(f"    wrong at seeds {'; '.join(wrong[:8])}")
+    print(f"{name:38} {reported}  doubled {len(doubled):3d}  of {len(seeds)}")
+    for what, which in (("wrong", wrong), ("missed", missed), ("doubled", doubled)):
+        if which:
+            print(f"    {what} at seeds {'; '.join(which[:LISTED])}")
     sys.stdout.flush()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    arguments = parser.parse_args()
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
+def one_fault(seeds: range) -> None:
     for kind in ("leaf-up", "cable", "spine"):
         for known in (1.0, 0.5, 0.0):
             make = partial(draw, shape=SMALL, known=known, fault=kind)
             tabulate(f"2 leaves x 2 spines, {kind}, {known:.0%} full", seeds, make)
     tabulate("any shape, fully learnt", seeds, partial(draw, known=1.0))
     tabulate("any shape, partly learnt", seeds, draw)
+    for kind in ("leaf-up", "cable"):
+        make = partial(draw, shape=PARALLEL, known=1.0, fault=kind)
+        tabulate(f"one of two parallel cables, {kind}", seeds, make)
     tabulate("no fault", seeds, partial(draw, fault=""))
     tabulate("delay, partly learnt", seeds, partial(draw, delay=True), delays=True)
+    for kind in ("leaf-up", "cable", "spine"):
+        make = partial(draw, shape=SMALL, known=0.5, fault=kind, delay=True)
+        tabulate(f"delay, 2 leaves x 2 spines, {kind}", seeds, make, delays=True)
     tabulate(
         "no fault, 10 % of paths jitter", seeds,
         partial(draw, fault="", jitter=0.1), delays=True,
     )  # fmt: skip
+
+
+def two_faults(seeds: range) -> None:
+    tabulate("two faults, fully learnt", seeds, partial(draw, known=1.0, also=None))
+    tabulate("two faults, partly learnt", seeds, partial(draw, also=None))
+    for kind in ("spine", "leaf"):
+        make = partial(draw, known=1.0, fault=kind, also="part")
+        tabulate(f"{kind} and a part of it", seeds, make)
+    tabulate("two delays, fully learnt", seeds, partial(draw, known=1.0, also=None, delay=True),
+             delays=True)  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--faults", choices=("one", "two", "both"), default="both")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    if arguments.faults != "two":
+        one_fault(seeds)
+    if arguments.faults != "one":
+        two_faults(seeds)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Ranks of a PyTorch job die at random moments: is the result the same, and how long does it stall?
 
     .venv/bin/python -m bench.resilience [--kills 50] [--stops 5] [--seed 1] [--features LIST]
-                                         [--rounds 3] [--json]
+                                         [--rounds 3] [--calm STEPS [--hogs 8]] [--json]
 
 A job of four ranks (gloo, `DistributedDataParallel`, AdamW, a scheduler, dropout, data with noise)
 runs undisturbed; then under `syntony run --spares`, with a random rank killed or stopped at a
@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,16 +163,19 @@ class Run:
             each.stall_s = max(after[:3], default=0.0)
 
 
-def start(place: Path, name: str, words: list[str], *, spares: int = 0, ranks: int = RANKS) -> Run:
-    """Start the job under torchrun, with spares or without Syntony."""
+def start(
+    place: Path, name: str, words: list[str], *, spares: int = 0, ranks: int = RANKS,
+    options: Sequence[str] = (),
+) -> Run:  # fmt: skip
+    """Start the job under torchrun, with spares or other options of `syntony run`, or without."""
     python = find_torch()
     out, events = place / name, place / f"{name}.events"
-    out.mkdir()
+    out.mkdir(exist_ok=True)
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     torchrun += ["--master-port", str(random.randrange(20_000, 30_000))]
     run = [*SYNTONY, "run", "--job", f"{name}-{os.getpid()}", "--spares", str(spares)]
-    run += ["--events", str(events), "--"]
-    argv = [*(run if spares else []), *torchrun, str(JOB), "--out", str(out), *words]
+    run += ["--events", str(events), *options, "--"]
+    argv = [*(run if spares or options else []), *torchrun, str(JOB), "--out", str(out), *words]
     with (place / f"{name}.out").open("wb") as output:
         process = subprocess.Popen(
             argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
@@ -286,6 +290,30 @@ def faults(place: Path, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def calm(place: Path, steps: int, hogs: int) -> dict[str, Any]:
+    """A job without faults beside processes that burn all cores: everything lost is a mistake."""
+    words = ["--epochs", "1", "--batches", str(steps), "--features", "reduce", "--pause-ms", "100"]
+    burning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
+        for _ in range(hogs)
+    ]
+    began_s = time.monotonic()
+    try:
+        run = start(place, "calm", words, spares=1)
+        code = run.wait(LONG_S)
+    finally:
+        for each in burning:
+            each.kill()
+            each.wait()
+    return {
+        "calm_exit_code": code,
+        "calm_s": round(time.monotonic() - began_s),
+        "hogs": hogs,
+        "false_takeovers": [each["reason"] for each in run.seen("lost")],
+        "hangs_reported": [each["reason"] for each in run.seen("hang")],
+    }
+
+
 def quantiles(values: list[float]) -> dict[str, float | None]:
     parts = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     found = {name: quantile(values, part) for name, part in parts.items()}
@@ -302,6 +330,8 @@ def main() -> None:
     parser.add_argument("--pause-ms", type=float, default=100.0)
     parser.add_argument("--spares", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--calm", type=int, default=0, metavar="STEPS", help="beside --hogs")
+    parser.add_argument("--hogs", type=int, default=8)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -313,6 +343,8 @@ def main() -> None:
         load.append(Path("/proc/loadavg").read_text().split()[0])
         if args.rounds:
             report |= overhead(place, args.rounds)
+        if args.calm:
+            report |= calm(place, args.calm, args.hogs)
     finally:
         if args.keep is None:
             shutil.rmtree(place)
@@ -322,7 +354,7 @@ def main() -> None:
     else:
         for name, value in report.items():
             print(f"{name:28} {value}")
-    sys.exit(bool(report["differences"]))
+    sys.exit(bool(report["differences"] or report.get("false_takeovers")))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class ControllerProcess:
             f'listen = "127.0.0.1:{self.port}"\nlocal_socket = "{self.socket}"\n'
             f'store = "{self.store}"\ntls_ca = "{tls.ca}"\ntls_cert = "{tls.cert}"\n'
             f'tls_key = "{tls.key}"\nstate_dir = "{directory / "state"}"\nstate = "{state}"\n'
-            f"standby = {str(standby).lower()}\n"
+            f"{'standby = true' if standby else ''}\n"  # the version before does not know it
             f'enrolment = {{ listen = "127.0.0.1:{self.join_port}", '
             f'authority = "{directory / "ca"}", lifetime_ns = {HOUR_NS} }}\n'
         )

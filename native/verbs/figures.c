@@ -145,7 +145,8 @@ void figures_sent(struct figures *figures, const struct message *message, int64_
 {
     struct syn_qp_slot *slot = figures->slot;
     SET(slot->posted_ns, at_ns);
-    ADD(slot->bytes_posted, message->bytes);
+    ADD(slot->bytes_posted, message->bytes + message->written);
+    ADD(slot->unannounced, message->writes);
     if (message->signaled) {
         uint64_t number = GET(slot->signaled);
         if (GET(figures->timed_ns) == 0 && at_ns - GET(figures->timed_before_ns) >= SHORT_NS) {
@@ -167,6 +168,16 @@ void figures_sent(struct figures *figures, const struct message *message, int64_
     SET(slot->sent, number + 1);
 }
 
+void figures_sent_unstamped(struct figures *figures, const struct message *message, int64_t at_ns)
+{
+    struct syn_qp_slot *slot = figures->slot;
+    SET(slot->posted_ns, at_ns);
+    ADD(slot->bytes_posted, message->bytes + message->written);
+    ADD(slot->unannounced, message->writes);
+    ADD(slot->signaled, 1);
+    ADD(slot->sent, 1);
+}
+
 void figures_posted_receives(struct figures *figures, uint64_t count)
 {
     ADD(figures->slot->receives_posted, count);
@@ -181,6 +192,14 @@ void figures_received(struct figures *figures, uint64_t bytes, int64_t at_ns)
     if (is_due(&figures->received, number, at_ns))
         stamp(figures, SYN_QP_RECEIVED, at_ns, number, bytes);
     SET(slot->received, number + 1);
+}
+
+void figures_received_unstamped(struct figures *figures, uint64_t bytes, int64_t at_ns)
+{
+    struct syn_qp_slot *slot = figures->slot;
+    SET(slot->received_ns, at_ns);
+    ADD(slot->bytes_received, bytes);
+    ADD(slot->received, 1);
 }
 
 void figures_completed(struct figures *figures, int64_t at_ns)

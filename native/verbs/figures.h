@@ -38,6 +38,8 @@ struct identity {
 /* A message is about to be posted, or has been received. */
 struct message {
     uint64_t bytes;
+    uint64_t written; /* by as many writes just before it, which have no completion: */
+    uint32_t writes;
     bool takes_receive; /* at the peer, whose process sees its end */
     bool signaled;
 };
@@ -57,8 +59,12 @@ bool figures_stamps_received(const struct figures *figures, int64_t at_ns);
 bool figures_stamps_completed(const struct figures *figures);
 /* Of messages posted by one call, at `at_ns`, just before it. */
 void figures_sent(struct figures *figures, const struct message *message, int64_t at_ns);
+/* The same of a send with a completion, where `figures_stamps_sent` says that it is not stamped. */
+void figures_sent_unstamped(struct figures *figures, const struct message *message, int64_t at_ns);
 void figures_posted_receives(struct figures *figures, uint64_t count);
 void figures_received(struct figures *figures, uint64_t bytes, int64_t at_ns);
+/* The same where `figures_stamps_received` says that it is not stamped. */
+void figures_received_unstamped(struct figures *figures, uint64_t bytes, int64_t at_ns);
 void figures_completed(struct figures *figures, int64_t at_ns);
 void figures_error(struct figures *figures, uint32_t status);
 

@@ -21,7 +21,8 @@ static bool takes_receive(enum ibv_wr_opcode opcode)
            opcode == IBV_WR_SEND_WITH_INV || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const struct ibv_send_wr *end,
+/* From `wr` to before `end` (NULL: all) was posted. */
+static void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const struct ibv_send_wr *end,
                   int64_t at_ns)
 {
     for (; wr != NULL && wr != end; wr = wr->next) {
@@ -179,18 +180,19 @@ struct pair *watch_pair(struct ibv_qp *qp)
     return device ? table_pair(device, qp->qp_num) : NULL;
 }
 
-/* Right to some milliseconds, and a quarter of the price. */
-static int64_t about_now_ns(void)
+int64_t watch_time(const struct pair *pair, int64_t about_ns)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+    return figures_stamps_sent(&pair->figures, about_ns) ? table_now_ns() : 0;
 }
 
-int64_t watch_time(const struct pair *pair)
+void watch_sent(struct pair *pair, uint64_t bytes, uint64_t written, bool is_behind,
+                int64_t about_ns, int64_t exact_ns)
 {
-    int64_t about_ns = about_now_ns();
-    return figures_stamps_sent(&pair->figures, about_ns) ? table_now_ns() : about_ns;
+    struct message message = {bytes, written, is_behind, true, true};
+    if (exact_ns == 0)
+        figures_sent_unstamped(&pair->figures, &message, about_ns);
+    else
+        figures_sent(&pair->figures, &message, exact_ns);
 }
 
 void watch_posted_receives(struct pair *pair, uint64_t count)
@@ -198,18 +200,17 @@ void watch_posted_receives(struct pair *pair, uint64_t count)
     figures_posted_receives(&pair->figures, count);
 }
 
-void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t *at_ns)
+void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t about_ns)
 {
     struct figures *figures = &pair->figures;
-    if (*at_ns == 0)
-        *at_ns = about_now_ns();
     if (wc->status != IBV_WC_SUCCESS)
         figures_error(figures, wc->status);
+    else if (wc->opcode & IBV_WC_RECV && figures_stamps_received(figures, about_ns))
+        figures_received(figures, wc->byte_len, table_now_ns());
     else if (wc->opcode & IBV_WC_RECV)
-        figures_received(figures, wc->byte_len, figures_stamps_received(figures, *at_ns)
-                                                    ? table_now_ns() : *at_ns);
+        figures_received_unstamped(figures, wc->byte_len, about_ns);
     else
-        figures_completed(figures, figures_stamps_completed(figures) ? table_now_ns() : *at_ns);
+        figures_completed(figures, figures_stamps_completed(figures) ? table_now_ns() : about_ns);
 }
 
 void watch_agent(int64_t now_ns)

@@ -33,14 +33,16 @@ int watch_destroy_cq(struct ibv_cq *cq, int (*destroy)(struct ibv_cq *));
  * queue, and not in a child of fork. Of a queue pair once it is initialised, until it is destroyed;
  * NULL: it is not watched. */
 struct pair *watch_pair(struct ibv_qp *qp);
-/* Just before a post: the time to give to `watch_posted`. */
-int64_t watch_time(const struct pair *pair);
-/* From `wr` to before `end` (NULL: all) was posted. */
-void watch_posted(struct pair *pair, const struct ibv_send_wr *wr, const struct ibv_send_wr *end,
-                  int64_t at_ns);
+/* `about_ns`: of a clock that is right to some milliseconds, and never ahead.
+ * Just before a post: the exact time, if that is wanted; or 0. */
+int64_t watch_time(const struct pair *pair, int64_t about_ns);
+/* A send with a completion was posted, behind a write of so many bytes without one if `is_behind`.
+ * `exact_ns` is of `watch_time`. */
+void watch_sent(struct pair *pair, uint64_t bytes, uint64_t written, bool is_behind,
+                int64_t about_ns, int64_t exact_ns);
 void watch_posted_receives(struct pair *pair, uint64_t count);
-/* Just after a poll. `at_ns`: 0 first, and kept from one completion of that poll to the next. */
-void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t *at_ns);
+/* Just after a poll. */
+void watch_completed(struct pair *pair, const struct ibv_wc *wc, int64_t about_ns);
 /* Now and then, several times a second. */
 void watch_agent(int64_t now_ns);
 

@@ -87,13 +87,14 @@ class Hub:
     def check(self, _: Hello) -> None:
         pass
 
-    def seal(self, message: Any) -> bytes:
+    def seal(self, message: Any, stored: int) -> bytes:
         if not isinstance(message, Plan):
             return encode(message)
-        return encode(Decision(issuer="c", epoch=1, message=encode(message)))
+        inner = encode(message)
+        return encode(Decision(issuer="c", epoch=1, message=inner, stored=stored))
 
     def attached(self, session: Session, _: Hello, __: Sequence[str]) -> None:
-        session.outbox.put(Ack(seq=0))
+        session.outbox.acknowledge(0)
         session.outbox.put(self.plan)
 
     def detached(self, _: Session) -> None:

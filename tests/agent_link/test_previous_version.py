@@ -96,7 +96,11 @@ def _controller(directory: Path, tree: Path) -> Iterator[ControllerProcess]:
 
 def _agent(tree: Path, config: AgentConfig, first: int, last: int) -> int:
     """Sends seconds, is informed what it must be reported, and returns how many rows it dropped."""
-    words = [msgspec.json.encode(config).decode(), str(first), str(last)]
+    # What is as it is by default the version before may not know.
+    usual = msgspec.structs.fields(config)
+    said = {each.name: getattr(config, each.name) for each in usual}
+    given = {each.name: said[each.name] for each in usual if said[each.name] != each.default}
+    words = [msgspec.json.encode(given).decode(), str(first), str(last)]
     done = subprocess.run(
         [sys.executable, "-c", _at(tree) + _AGENT, *words],
         capture_output=True, text=True, check=False, timeout=120,

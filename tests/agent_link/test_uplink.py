@@ -31,10 +31,12 @@ from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
 from syntony.wire.coding import encode
 from syntony.wire.messages import (
     ATTACH,
+    MAX_UNACKED,
     PROTOCOL,
     Ack,
     Batch,
     ControllerMessage,
+    Decision,
     FleetQuery,
     Hello,
     Refuse,
@@ -50,12 +52,17 @@ from syntony.wire.roles import Role
 class Agent:
     """An uplink with everything it was reported."""
 
-    def __init__(self, config: AgentConfig, says: str | None = None) -> None:
+    def __init__(
+        self, config: AgentConfig, says: str | None = None, *, reads_stored: bool = False
+    ) -> None:
         self.reported: list[ControllerMessage] = []
         self.spool = open_spool(config.spool_dir, 1 << 20)
         name = says or config.host
         self.uplink = Uplink(
-            config, lambda stream: hello(name, stream), self.reported.append, self.spool
+            config,
+            lambda stream: msgspec.structs.replace(hello(name, stream), reads_stored=reads_stored),
+            self.reported.append,
+            self.spool,
         )
 
     def of(self, kind: type[ControllerMessage]) -> list[ControllerMessage]:
@@ -141,6 +148,41 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
     uplink.close()
     sender.join(10)
     spool.close()
+
+
+def test_decisions_say_how_far_the_stream_is_stored(tmp_path: Path) -> None:
+    """Only those that are obeyed; acknowledgements by themselves count as before."""
+    spool = open_spool(tmp_path / "spool", 1 << 20)
+    for second in range(9):
+        spool.append("probe_1s", *probe_rows("t1", second))
+    stream = Stream(spool, Fence(tmp_path))
+
+    def said(epoch: int, stored: int) -> Decision:
+        message = encode(Timelines(timelines=()))
+        return Decision(issuer="c", epoch=epoch, message=message, stored=stored)
+
+    for message, acknowledged in (
+        (said(2, 3), 3), (said(2, 0), 3), (said(2, 2), 3), (Ack(seq=5), 5), (said(2, 6), 6),
+    ):  # fmt: skip
+        assert isinstance(stream.take(encode(message)), Ack | Timelines)
+        assert spool.acknowledged == acknowledged
+    with pytest.raises(WireError):
+        stream.take(encode(said(1, 8)))
+    assert spool.acknowledged == 6
+    spool.close()
+
+
+def test_more_than_a_window_is_delivered_to_an_agent_that_waits_for_decisions(
+    controller: ControllerProcess,
+) -> None:
+    agent = Agent(controller.agent_config("w1"), reads_stored=True)
+    try:
+        with agent.uplink:
+            for second in range(3 * MAX_UNACKED + 1):
+                agent.uplink.submit("probe_1s", *probe_rows("w1", second))
+            wait_until(lambda: agent.spool.acknowledged == 3 * MAX_UNACKED + 1)
+    finally:
+        agent.spool.close()
 
 
 def test_agents_without_keys_of_pairs_are_refused(controller: ControllerProcess) -> None:

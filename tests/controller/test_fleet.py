@@ -347,3 +347,22 @@ def test_what_is_long_silent_is_forgotten() -> None:
     time.observe("h0", 1000 * S, 0)
     assert time.now(FORGET_NS) == 1000 * S + FORGET_NS
     assert time.now(FORGET_NS + 1) is None
+
+
+@given(data=st.data())
+def test_now_is_the_median_of_those_who_are_heard(data: st.DataObject) -> None:
+    """However often it is asked for between what is said."""
+    time, heard, now_ns = FleetTime(), dict[str, tuple[int, int]](), 0
+    steps = st.sampled_from([0, 1, S, FORGET_NS // 2, FORGET_NS])
+    for _ in range(data.draw(st.integers(1, 12))):
+        now_ns += data.draw(steps)
+        if data.draw(st.booleans()):
+            host = data.draw(st.sampled_from("abc"))
+            said_ns = data.draw(st.integers(-(10**12), 10**12))
+            known = heard.get(host)
+            if known is not None and now_ns - known[1] <= FORGET_NS:
+                said_ns = max(said_ns, known[0])
+            heard[host] = (said_ns, now_ns)
+            time.observe(host, now_ns + said_ns, now_ns)
+        fresh = sorted(said for said, at_ns in heard.values() if now_ns - at_ns <= FORGET_NS)
+        assert time.now(now_ns) == (now_ns + fresh[(len(fresh) - 1) // 2] if fresh else None)

@@ -72,7 +72,10 @@ def test_addresses_are_of_the_fleets_networks() -> None:
 
 def test_a_good_hello_is_taken_whole() -> None:
     usual = hello("h0", "s")
-    for each in (usual, msgspec.structs.replace(usual, reads_device_stamps=True)):
+    for each in (
+        usual,
+        msgspec.structs.replace(usual, reads_device_stamps=True, reads_stored=True),
+    ):
         assert greet(each, H0) == (each, ())
 
 

@@ -48,6 +48,8 @@ class Case(NamedTuple):
     """Kind; empty for none."""
     truth: str
     """Name of the faulty component as a finding would call it; empty for none."""
+    also: str
+    """Another faulty component; empty for none."""
     sent: NDArray[np.int64]
     lost: NDArray[np.int64]
     change_ns: NDArray[np.float64]
@@ -71,6 +73,7 @@ def draw(
     fault: str | None = None,
     delay: bool = False,
     jitter: float = 0.0,
+    also: str | None = "",
 ) -> Case:
     """A fabric, what is learnt of its paths, a fault and one window of probes.
 
@@ -81,6 +84,8 @@ def draw(
         fault: kind of `FAULTS`, empty for none; None: drawn.
         delay: whether the fault delays packets rather than losing them.
         jitter: share of paths whose delays vary by microseconds.
+        also: kind of another fault, empty for none; None: drawn. ``part``: a link or cable of the
+            faulty one, a switch.
     """
     rng, noise = random.Random(seed), np.random.default_rng(seed)
     shape = shape or shape_of(rng)
@@ -88,24 +93,58 @@ def draw(
     paths = tuple(_paths(shape, share, rng))
     kind = rng.choice(FAULTS) if fault is None else fault
     truth = _faulty(kind, paths, rng)
+    hit = _hit(truth, kind, paths, shape, rng)
+    sent = np.array([rng.randint(80, 500) for _ in paths], dtype=np.int64)
+    loss = _some_loss(rng)
+    background = rng.choice((0.0, 1e-6, 2e-5))
+    risk = np.where(hit & (not delay), loss, background)
+    late_ns = hit * (_some_delay(rng) if delay else 0.0)
+    change_ns = noise.normal(0, rng.uniform(100, 800), len(paths)) + late_ns
+    second = ""
+    if also != "":
+        other = also or rng.choice(FAULTS)
+        second = _another(other, truth, paths, rng)
+        struck = _hit(second, other, paths, shape, rng)
+        risk = 1 - (1 - risk) * (1 - struck * (0.0 if delay else _some_loss(rng)))
+        change_ns += struck * (_some_delay(rng) if delay else 0.0)
+    shaky = noise.random(len(paths)) < jitter
+    change_ns[shaky] += noise.laplace(0, 3_000, int(shaky.sum()))
+    lost = noise.binomial(sent, risk)
+    return Case(seed, shape, paths, kind, truth, second, sent, lost, change_ns)
+
+
+def _some_loss(rng: random.Random) -> float:
+    return float(rng.choice((1.0, np.exp(rng.uniform(np.log(0.005), np.log(0.2))))))
+
+
+def _some_delay(rng: random.Random) -> float:
+    return float(np.exp(rng.uniform(np.log(20_000), np.log(2_000_000))))
+
+
+def _hit(
+    truth: str, kind: str, paths: tuple[Path, ...], shape: Shape, rng: random.Random
+) -> NDArray[np.bool_]:
+    """Which paths cross the faulty one. Of parallel cables one is faulty."""
     hit = np.array([truth in path.true for path in paths], dtype=np.bool_)
     if kind in {"leaf-up", "leaf-down", "cable"} and shape.parallel > 1:
         bad = rng.randrange(shape.parallel)
         hit &= np.array([f"{_cable(truth)}#{bad}" in path.true for path in paths])
-    sent = np.array([rng.randint(80, 500) for _ in paths], dtype=np.int64)
-    loss = rng.choice((1.0, np.exp(rng.uniform(np.log(0.005), np.log(0.2)))))
-    background = rng.choice((0.0, 1e-6, 2e-5))
-    risk = np.where(hit & (not delay), loss, background)
-    late_ns = np.exp(rng.uniform(np.log(20_000), np.log(2_000_000))) if delay else 0.0
-    change_ns = noise.normal(0, rng.uniform(100, 800), len(paths)) + hit * late_ns
-    shaky = noise.random(len(paths)) < jitter
-    change_ns[shaky] += noise.laplace(0, 3_000, int(shaky.sum()))
-    return Case(seed, shape, paths, kind, truth, sent, noise.binomial(sent, risk), change_ns)
+    return hit
 
 
-def _cable(link: str) -> str:
-    a, _, b = link.partition("->") if "->" in link else link.partition("--")
-    return "--".join(sorted((a, b)))
+def _another(kind: str, first: str, paths: tuple[Path, ...], rng: random.Random) -> str:
+    """A second faulty component: any but the first, or a part of it."""
+    if kind != "part":
+        names = [name for name in _fitting(kind, paths) if name != first]
+        return rng.choice(names or _fitting("nic", paths))
+    names = [*_fitting("leaf-up", paths), *_fitting("leaf-down", paths), *_fitting("cable", paths)]
+    return rng.choice([name for name in names if first in _cable(name).split("--")])
+
+
+def _cable(name: str) -> str:
+    """Of a link or cable; itself of anything else."""
+    a, mark, b = name.partition("->" if "->" in name else "--")
+    return "--".join(sorted((a, b))) if mark else name
 
 
 def _paths(shape: Shape, share: float, rng: random.Random) -> list[Path]:
@@ -152,6 +191,11 @@ def _path(nodes: list[str], known: str, parallel: int, rng: random.Random) -> Pa
 
 def _faulty(kind: str, paths: tuple[Path, ...], rng: random.Random) -> str:
     """A component of this kind that some path crosses."""
+    return rng.choice(_fitting(kind, paths)) if kind else ""
+
+
+def _fitting(kind: str, paths: tuple[Path, ...]) -> list[str]:
+    """Every component of this kind that some path crosses."""
 
     def fits(name: str) -> bool:
         link, cable, fabric = "->" in name, "--" in name, "spine" in name
@@ -167,16 +211,15 @@ def _faulty(kind: str, paths: tuple[Path, ...], rng: random.Random) -> str:
             return not link and not cable and "/" in name
         return not link and not cable and name.startswith(kind)
 
-    if not kind:
-        return ""
-    return rng.choice(sorted({name for path in paths for name in path.true if fits(name)}))
+    return sorted({name for path in paths for name in path.true if fits(name)})
 
 
 class Grade(NamedTuple):
     """How the findings of one case fare."""
 
     verdict: str
-    """``right``; ``twin``: the fault is among what is told, and nothing else is reported as sure;
+    """``right``; ``twin``: the fault is among what is told, and nothing else that another repair
+    serves is reported as sure;
     ``vague``: a group that holds it; ``missed``; ``wrong``."""
     wrong: tuple[str, ...]
     """Told as sure, and not so."""
@@ -188,38 +231,49 @@ SURE = 0.7
 """Confidence beyond which one name among several is reported as the name."""
 
 
+BEST_FIRST = ("right", "twin", "vague", "wrong")
+
+
 def grade(case: Case, findings: list[tuple[str, float, tuple[str, ...]]]) -> Grade:
-    """Findings: (component, confidence, alternatives)."""
+    """Findings: (component, confidence, alternatives). Of two faults the verdict is the worse."""
     if not case.truth:
         wrong = tuple(name for name, _, _ in findings)
         return Grade("wrong" if wrong else "right", wrong, 0)
-    verdicts = [_verdict(case, *each) for each in findings]
-    wrong = tuple(f[0] for f, verdict in zip(findings, verdicts, strict=True) if verdict == "wrong")
-    good = [each for each in ("right", "twin", "vague") if each in verdicts]
-    verdict = "wrong" if wrong else good[0] if good else "missed"
-    return Grade(verdict, wrong, max(0, len(findings) - 1))
+    truths = [each for each in (case.truth, case.also) if each]
+    told = {truth: [_verdict(case, truth, *each) for each in findings] for truth in truths}
+    best = [min(each, key=BEST_FIRST.index) for each in zip(*told.values(), strict=True)]
+    wrong = tuple(f[0] for f, verdict in zip(findings, best, strict=True) if verdict == "wrong")
+    good = [min(each, key=BEST_FIRST.index, default="wrong") for each in told.values()]
+    verdict = max(good, key=BEST_FIRST.index)
+    verdict = "wrong" if wrong else "missed" if verdict == "wrong" else verdict
+    return Grade(verdict, wrong, max(0, len(findings) - len(truths)))
 
 
-def _verdict(case: Case, name: str, confidence: float, others: tuple[str, ...]) -> str:
-    if name == case.truth:
+def _verdict(case: Case, truth: str, name: str, confidence: float, others: tuple[str, ...]) -> str:
+    if name == truth:
         return "right"
-    if ".." in name and _holds(case, name):
+    if all(name in {_cable(each), each.partition("/")[0]} for each in (case.truth, case.also)):
+        return "right"  # Both directions of a cable, both NICs of a host.
+    if ".." in name and _holds(case, truth, name):
         return "vague"
-    if case.truth in others and confidence <= SURE:
+    # Whoever looks at one direction of a cable looks at the cable.
+    if truth in others and "--" in truth and _cable(name) == truth:
+        return "twin"
+    if confidence <= SURE and _cable(truth) in {_cable(each) for each in others}:
         return "twin"
     return "wrong"
 
 
-def _holds(case: Case, group: str) -> bool:
+def _holds(case: Case, truth: str, group: str) -> bool:
     """Whether the fault is on most of the paths that list the group and lost anything."""
     a, _, b = group.partition("..")
     hit = [
-        case.truth in path.true
+        truth in path.true
         for path in case.paths
         for name in path.listed
         if ".." in name
         and a in {"*", name.partition("..")[0]}
         and b in {"*", name.partition("..")[2]}
     ]
-    inside = case.truth not in {a, b} or "*" in {a, b}
+    inside = truth not in {a, b} or "*" in {a, b}
     return inside and any(hit)

@@ -77,6 +77,32 @@ def test_a_group_at_a_nic_hides_neither_its_link_nor_its_leaf(
     assert got in {"right", "vague", "missed"}, case.truth
 
 
+@pytest.mark.parametrize("seed", [52_000_003, 31_035, 31_065, 31_036])
+def test_a_group_between_nics_may_be_the_one_between_their_leaves(seed: int) -> None:
+    """Half of the paths of a fault listed their leaves, half nothing: a NIC's link had both."""
+    case = draw(seed, shape=SMALL, known=0.0, fault="leaf-up")
+    assert verdict(case, located(case)) == ("vague", 0), case.truth
+
+
+def test_a_group_at_a_nic_takes_in_those_behind_its_only_link() -> None:
+    paths = [
+        ["h0/r", "h0/r->leaf0", "leaf0", "leaf0..leaf1", "leaf1", "leaf1->h1/r", "h1/r"],
+        ["h0/r", "h0/r->leaf0", "leaf0", "leaf0..leaf2", "leaf2", "leaf2->h2/r", "h2/r"],
+        ["h0/r", "h0/r..h1/r", "h1/r"],
+        ["h1/r", "h1/r..h0/r", "h0/r"],
+    ]
+    candidates = make_candidates(Listing.of(paths))
+    partly = candidates.crossed.partly
+    there, back = (
+        {name for each in partly.members[partly.combo[path]] if each >= 0
+         for name in (candidates.names[number] for number in (each, *candidates.same[each]))}
+        for path in (2, 3)
+    )  # fmt: skip
+    assert {"leaf0..leaf1", "leaf0..*", "*..leaf1", "h0/r..h1/r"} <= there
+    assert not {"leaf0..leaf2", "*..leaf2"} & there
+    assert not any(name.startswith("leaf") and ".." in name for name in back)
+
+
 def test_a_nic_has_one_link_unless_several_are_known() -> None:
     names = ["h0/r->leaf0", "leaf0->h0/r", "h1/r->leaf0", "h1/r->leaf1", "leaf0->spine0"]
     ways = WayGraph(names, lambda name: "/" in name)
@@ -115,6 +141,20 @@ def test_one_direction_of_parallel_cables_is_not_named_as_both(
     assert named
 
 
+@pytest.mark.parametrize(
+    ("seed", "known"), [(33_033, None), (33_052, 1.0), (32_332, 1.0), (32_332, None)]
+)
+def test_a_cable_whose_other_direction_shows_nothing_is_told_beside_its_link(
+    seed: int, known: float | None
+) -> None:
+    """By chance no path took the other direction of the faulty one of two parallel cables."""
+    case = draw(seed, known=known)
+    (found,) = located(case)
+    assert case.truth in found.alternatives
+    assert found.confidence + sum(found.probabilities) <= 1 + 1e-9
+    assert verdict(case, (found,)) == ("twin", 0)
+
+
 @pytest.mark.parametrize("delay", [False, True])
 def test_twins_share_what_is_known_of_them(delay: bool) -> None:
     """On 2 x 2, a spine and its two cables are crossed by exactly the same paths."""
@@ -150,7 +190,7 @@ def test_only_what_exactly_the_same_paths_cross_is_a_twin() -> None:
 
 
 def test_jitter_of_some_paths_is_no_delay_of_a_component() -> None:
-    for seed in range(12):
+    for seed in (*range(12), 32_055):
         case = draw(seed, fault="", jitter=0.1)
         assert located(case, delays=True) == (), f"seed {seed}"
 
@@ -175,6 +215,15 @@ def test_one_fault_is_one_finding_however_many_probes_it_costs() -> None:
         (found,) = located(case._replace(sent=sent, lost=lost))
         assert found.component == case.truth, f"seed {seed}"
         assert found.loss == pytest.approx(0.12, rel=0.01), f"seed {seed}"
+
+
+@pytest.mark.parametrize(("seed", "known"), [(52_000_197, None), (52_000_132, 1.0)])
+def test_no_path_moves_onto_a_dead_nic_that_it_does_not_end_at(
+    seed: int, known: float | None
+) -> None:
+    """All paths across a dead spine were taken for stale ones of a dead NIC."""
+    case = draw(seed, known=known, also=None)
+    assert verdict(case, located(case))[0] in {"right", "twin"}, f"{case.truth} and {case.also}"
 
 
 def test_the_background_hides_no_part_of_a_fault() -> None:

@@ -18,6 +18,7 @@ from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.provision import provision, to_toml
+from syntony.lab.scrape import scrape_config
 from syntony.model import SyntheticClockSpec
 from syntony.wire.roles import Role
 
@@ -90,6 +91,42 @@ class _Authority:
         return _Paths(directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
 
 
+def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = ModuleType("syntony.controller.pki")
+    authority = _Authority()
+    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
+    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+    spec = FabricSpec(hosts=2)
+    plan = make_plan(spec)
+    url = "postgresql:///fleet?host=/run/postgresql"
+    file = LabFile(
+        name="x",
+        spec=spec,
+        started_ns=0,
+        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
+        options={"state": url},
+        controllers=3,
+    )
+    daemons = provision(tmp_path, file, plan)
+    names = ["controller", "controller2", "controller3"]
+    assert [daemon.name for daemon in daemons][:3] == names
+    configs = [load_config(tmp_path / f"{name}.toml", ControllerConfig) for name in names]
+    for apart in ("listen", "local_socket", "store", "state_dir", "tls_cert"):
+        assert len({getattr(config, apart) for config in configs}) == 3, apart
+    listening = {c.listen for c in configs} | {c.enrolment.listen for c in configs}
+    listening |= {c.metrics.listen for c in configs}
+    assert len(listening) == 9
+    for config in configs:
+        assert config.standby
+        assert config.state == url
+    agent = load_config(tmp_path / "agent-h1.toml", AgentConfig)
+    assert agent.controllers == tuple(config.listen for config in configs)
+    scraped = scrape_config(tmp_path, plan, controllers=3)
+    assert all(config.metrics.listen in scraped for config in configs)
+
+
 def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,12 +155,13 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     }  # fmt: skip
     controller = load_config(tmp_path / "controller.toml", ControllerConfig)
     assert (controller.ecmp_paths, controller.mesh_peers) == (3, 4)
+    assert not controller.standby
     assert [anchor.node for anchor in controller.anchors] == ["h1"]
     assert controller.listen.partition(":")[0] in authority.issued["controller"]
     for host in plan.hosts:
         agent = load_config(tmp_path / f"agent-{host}.toml", AgentConfig)
         assert agent.host == host
-        assert agent.controller == controller.listen
+        assert agent.controllers == (controller.listen,)
         assert agent.family == "ipv6"
         assert agent.synthetic_clock == clocks[host]
         assert [nic.name for nic in agent.nics] == ["rail0", "rail1"]

@@ -120,3 +120,19 @@ def test_a_path_too_long_for_sockets_is_refused(
     with pytest.raises(MissingError, match="too long for a socket"):
         state.claim("one")
     assert state.running() == []
+
+
+def test_the_controller_that_took_charge_last_is_the_one_asked(tmp_path: Path) -> None:
+    """Those that died or stand still leave their sockets behind."""
+    first, second = (state.controller_socket(tmp_path, number) for number in (1, 2))
+    assert state.socket_in_charge(tmp_path) == first
+    for latest, other in ((second, first), (first, second)):
+        latest.touch()
+        assert state.socket_in_charge(tmp_path) == latest
+        other.touch()
+        os.utime(latest, ns=(0, 2 * 10**18))
+        assert state.socket_in_charge(tmp_path) == latest
+        os.utime(other, ns=(0, 3 * 10**18))
+        assert state.socket_in_charge(tmp_path) == other
+        for path in (first, second):
+            path.unlink()

@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import pickle
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from syntony.torch.membership import (
-    Forget,
-    Log,
-    Membership,
-    Send,
-    Settings,
-    Spawn,
-    Worker,
-)
+from syntony.torch.membership import Membership
+from syntony.torch.orders import Forget, Log, Send, Settings, Spawn, Worker
 from syntony.torch.recovery import START, Report
 
 MS, S = 1_000_000, 1_000_000_000
@@ -56,7 +50,8 @@ class Rank:
         self.boundary, self.op = START, 0
         self.params, self.undo, self.previous = 7, 0, 0
         self.after: int | None = None
-        self.stepped = self.frozen = self.finished = False
+        self.stepped = self.frozen = self.finished = self.warm = False
+        self.exit_code: int | None = None
         self.carry = 0
         """What only this rank knows: goes into records."""
         self.grad = 0
@@ -218,6 +213,12 @@ class Job:
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self.state = Membership(Settings(spares))
+        self._saved = pickle.dumps(self.state)
+        """What a coordinator that is started again finds."""
+        self._life = 0
+        """Of the coordinator: what was sent to or by an earlier one and did not arrive is lost."""
+        self._dies_next = self._down = False
+        self.crashes = 0
         self.processes: dict[str, Rank] = {}
         self._links: dict[tuple[str, str], int] = {}
         self._paused_until_ns = 0
@@ -269,18 +270,22 @@ class Job:
         process = self.processes[name] = Rank(self, name, rank)
 
         def up() -> None:
+            if self.now_ns < self._paused_until_ns:
+                self.at(self._paused_until_ns + 1, up)
+                return
             self._carry_out(self.state.on_keeper(name, rank, self.world, self.now_ns))
             if rank is None:
-                self.at(
-                    self.now_ns + self.random.randrange(100, 900) * MS,
-                    lambda: self._do(process, lambda: self.tell(process, "waiting")),
-                )
+                self.at(self.now_ns + self.random.randrange(100, 900) * MS, ready)
+
+        def ready() -> None:
+            process.warm = True
+            self._do(process, lambda: self.tell(process, "waiting"))
 
         self.at(self.now_ns + self.random.randrange(1, 50) * MS, up)
 
     def die(self, process: Rank, code: int) -> None:
         if process.alive:
-            process.alive = False
+            process.alive, process.exit_code = False, code
             name = process.name
             self._to_coordinator(name, lambda w: self.state.on_exit(w, code, self.now_ns))
 
@@ -292,6 +297,9 @@ class Job:
         """Do something to a random rank or spare."""
         if kind == "pause":
             self._paused_until_ns = self.now_ns + self.random.randrange(1, 40) * 500 * MS
+            return
+        if kind == "crash":
+            self._dies_next = True
             return
         alive = [each for each in self.processes.values() if each.alive and not each.stopped]
         victim = self.random.choice(alive)
@@ -328,14 +336,22 @@ class Job:
         self._links[source, target] = when_ns
         return when_ns
 
-    def _to_coordinator(self, name: str, event: Callable[[Worker], list[Any]]) -> None:
+    def _to_coordinator(
+        self, name: str, event: Callable[[Worker], list[Any]], *, save: bool = True
+    ) -> None:
+        life = self._life
+        if self._down:
+            return
+
         def arrive() -> None:
+            if life != self._life:
+                return
             if self.now_ns < self._paused_until_ns:
                 self.at(self._paused_until_ns + 1, arrive)
                 return
             worker = self.state.workers.get(name)
             if worker is not None:
-                self._carry_out(event(worker))
+                self._carry_out(event(worker), save=save)
 
         self.at(self._link(name, "c"), arrive)
 
@@ -348,7 +364,7 @@ class Job:
                     self.records[worker.rank, rest["boundary"]] = record
                 return list(self.state.on_boundary(worker, rest["boundary"], self.now_ns))
 
-            self._to_coordinator(process.name, stored)
+            self._to_coordinator(process.name, stored, save=False)
             return
         state = self.state
         events: dict[str, Callable[[Worker], Any]] = {
@@ -373,9 +389,53 @@ class Job:
                 self._to_coordinator(
                     process.name,
                     lambda w, s=stopped: self.state.on_state(w, s, self.now_ns),  # type: ignore[misc]
+                    save=False,
                 )
 
-    def _carry_out(self, orders: list[Any]) -> None:
+    def _crash(self) -> None:
+        """The coordinator dies; another one follows it."""
+        self._dies_next, self.crashes = False, self.crashes + 1
+        self._life += 1
+        self._down = True
+        self._paused_until_ns = self.now_ns + self.random.randrange(100, 3000) * MS
+        self.at(self._paused_until_ns, self._resume)
+
+    def _resume(self) -> None:
+        self.state, self._down = pickle.loads(self._saved), False  # noqa: S301
+        for rank, boundary in self.records:
+            self.state.restore_record(rank, boundary)
+        self._carry_out(self.state.on_resumed(self.now_ns))
+        for process in list(self.processes.values()):
+            if process.name in self.state.fenced:
+                process.alive = False
+            elif process.exit_code is not None:
+                code = process.exit_code
+                self._to_coordinator(
+                    process.name,
+                    lambda w, c=code: self.state.on_exit(w, c, self.now_ns),  # type: ignore[misc]
+                )
+            elif process.alive:
+                self._do(process, lambda p=process: self._return(p))  # type: ignore[misc]
+
+    def _return(self, process: Rank) -> None:
+        said = {
+            "generation": process.generation, "wanted": process.wanted, "reason": "",
+            "harms": False, "finished": process.finished, "waiting": process.warm,
+        }  # fmt: skip
+        state = self.state
+        self._to_coordinator(process.name, lambda w: state.on_returned(w, said, self.now_ns))
+        if process.boundary > process.acked:
+            self.tell(process, "boundary", boundary=process.boundary, record=(process.carry,))
+
+    def _carry_out(self, orders: list[Any], *, save: bool = True) -> None:
+        if save:
+            self._saved = pickle.dumps(self.state)
+        if self._dies_next and orders:
+            orders = orders[: self.random.randrange(len(orders) + 1)]
+            self._crash()
+        self._send_all(orders)
+
+    def _send_all(self, orders: list[Any]) -> None:
         for order in orders:
             match order:
                 case Send(worker, True, message):
@@ -396,11 +456,13 @@ class Job:
 
     def _send(self, name: str, message: dict[str, Any], record: tuple[int, int] | None) -> None:
         data = None if record is None else self.records[record]
-        process = self.processes[name]
-        self.at(
-            self._link("c", name),
-            lambda: self._do(process, lambda: process.receive(message, data)),
-        )
+        process, life = self.processes[name], self._life
+
+        def arrive() -> None:
+            if life == self._life:
+                self._do(process, lambda: process.receive(message, data))
+
+        self.at(self._link("c", name), arrive)
 
     # --- collectives ---
 

@@ -7,15 +7,10 @@ import random
 import pytest
 from tests.resilience.simulated import MS, Job, S
 
-from syntony.torch.membership import (
-    SILENT_NS,
-    Log,
-    Membership,
-    Send,
-    Settings,
-    Spawn,
-)
+from syntony.torch.membership import Membership
+from syntony.torch.orders import Log, Send, Settings, Spawn
 from syntony.torch.recovery import START, Plan, Refusal, Report, make_plan
+from syntony.torch.suspicion import SILENT_NS
 
 RANKS, STEPS = 4, 25
 
@@ -58,6 +53,41 @@ def test_any_faults_leave_every_step_of_every_rank_as_it_was(seed: int) -> None:
     for each in kinds(job, "lost"):
         overtaken = "exit code 97" in str(each["reason"])
         assert each["worker"] in job.at_fault or overtaken, f"false takeover: {each}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_coordinator_that_dies_changes_nothing(seed: int) -> None:
+    """At a random moment, with its last orders half sent, also while a rank is replaced."""
+    print("seed", seed)
+    choice = random.Random(seed)
+    job = Job(seed, RANKS, 2, STEPS)
+    for _ in range(choice.randrange(1, 3)):
+        at_ns = choice.randrange(50, 3000) * MS
+        job.at(at_ns, lambda: job.fault(choice.choice(("kill", "kill", "stop", "cut", "drain"))))
+        job.at(at_ns + choice.randrange(0, 200) * MS, lambda: job.fault("crash"))
+    job.run(60 * S)
+    job.resume()
+    job.run()
+    assert job.ended, "the job hangs"
+    for rank, (seen, expected) in enumerate(zip(job.seen(), EXPECTED, strict=True)):
+        assert seen == expected[: len(seen)], f"rank {rank}"
+    if not kinds(job, "gave-up"):
+        assert [len(each) for each in job.seen()] == [STEPS] * RANKS
+
+
+def test_coordinators_died_in_those_schedules() -> None:
+    """The test above can fail: coordinators die, and those that follow replace ranks."""
+    crashes = replaced = 0
+    for seed in range(20):
+        job = Job(seed, RANKS, 2, STEPS)
+        job.at(900 * MS, lambda each=job: each.fault("kill"))  # type: ignore[misc]
+        job.at(910 * MS, lambda each=job: each.fault("crash"))  # type: ignore[misc]
+        job.run()
+        crashes += job.crashes
+        replaced += job.state.replaced
+        assert job.seen() == EXPECTED
+    assert crashes >= 19
+    assert replaced >= 5
 
 
 def test_most_random_faults_are_survived() -> None:
@@ -276,7 +306,7 @@ def test_parameters_that_differ_protect_nothing() -> None:
 
 def test_parameters_that_differ_after_a_replacement_end_the_job() -> None:
     state = running()
-    state.generation = 1
+    state.generation = state.replaced = 1
     for rank in range(RANKS):
         orders = state.on_digest(state.workers[f"r{rank}"], 5, "ab"[rank == 3])
     assert logged(orders) == ["digest", "gave-up"]
@@ -317,3 +347,63 @@ def test_all_wait_for_the_last_to_finish() -> None:
     for rank in range(RANKS - 1):
         assert not state.on_finished(state.workers[f"r{rank}"])
     assert len(sends(state.on_finished(state.workers["r3"]), "release")) == RANKS
+
+
+def of_hosts(*hosts: str) -> Membership:
+    """Ranks on these hosts, one spare on host z; all were heard at 0."""
+    state = running()
+    for rank, host in enumerate(hosts):
+        state.workers[f"r{rank}"].host = host
+    state.workers["s0"].host = "z"
+    return state
+
+
+@pytest.mark.parametrize(
+    ("hosts", "silent", "lost"),
+    [
+        ("aabb", (2, 3), {2, 3}),  # a host is gone, though it had half of all
+        ("aabb", (1, 2), set()),  # half of all, of two hosts: it may be the coordinator
+        ("aaab", (0, 1, 2), {0, 1, 2}),
+        ("aaaa", (0, 1, 2, 3), set()),
+        ("aaaa", (2,), {2}),
+        ("abcd", (1, 2, 3), set()),
+    ],
+)
+def test_a_silent_host_is_lost_as_a_whole(
+    hosts: str, silent: tuple[int, ...], lost: set[int]
+) -> None:
+    state = of_hosts(*hosts)
+    for tenth in range(1, SILENT_NS // (100 * MS) + 2):
+        for worker in state.workers.values():
+            if worker.rank not in silent:
+                state.on_heard(worker, tenth * 100 * MS)
+        orders = state.on_tick(tenth * 100 * MS)
+    found = {o.event["rank"] for o in orders if isinstance(o, Log) and o.event["event"] == "lost"}
+    assert found == lost
+
+
+def test_a_spare_that_is_silent_is_not_chosen_and_made_up_for() -> None:
+    state = running(2)
+    state.on_heard(state.workers["s1"], S)
+    orders = state.on_exit(state.workers["r2"], -9, S)
+    assert sends(orders, "assign") == ["s1"], "it was heard last"
+    for tenth in range(1, SILENT_NS // (100 * MS) + 2):
+        for worker in state.workers.values():
+            if worker.name != "s0":
+                state.on_heard(worker, tenth * 100 * MS)
+        orders = state.on_tick(tenth * 100 * MS)
+    assert "s0" not in state.workers
+    assert Spawn() in orders
+
+
+def test_other_hosts_offer_spares_and_take_them_back() -> None:
+    state = running(0)
+    assert state.on_offer("z", 2).count(Spawn()) == 2
+    assert state.on_offer("y", 1).count(Spawn()) == 1
+    assert not state.on_offer("z", 2), "it connected again"
+    assert state.wanted_spares == 3
+    assert not state.on_offer("z", 0)
+    assert state.wanted_spares == 1
+    assert "gave-up" not in logged(state.on_exit(state.workers["r2"], -9, S))
+    state.on_offer("y", 0)
+    assert "gave-up" in logged(state.on_exit(state.workers["r1"], -9, S))

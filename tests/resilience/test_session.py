@@ -90,6 +90,7 @@ def test_a_survivor_reports_anew_to_a_generation_that_overtakes(
 ) -> None:
     coordinator.say(kind="freeze", generation=1)
     coordinator.say(kind="freeze", generation=2)
+    eventually(lambda: session.wanted == 2, "both arrive")
     assert isinstance(outcome(lambda: session.wait_plan_of(1)), NewerError)
     coordinator.say(kind="plan", generation=2, boundary=5)
     assert outcome(lambda: session.wait_plan_of(2))["boundary"] == 5

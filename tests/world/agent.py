@@ -140,7 +140,7 @@ class Agent:
     def _hello(self, stream: str) -> Hello:
         return Hello(
             protocol=PROTOCOL, version="world", host=self.host.name, stream=stream,
-            nics=self.host.nics,
+            nics=self.host.nics, reads_stored=self._world.chance.random() < 0.5,
         )  # fmt: skip
 
     def _report(self, report: msgspec.Struct) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_MAPPINGS = {"modules", "by", "classes", "recording"}
+_MAPPINGS = {"modules", "by", "classes", "recording", "takeovers"}
 
 
 class Nothing:

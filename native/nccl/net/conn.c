@@ -9,8 +9,7 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
-static const int64_t LOOK_AT_LINK_NS = INT64_C(20000);
-enum { LOOK = 8 };
+enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
 static uint32_t queue_generation(const struct rail *rail)
@@ -59,17 +58,11 @@ static const char *take_record(struct conn *conn, int r, const struct completion
 
 static void take_work(struct conn *conn, int r, const struct work *work)
 {
-    if (work->kind == WORK_CHUNK) {
-        struct send *send = work->send;
-        if (send->sequence == work->sequence)
-            sender_acknowledged(send, work->chunk, r);
-    }
-    if (conn->flow[r]) {
-        struct agent_flow *flow = conn->flow[r];
-        uint64_t bytes = atomic_load_explicit(&flow->bytes_done, memory_order_relaxed);
-        atomic_store_explicit(&flow->bytes_done, bytes + work->bytes, memory_order_relaxed);
-        conn->finished[r] = true;
-    }
+    struct send *send = work->send;
+    if (send && send->sequence == work->sequence)
+        sender_acknowledged(send, work->chunk, r);
+    conn->bytes_done[r] += work->bytes;
+    conn->finished[r] = true;
 }
 
 static void take(struct conn *conn, int r, const struct completion *found)
@@ -83,8 +76,8 @@ static void take(struct conn *conn, int r, const struct completion *found)
         return;
     }
     if (!found->is_receive) {
-        if (!found->is_write)
-            take_work(conn, r, &found->work);
+        if (found->work)
+            take_work(conn, r, found->work);
         return;
     }
     bool is_header = ((const struct credit *)found->record)->kind == RECORD_HEADER;
@@ -113,23 +106,39 @@ static void abandon(struct conn *conn, int r)
         conn_stop(conn, "a NIC does not end its work: its rail cannot be fenced");
 }
 
+static void take_all(struct conn *conn, int r, const struct ibv_wc *wc, int count)
+{
+    uint32_t generation = queue_generation(&conn->rail[r]);
+    struct completion found;
+    conn->about_ns = clock_about_ns();
+    for (int i = 0; i < count; i++)
+        if (queues_completed(&conn->queues[r], generation, &wc[i], conn->about_ns, &found))
+            take(conn, r, &found);
+}
+
 static void poll_rail(struct conn *conn, int r)
 {
-    struct completion found[16];
+    struct ibv_wc wc[COMPLETIONS];
     int count;
     if (conn->build[r].running)
         return;
     do {
-        uint32_t generation = queue_generation(&conn->rail[r]);
-        count = queues_poll(&conn->queues[r], generation, found, 16);
+        count = queues_poll(&conn->queues[r], wc, COMPLETIONS);
         if (count < 0) {
             conn_fail_rail(conn, r, "its completion queue failed");
             abandon(conn, r);
             return;
         }
-        for (int i = 0; i < count; i++)
-            take(conn, r, &found[i]);
-    } while (count == 16 && conn->problem == NULL);
+        if (count)
+            take_all(conn, r, wc, count);
+    } while (count == COMPLETIONS && conn->problem == NULL);
+}
+
+/* Whether a rail that is not up is drained, or proved. */
+static void advance(struct conn *conn, int r)
+{
+    if (conn->build[r].running)
+        return;
     prove_if_done(conn, r);
 #ifdef NET_WITHOUT_FENCE /* a test shows what the fence prevents */
     if (conn->rail[r].state == RAIL_FENCING)
@@ -190,7 +199,7 @@ void conn_note_way(struct conn *conn, int r)
 
 void conn_begin(struct conn *conn)
 {
-    int64_t now_ns = clock_ns();
+    int64_t now_ns = conn->about_ns = clock_ns();
     for (int r = 0; r < conn->rails; r++) {
         const struct queues *queues = &conn->queues[r];
         rail_begin(&conn->rail[r], now_ns);
@@ -200,21 +209,28 @@ void conn_begin(struct conn *conn)
     }
 }
 
+static void tell_finished(struct conn *conn, int r, int64_t now_ns)
+{
+    struct agent_flow *flow = conn->flow[r];
+    atomic_store_explicit(&flow->bytes_done, conn->bytes_done[r], memory_order_relaxed);
+    atomic_store_explicit(&flow->last_done_ns, now_ns, memory_order_relaxed);
+    conn->finished[r] = false;
+}
+
 /* What is not looked at with each poll: NCCL polls far more often than any of it changes. */
 static void look_around(struct conn *conn, bool calm)
 {
-    int64_t now_ns = clock_ns();
-    if (!calm || now_ns - conn->looked_ns > LOOK_AT_LINK_NS) {
+    int64_t now_ns = calm ? clock_about_ns() : clock_ns();
+    conn->about_ns = now_ns;
+    if (!calm || now_ns != conn->looked_ns || conn->ticks % LOOK_AT_LINK == 0) {
         conn->looked_ns = now_ns;
         conn_take_controls(conn, now_ns);
         watch_agent(now_ns);
     }
     conn_obey_agent(conn, now_ns);
     for (int r = 0; r < conn->rails; r++)
-        if (conn->finished[r]) {
-            conn->finished[r] = false;
-            atomic_store_explicit(&conn->flow[r]->last_done_ns, now_ns, memory_order_relaxed);
-        }
+        if (conn->finished[r] && conn->flow[r])
+            tell_finished(conn, r, now_ns);
     for (int r = 0; r < conn->rails; r++)
         watch_rail(conn, r, now_ns);
     watch_whole(conn, now_ns);
@@ -229,18 +245,23 @@ bool conn_progress(struct conn *conn)
 {
     if (conn->problem)
         return false;
-    for (int r = 0; r < conn->rails; r++)
+    bool calm = !conn->link.closed;
+    for (int r = 0; r < conn->rails; r++) {
         poll_rail(conn, r);
-    bool calm = conn_living(conn) == conn->rails && !conn->link.closed;
-    if (!calm || conn->ticks++ % LOOK == 0)
-        look_around(conn, calm);
-    if (conn->is_sender)
-        conn_post_chunks(conn);
-    else {
-        conn_post_cts(conn);
-        for (int r = 0; r < conn->rails; r++)
-            conn_give_credits(conn, r);
+        if (conn->rail[r].state != RAIL_UP) {
+            advance(conn, r);
+            calm = false;
+        }
     }
+    if (!calm || ++conn->ticks % LOOK == 0)
+        look_around(conn, calm);
+    if (conn->is_sender && conn->sender.todo)
+        conn_post_chunks(conn);
+    if (!conn->is_sender && conn->receiver.waiting)
+        conn_post_cts(conn);
+    for (int r = 0; r < conn->rails; r++)
+        if (conn->owes_credit[r]) /* only a receiver does */
+            conn_give_credits(conn, r);
     return conn->problem == NULL;
 }
 
@@ -250,6 +271,7 @@ bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, stru
     *send = sender_match(&conn->sender, tag, data, size, memory, config.chunk);
     if (*send == NULL)
         return true;
+    conn->about_ns = clock_about_ns();
     if (size > (*send)->offer.size) {
         conn_stop(conn, "a send is larger than its receive");
         return false;
@@ -267,6 +289,7 @@ struct receive *conn_receive(struct conn *conn, int count, void **data, const si
     for (int i = 0; i < count; i++)
         receive->place[i] = (struct place){.data = data[i], .offered = sizes[i], .tag = tags[i],
                                            .memory = memories[i]};
+    conn->about_ns = clock_about_ns();
     conn_post_cts(conn);
     return receive;
 }

@@ -28,7 +28,8 @@ struct conn {
     struct build build[MAX_RAILS]; /* while one runs, its queues are not touched */
     struct way { uint8_t local[16], remote[16]; } way[MAX_RAILS]; /* GIDs, as last connected */
     struct agent_flow *flow[MAX_RAILS];
-    bool finished[MAX_RAILS]; /* something, since `looked_ns` */
+    uint64_t bytes_done[MAX_RAILS];
+    bool finished[MAX_RAILS]; /* something, since the flow told of it */
     int probes[MAX_RAILS]; /* arrived in this generation */
     bool owes_credit[MAX_RAILS]; /* receiver: as much as is worth a record */
     bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
@@ -50,7 +51,8 @@ struct conn {
     bool peer_ended;
     int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */
     uint64_t ticks;
-    int64_t looked_ns; /* at the control connection */
+    int64_t about_ns;  /* the time, as last looked at, right to some milliseconds */
+    int64_t looked_ns; /* the same when the control connection was looked at */
     uint64_t fences, replayed; /* for the last line of the log */
 };
 

@@ -68,9 +68,12 @@ void conn_fail_rail(struct conn *conn, int r, const char *why)
 
 void conn_probe(struct conn *conn, int r, int queue)
 {
-    struct credit record = {.kind = RECORD_PROBE};
-    queues_send(&conn->queues[r], queue, conn->rail[r].generation, &record, sizeof record, NULL,
-                &(struct work){.kind = WORK_OTHER});
+    struct credit *record = queues_record(&conn->queues[r], queue);
+    if (record == NULL)
+        return;
+    *record = (struct credit){.kind = RECORD_PROBE};
+    queues_send(&conn->queues[r], queue, conn->rail[r].generation, sizeof *record, NULL,
+                &(struct work){0}, conn->about_ns);
 }
 
 static void replay(struct conn *conn, int r)

@@ -19,11 +19,21 @@ struct port ports[MAX_PORTS];
 struct group groups[MAX_GROUPS];
 int port_count, group_count;
 
-int64_t clock_ns(void)
+static int64_t clock_read(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+int64_t clock_ns(void)
+{
+    return clock_read(CLOCK_MONOTONIC);
+}
+
+int64_t clock_about_ns(void)
+{
+    return clock_read(CLOCK_MONOTONIC_COARSE);
 }
 
 /* Mbit/s for each lane, by enum ibv_active_speed's numbers. */

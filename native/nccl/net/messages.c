@@ -32,16 +32,29 @@ bool sender_cleared(struct sender *sender, const struct cts *cts)
         return true;
     if (cts->sequence > sender->next + SLOTS)
         return false;
-    memcpy(known, cts, offsetof(struct cts, offer) + cts->count * sizeof *cts->offer);
+    known->count = cts->count;
+    known->sequence = cts->sequence;
+    for (int i = 0; i < cts->count; i++)
+        known->offer[i] = cts->offer[i];
     sender->matched[cts->sequence % SLOTS] = 0;
     return true;
 }
 
-static void todo_from(struct sender *sender, uint64_t sequence)
+static void add_todo(struct sender *sender, const struct send *send, unsigned count)
 {
-    if (!sender->waiting || sequence < sender->todo_from)
-        sender->todo_from = sequence;
-    sender->waiting = true;
+    if (sender->todo == 0 || send->sequence < sender->todo_from)
+        sender->todo_from = send->sequence;
+    sender->todo += count;
+}
+
+/* How many chunks a message is cut into, twice as large ones until they are few enough. */
+static uint8_t cut(uint64_t size, uint64_t *chunk_size)
+{
+    if (size <= *chunk_size)
+        return 1;
+    while ((size - 1) / *chunk_size >= MAX_CHUNKS)
+        *chunk_size *= 2;
+    return (uint8_t)((size - 1) / *chunk_size + 1);
 }
 
 struct send *sender_match(struct sender *sender, int tag, const void *data, uint64_t size,
@@ -58,15 +71,21 @@ struct send *sender_match(struct sender *sender, int tag, const void *data, uint
             continue;
         if (send->used)
             return NULL; /* NCCL has not asked for the one before yet */
-        while ((size + chunk_size - 1) / chunk_size > MAX_CHUNKS)
-            chunk_size *= 2;
-        *send = (struct send){.used = true, .place = (uint8_t)i, .sequence = sequence,
-                              .data = data, .size = size, .chunk_size = chunk_size,
-                              .memory = memory, .offer = cts->offer[i]};
-        send->chunks = size ? (uint8_t)((size + chunk_size - 1) / chunk_size) : 1;
-        send->todo = every_chunk(send->chunks);
-        todo_from(sender, sequence);
-        sender->live[sequence % SLOTS] |= (uint8_t)(1 << i);
+        uint8_t chunks = cut(size, &chunk_size);
+        send->used = true;
+        send->place = (uint8_t)i;
+        send->chunks = chunks;
+        send->sequence = sequence;
+        send->data = data;
+        send->size = size;
+        send->chunk_size = chunk_size;
+        send->memory = memory;
+        send->offer = cts->offer[i];
+        send->todo = every_chunk(chunks);
+        send->done = 0;
+        memset(send->posted, 0, sizeof send->posted);
+        memset(send->lost, 0, sizeof send->lost);
+        add_todo(sender, send, chunks);
         *matched |= (uint8_t)(1 << i);
         if (*matched == (1 << cts->count) - 1)
             sender->next++;
@@ -75,55 +94,37 @@ struct send *sender_match(struct sender *sender, int tag, const void *data, uint
     return NULL;
 }
 
-typedef void visit(struct send *send, int rail, const void *with);
+typedef void visit(struct sender *sender, struct send *send, int rail, const void *with);
 
-/* Sends that may be incomplete, oldest first. */
+/* Sends that are not complete. */
 static void each_send(struct sender *sender, visit *visit, int rail, const void *with)
 {
-    for (uint64_t s = sender->oldest; s <= sender->next + 1; s++)
+    for (int s = 0; s < SLOTS; s++)
         for (int i = 0; i < MAX_GROUP; i++) {
-            struct send *send = &sender->send[s % SLOTS][i];
-            if (send->used && send->sequence == s && !send_is_done(send))
-                visit(send, rail, with);
+            struct send *send = &sender->send[s][i];
+            if (send->used && !send_is_done(send))
+                visit(sender, send, rail, with);
         }
-}
-
-static bool slot_is_done(struct sender *sender, uint64_t sequence)
-{
-    uint8_t *live = &sender->live[sequence % SLOTS];
-    for (unsigned left = *live; left; left &= left - 1) {
-        int i = __builtin_ctz(left);
-        const struct send *send = &sender->send[sequence % SLOTS][i];
-        if (send->used && send->sequence == sequence && !send_is_done(send))
-            return false;
-        if (send->sequence == sequence)
-            *live &= (uint8_t)~(1 << i);
-    }
-    return true;
 }
 
 bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chunk)
 {
-    if (!sender->waiting)
-        return false;
-    while (sender->oldest <= sender->next && slot_is_done(sender, sender->oldest))
-        sender->oldest++;
-    for (; sender->todo_from <= sender->next + 1; sender->todo_from++) {
+    for (; sender->todo && sender->todo_from <= sender->next + 1; sender->todo_from++) {
         uint64_t s = sender->todo_from;
-        for (unsigned left = sender->live[s % SLOTS]; left; left &= left - 1) {
-            *send = &sender->send[s % SLOTS][__builtin_ctz(left)];
-            if ((*send)->used && (*send)->sequence == s && (*send)->todo) {
+        for (int i = 0; i < MAX_GROUP; i++) {
+            *send = &sender->send[s % SLOTS][i];
+            if ((*send)->todo && (*send)->sequence == s) {
                 *chunk = (unsigned)__builtin_ctzll((*send)->todo);
                 return true;
             }
         }
     }
-    sender->waiting = false;
     return false;
 }
 
-void sender_posted(struct send *send, unsigned chunk, int rail)
+void sender_posted(struct sender *sender, struct send *send, unsigned chunk, int rail)
 {
+    sender->todo--;
     send->todo &= ~(UINT64_C(1) << chunk);
     send->posted[rail] |= UINT64_C(1) << chunk;
 }
@@ -137,9 +138,9 @@ void sender_acknowledged(struct send *send, unsigned chunk, int rail)
     }
 }
 
-static void lose(struct send *send, int rail, const void *with)
+static void lose(struct sender *sender, struct send *send, int rail, const void *with)
 {
-    (void)with;
+    (void)sender, (void)with;
     send->lost[rail] |= send->posted[rail];
     send->posted[rail] = 0;
 }
@@ -168,13 +169,16 @@ static uint64_t has(const struct send *send, const struct report *report)
     return every_chunk(send->chunks);
 }
 
-static void replay(struct send *send, int rail, const void *with)
+static void replay(struct sender *sender, struct send *send, int rail, const void *with)
 {
     const struct report *report = with;
-    uint64_t got = has(send, report);
+    uint64_t got = has(send, report), missing = send->lost[rail] & ~got;
+    unsigned count = (unsigned)__builtin_popcountll(missing);
     send->done |= send->lost[rail] & got;
-    send->todo |= send->lost[rail] & ~got;
-    *report->replayed += (unsigned)__builtin_popcountll(send->lost[rail] & ~got);
+    send->todo |= missing;
+    if (count)
+        add_todo(sender, send, count);
+    *report->replayed += count;
     send->lost[rail] = 0;
 }
 
@@ -183,14 +187,14 @@ unsigned sender_replay(struct sender *sender, int rail, const struct receipt *re
 {
     unsigned replayed = 0;
     each_send(sender, replay, rail, &(struct report){receipts, count, posted, &replayed});
-    todo_from(sender, sender->oldest);
     return replayed;
 }
 
-static void conclude(struct send *send, int rail, const void *with)
+static void conclude(struct sender *sender, struct send *send, int rail, const void *with)
 {
     (void)rail;
     if (has(send, with) == every_chunk(send->chunks)) {
+        sender->todo -= (unsigned)__builtin_popcountll(send->todo);
         send->done = every_chunk(send->chunks);
         send->todo = 0;
     }

@@ -24,12 +24,10 @@ struct send {
 
 struct sender {
     uint64_t next;   /* receive that the next send is matched with */
-    uint64_t oldest; /* no send of a receive before this is incomplete */
     struct cts cts[SLOTS];
     uint8_t matched[SLOTS]; /* a bit for each receive of the group */
-    uint8_t live[SLOTS];    /* a bit for each send that may be incomplete */
     struct send send[SLOTS][MAX_GROUP];
-    bool waiting; /* some chunk is to be posted: */
+    unsigned todo;      /* chunks to be posted: */
     uint64_t todo_from; /* none of a receive before this */
 };
 
@@ -69,7 +67,7 @@ struct send *sender_match(struct sender *sender, int tag, const void *data, uint
                           void *memory, uint64_t chunk_size);
 /* The next chunk to post, or false: none. It stays to be posted until `sender_posted`. */
 bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chunk);
-void sender_posted(struct send *send, unsigned chunk, int rail);
+void sender_posted(struct sender *sender, struct send *send, unsigned chunk, int rail);
 void sender_acknowledged(struct send *send, unsigned chunk, int rail);
 /* What was posted on a rail that is now drained is lost until the receiver has reported. */
 void sender_lost(struct sender *sender, int rail);

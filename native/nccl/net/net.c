@@ -25,6 +25,7 @@ struct request {
     enum request_kind kind;
     struct comm *comm;
     union {
+        struct request *next; /* of those that are free */
         struct send *send;
         struct receive *receive;
         struct flush flush;
@@ -34,7 +35,7 @@ struct request {
 struct comm {
     struct conn *conn;
     struct readers readers; /* receiver: made with its first GPU memory */
-    unsigned hint;
+    struct request *free;
     struct request request[REQUESTS];
 };
 
@@ -127,6 +128,23 @@ int net_listen(int device, int traffic_class, void *handle, void **listener)
     return NCCL_OK;
 }
 
+static void give_back(struct comm *comm, struct request *request)
+{
+    request->kind = REQUEST_FREE;
+    request->comm = comm;
+    request->next = comm->free;
+    comm->free = request;
+}
+
+/* The next free one, if there is any, is something's now. */
+static struct request *take_free(struct comm *comm, enum request_kind kind)
+{
+    struct request *request = comm->free;
+    comm->free = request->next;
+    request->kind = kind;
+    return request;
+}
+
 static int hand_over(struct conn *conn, const char *problem, void **comm)
 {
     *comm = NULL;
@@ -142,6 +160,8 @@ static int hand_over(struct conn *conn, const char *problem, void **comm)
         return NCCL_SYSTEM;
     }
     made->conn = conn;
+    for (int i = 0; i < REQUESTS; i++)
+        give_back(made, &made->request[i]);
     *comm = made;
     return NCCL_OK;
 }
@@ -244,19 +264,6 @@ int net_dereg_mr(void *comm, void *memory)
     return NCCL_OK;
 }
 
-static struct request *free_request(struct comm *comm)
-{
-    for (unsigned i = 0; i < REQUESTS; i++) {
-        struct request *request = &comm->request[(comm->hint + i) % REQUESTS];
-        if (request->kind == REQUEST_FREE) {
-            comm->hint = (comm->hint + i + 1) % REQUESTS;
-            request->comm = comm;
-            return request;
-        }
-    }
-    return NULL;
-}
-
 int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void **request)
 {
     struct comm *own = comm;
@@ -266,7 +273,7 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
         return NCCL_ARGUMENT;
     if (is_child())
         return NCCL_SYSTEM;
-    struct request *free = free_request(own);
+    bool free = own->free != NULL;
     if (!conn_works(own->conn))
         return NCCL_REMOTE;
     if (free && !conn_send(own->conn, data, size, tag, memory, &send))
@@ -277,9 +284,9 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
     if (free && send == NULL && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
     if (send) {
-        free->kind = REQUEST_SEND;
-        free->send = send;
-        *request = free;
+        struct request *taken = take_free(own, REQUEST_SEND);
+        taken->send = send;
+        *request = taken;
     }
     return NCCL_OK;
 }
@@ -293,17 +300,16 @@ int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags
         return NCCL_ARGUMENT;
     if (is_child())
         return NCCL_SYSTEM;
-    struct request *free = free_request(own);
     if (!conn_works(own->conn))
         return NCCL_REMOTE;
     struct receive *receive =
-        free ? conn_receive(own->conn, count, data, sizes, tags, memories) : NULL;
+        own->free ? conn_receive(own->conn, count, data, sizes, tags, memories) : NULL;
     if (receive == NULL && !conn_progress(own->conn))
         return NCCL_REMOTE;
     if (receive) {
-        free->kind = REQUEST_RECEIVE;
-        free->receive = receive;
-        *request = free;
+        struct request *taken = take_free(own, REQUEST_RECEIVE);
+        taken->receive = receive;
+        *request = taken;
     }
     return NCCL_OK;
 }
@@ -322,14 +328,13 @@ int net_iflush(void *comm, int count, void **data, int *sizes, void **memories, 
             last = i;
     if (last < 0)
         return NCCL_OK;
-    struct request *free = free_request(own);
-    if (free == NULL)
+    if (own->free == NULL)
         return NCCL_INTERNAL; /* as many receives as NCCL may have, and their flushes, have room */
-    free->kind = REQUEST_FLUSH;
-    free->flush = (struct flush){.address = (uint64_t)(uintptr_t)data[last],
-                                 .memory = memories[last]};
-    flush_begin(&own->readers, own->conn, &free->flush);
-    *request = free;
+    struct request *taken = take_free(own, REQUEST_FLUSH);
+    taken->flush = (struct flush){.address = (uint64_t)(uintptr_t)data[last],
+                                  .memory = memories[last]};
+    flush_begin(&own->readers, own->conn, &taken->flush);
+    *request = taken;
     return NCCL_OK;
 }
 
@@ -351,7 +356,7 @@ static bool finish(struct request *request, int *sizes)
     } else if (request->kind != REQUEST_FLUSH ||
                !flush_is_done(&request->comm->readers, request->comm->conn, &request->flush))
         return false;
-    request->kind = REQUEST_FREE;
+    give_back(request->comm, request);
     return true;
 }
 

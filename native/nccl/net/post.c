@@ -21,46 +21,51 @@ static bool may_send(const struct conn *conn, int r, int64_t now_ns)
              (conn->pacer[r] == NULL || pacer_allows(conn->pacer[r], now_ns))));
 }
 
+/* The rail with the least outstanding of those that may send; of equals each in turn. -1: none. */
+static int pick_rail(const struct conn *conn, uint64_t turn, int64_t now_ns, int *pair)
+{
+    int best = -1, r = (int)((unsigned)turn % (unsigned)conn->rails);
+    for (int k = 0; k < conn->rails; k++, r = r + 1 == conn->rails ? 0 : r + 1) {
+        if (!may_send(conn, r, now_ns) || (best >= 0 && conn->queues[r].bytes_outstanding >=
+                                                            conn->queues[best].bytes_outstanding))
+            continue;
+        int i = queues_pick(&conn->queues[r], true);
+        if (i >= 0) {
+            best = r;
+            *pair = i;
+        }
+    }
+    return best;
+}
+
 void conn_post_chunks(struct conn *conn)
 {
     struct send *send;
     unsigned chunk;
+    int pair, r;
     int64_t now_ns = 0;
-    while (sender_next_chunk(&conn->sender, &send, &chunk)) {
-        int best = -1, pair = -1;
-        if (conn->is_ordered && now_ns == 0)
-            now_ns = clock_ns();
-        unsigned first = (unsigned)send->sequence % (unsigned)conn->rails; /* of rails as empty */
-        for (int k = 0; k < conn->rails; k++) {
-            int r = ((int)first + k) % conn->rails;
-            int i = may_send(conn, r, now_ns) ? queues_pick(&conn->queues[r], true) : -1;
-            if (i >= 0 && (best < 0 || conn->queues[r].bytes_outstanding <
-                                           conn->queues[best].bytes_outstanding)) {
-                best = r;
-                pair = i;
-            }
-        }
-        if (best < 0)
-            return;
+    if (conn->is_ordered && conn->sender.todo)
+        conn->about_ns = now_ns = clock_ns();
+    while (sender_next_chunk(&conn->sender, &send, &chunk) &&
+           (r = pick_rail(conn, send->sequence, now_ns, &pair)) >= 0) {
+        struct queues *queues = &conn->queues[r];
         uint64_t offset = chunk_offset(send, chunk), length = chunk_length(send, chunk);
         const struct memory *memory = send->memory;
-        struct header header = {.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
-                                .chunks = send->chunks, .sequence = send->sequence,
-                                .size = send->size};
-        struct ibv_sge sge = {(uint64_t)(uintptr_t)send->data + offset, (uint32_t)length,
-                              memory->mr[best]->lkey};
-        struct ibv_send_wr payload = {
-            .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-            .wr.rdma = {send->offer.address + offset, send->offer.rkey[best]}};
-        struct work work = {WORK_CHUNK, chunk, send->sequence, length, send};
-        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &header,
-                                sizeof header, length ? &payload : NULL, &work);
-        sender_posted(send, chunk, best);
-        if (conn->pacer[best])
-            pacer_sent(conn->pacer[best], length, now_ns);
-        conn->queues[best].queue[pair].credits--;
+        *(struct header *)queues_record(queues, pair) =
+            (struct header){.kind = RECORD_HEADER, .place = send->place, .chunk = (uint8_t)chunk,
+                            .chunks = send->chunks, .sequence = send->sequence,
+                            .size = send->size};
+        struct payload payload = {send->data + offset, (uint32_t)length, memory->mr[r]->lkey,
+                                  send->offer.rkey[r], send->offer.address + offset};
+        struct work work = {send, send->sequence, (uint32_t)length, (uint8_t)chunk};
+        int error = queues_send(queues, pair, conn->rail[r].generation, sizeof(struct header),
+                                length ? &payload : NULL, &work, conn->about_ns);
+        sender_posted(&conn->sender, send, chunk, r);
+        if (conn->pacer[r])
+            pacer_sent(conn->pacer[r], length, now_ns);
+        queues->queue[pair].credits--;
         if (error)
-            conn_fail_rail(conn, best, strerror(error));
+            conn_fail_rail(conn, r, strerror(error));
     }
 }
 
@@ -68,25 +73,23 @@ void conn_post_cts(struct conn *conn)
 {
     struct receive *receive;
     while ((receive = receiver_next_cts(&conn->receiver)) != NULL) {
-        int best = -1, pair = -1;
-        for (int i = 0; i < conn->rails && best < 0; i++) {
-            int r = (int)((receive->sequence + (uint64_t)i) % (uint64_t)conn->rails);
+        int best = -1, pair = -1, r = (int)((unsigned)receive->sequence % (unsigned)conn->rails);
+        for (int k = 0; k < conn->rails && best < 0; k++, r = r + 1 == conn->rails ? 0 : r + 1)
             if (conn->rail[r].state == RAIL_UP &&
                 (pair = queues_pick(&conn->queues[r], false)) >= 0)
                 best = r;
-        }
         if (best < 0)
             return;
-        struct cts cts;
-        receiver_fill_cts(receive, &cts);
+        struct cts *cts = queues_record(&conn->queues[best], pair);
+        receiver_fill_cts(receive, cts);
         for (int i = 0; i < receive->count; i++) {
             const struct memory *memory = receive->place[i].memory;
-            for (int r = 0; r < conn->rails; r++)
-                cts.offer[i].rkey[r] = memory->mr[r]->rkey;
+            for (int q = 0; q < conn->rails; q++)
+                cts->offer[i].rkey[q] = memory->mr[q]->rkey;
         }
         size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
-        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, &cts, size,
-                                NULL, &(struct work){.kind = WORK_OTHER});
+        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, size, NULL,
+                                &(struct work){0}, conn->about_ns);
         receive->cts_rail = (int8_t)best;
         if (error)
             conn_fail_rail(conn, best, strerror(error));
@@ -100,12 +103,14 @@ void conn_give_credits(struct conn *conn, int r)
         return;
     conn->owes_credit[r] = false;
     for (int i = 0; i < queues->qps; i++) {
-        struct credit record = {.kind = RECORD_CREDIT,
-                                .count = (uint16_t)queues->queue[i].consumed};
-        if (record.count < CREDIT_STEP)
+        struct credit *record = queues_record(queues, i);
+        if (queues->queue[i].consumed < CREDIT_STEP)
             continue;
-        if (queues_send(queues, i, conn->rail[r].generation, &record, sizeof record, NULL,
-                        &(struct work){.kind = WORK_OTHER}) == 0)
+        if (record)
+            *record = (struct credit){.kind = RECORD_CREDIT,
+                                      .count = (uint16_t)queues->queue[i].consumed};
+        if (record && queues_send(queues, i, conn->rail[r].generation, sizeof *record, NULL,
+                                  &(struct work){0}, conn->about_ns) == 0)
             queues->queue[i].consumed = 0;
         else
             conn->owes_credit[r] = true;

@@ -8,14 +8,9 @@
 
 #include "config.h"
 
-enum { DATA_SLOT = 64, CTS_SLOT = (sizeof(struct cts) + 63) / 64 * 64 };
-_Static_assert(sizeof(struct header) <= DATA_SLOT, "fits");
-
 /* Of a work request's number: the slot, the queue, and what it is; the generation is above. */
 enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
 
-static unsigned send_depth(const struct queues *q) { return q->is_sender ? DATA_DEPTH : CTS_DEPTH; }
-static unsigned send_slot(const struct queues *q) { return q->is_sender ? DATA_SLOT : CTS_SLOT; }
 static unsigned receive_depth(const struct queues *q) { return q->is_sender ? CTS_DEPTH : DATA_DEPTH; }
 static unsigned receive_slot(const struct queues *q) { return q->is_sender ? CTS_SLOT : DATA_SLOT; }
 
@@ -24,14 +19,10 @@ static size_t memory_of_queue(const struct queues *q)
     return (size_t)send_depth(q) * send_slot(q) + (size_t)receive_depth(q) * receive_slot(q);
 }
 
-static unsigned char *send_memory(const struct queues *q, int queue, unsigned slot)
+static unsigned char *receive_memory(const struct queues *queues, const struct queue *queue,
+                                     unsigned slot)
 {
-    return q->memory + memory_of_queue(q) * (size_t)queue + (size_t)slot * send_slot(q);
-}
-
-static unsigned char *receive_memory(const struct queues *q, int queue, unsigned slot)
-{
-    return send_memory(q, queue, send_depth(q)) + (size_t)slot * receive_slot(q);
+    return queue->receive_memory + slot * (size_t)receive_slot(queues);
 }
 
 static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned bits)
@@ -39,16 +30,30 @@ static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned b
     return (uint64_t)generation << 32 | (unsigned)queue << QUEUE_SHIFT | slot | bits;
 }
 
+static void prepare(struct queues *queues, struct queue *queue)
+{
+    queue->record_sge.lkey = queues->mr->lkey;
+    queue->receive_sge = (struct ibv_sge){.length = receive_slot(queues), .lkey = queues->mr->lkey};
+    queue->receive = (struct ibv_recv_wr){.sg_list = &queue->receive_sge, .num_sge = 1};
+    queue->record = (struct ibv_send_wr){.sg_list = &queue->record_sge, .num_sge = 1,
+                                         .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+    queue->write = (struct ibv_send_wr){.sg_list = &queue->write_sge, .num_sge = 1,
+                                        .opcode = IBV_WR_RDMA_WRITE, .next = &queue->record};
+}
+
 static const char *make_pairs(struct queues *queues)
 {
-    static const struct queue NEW = {.credits = CREDITS};
     int depth = queues->qps * (int)(2 * send_depth(queues) + receive_depth(queues));
     if (queues->cq == NULL)
         queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
     if (queues->cq == NULL)
         return "no completion queue";
     for (int i = 0; i < queues->qps; i++) {
-        queues->queue[i] = NEW;
+        unsigned char *memory = queues->memory + memory_of_queue(queues) * (size_t)i;
+        queues->queue[i] = (struct queue){
+            .credits = CREDITS, .send_memory = memory,
+            .receive_memory = memory + (size_t)send_depth(queues) * send_slot(queues)};
+        prepare(queues, &queues->queue[i]);
         struct ibv_qp_init_attr attr = {
             .send_cq = queues->cq, .recv_cq = queues->cq, .qp_type = IBV_QPT_RC,
             .cap = {.max_send_wr = 2 * send_depth(queues), .max_recv_wr = receive_depth(queues),
@@ -212,44 +217,32 @@ void queues_end(struct queues *queues)
         munmap(queues->memory, queues->memory_size);
 }
 
-int queues_pick(const struct queues *queues, bool needs_credit)
-{
-    int best = -1;
-    for (int i = 0; i < queues->qps; i++) {
-        const struct queue *queue = &queues->queue[i];
-        if (queue->outstanding < send_depth(queues) && (queue->credits || !needs_credit) &&
-            (best < 0 || queue->outstanding < queues->queue[best].outstanding))
-            best = i;
-    }
-    return best;
-}
-
-int queues_send(struct queues *queues, int i, uint32_t generation, const void *record, size_t size,
-                struct ibv_send_wr *payload, const struct work *work)
+int queues_send(struct queues *queues, int i, uint32_t generation, size_t size,
+                const struct payload *payload, const struct work *work, int64_t about_ns)
 {
     struct queue *queue = &queues->queue[i];
-    unsigned slot = queue->posted % send_depth(queues);
-    if (queue->outstanding >= send_depth(queues))
-        return ENOBUFS;
-    unsigned char *memory = send_memory(queues, i, slot);
-    memcpy(memory, record, size);
-    struct ibv_sge sge = {(uint64_t)(uintptr_t)memory, (uint32_t)size, queues->mr->lkey};
-    struct ibv_send_wr announce = {.wr_id = number(generation, i, slot, 0), .sg_list = &sge,
-                                   .num_sge = 1, .opcode = IBV_WR_SEND,
-                                   .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr *first = &queue->record, *bad;
+    unsigned slot = queue->slot;
+    queue->record_sge.addr = (uint64_t)(uintptr_t)queues_record(queues, i);
+    queue->record_sge.length = (uint32_t)size;
+    queue->record.wr_id = number(generation, i, slot, 0);
     if (payload) {
-        payload->wr_id = number(generation, i, slot, WRITE_BIT);
-        payload->next = &announce;
+        queue->write_sge = (struct ibv_sge){(uint64_t)(uintptr_t)payload->data, payload->size,
+                                            payload->lkey};
+        queue->write.wr_id = number(generation, i, slot, WRITE_BIT);
+        queue->write.wr.rdma.remote_addr = payload->address;
+        queue->write.wr.rdma.rkey = payload->rkey;
+        first = &queue->write;
     }
-    struct ibv_send_wr *first = payload ? payload : &announce;
-    int64_t at_ns = queue->watched ? watch_time(queue->watched) : 0;
+    int64_t exact_ns = queue->watched ? watch_time(queue->watched, about_ns) : 0;
     int error = ibv_post_send(queue->qp, first, &bad);
-    if (queue->watched)
-        watch_posted(queue->watched, first, error ? bad : NULL, at_ns);
     if (error)
         return error;
+    if (queue->watched)
+        watch_sent(queue->watched, size, payload ? payload->size : 0, payload != NULL, about_ns,
+                   exact_ns);
     queue->work[slot] = *work;
-    queue->posted++;
+    queue->slot = slot + 1 == send_depth(queues) ? 0 : slot + 1;
     queue->outstanding++;
     queues->bytes_outstanding += work->bytes;
     return 0;
@@ -257,12 +250,11 @@ int queues_send(struct queues *queues, int i, uint32_t generation, const void *r
 
 int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsigned slot)
 {
-    struct ibv_sge sge = {(uint64_t)(uintptr_t)receive_memory(queues, i, slot),
-                          receive_slot(queues), queues->mr->lkey};
-    struct ibv_recv_wr wr = {.wr_id = number(generation, i, slot, RECEIVE_BIT), .sg_list = &sge,
-                             .num_sge = 1}, *bad;
     struct queue *queue = &queues->queue[i];
-    int error = ibv_post_recv(queue->qp, &wr, &bad);
+    struct ibv_recv_wr *bad;
+    queue->receive_sge.addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
+    queue->receive.wr_id = number(generation, i, slot, RECEIVE_BIT);
+    int error = ibv_post_recv(queue->qp, &queue->receive, &bad);
     if (error == 0) {
         queue->receives++;
         if (queue->watched)
@@ -271,36 +263,32 @@ int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsi
     return error;
 }
 
-int queues_poll(struct queues *queues, uint32_t generation, struct completion *found, int room)
+int queues_poll(struct queues *queues, struct ibv_wc *wc, int room)
 {
-    struct ibv_wc wc[16];
-    if (queues->cq == NULL)
-        return 0;
-    int got = ibv_poll_cq(queues->cq, room < 16 ? room : 16, wc), used = 0;
-    int64_t at_ns = 0;
-    if (got < 0)
-        return got;
-    for (int i = 0; i < got; i++) {
-        struct completion *one = &found[used];
-        one->queue = (int)(wc[i].wr_id >> QUEUE_SHIFT & 0xff);
-        if ((uint32_t)(wc[i].wr_id >> 32) != generation || one->queue >= queues->qps)
-            continue;
-        one->slot = wc[i].wr_id & 0xffff;
-        one->is_receive = wc[i].wr_id & RECEIVE_BIT;
-        one->is_write = wc[i].wr_id & WRITE_BIT;
-        one->status = wc[i].status;
-        struct queue *queue = &queues->queue[one->queue];
-        if (queue->watched)
-            watch_completed(queue->watched, &wc[i], &at_ns);
-        if (one->is_receive) {
-            queue->receives--;
-            one->record = receive_memory(queues, one->queue, one->slot);
-        } else if (!one->is_write) {
-            one->work = queue->work[one->slot];
-            queue->outstanding--;
-            queues->bytes_outstanding -= one->work.bytes;
-        }
-        used++;
+    return queues->cq ? ibv_poll_cq(queues->cq, room, wc) : 0;
+}
+
+bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
+                      int64_t about_ns, struct completion *completion)
+{
+    int i = (int)(wc->wr_id >> QUEUE_SHIFT & 0xff);
+    if ((uint32_t)(wc->wr_id >> 32) != generation || i >= queues->qps)
+        return false;
+    struct queue *queue = &queues->queue[i];
+    completion->queue = i;
+    completion->slot = wc->wr_id & 0xffff;
+    completion->is_receive = wc->wr_id & RECEIVE_BIT;
+    completion->status = wc->status;
+    completion->work = NULL;
+    if (queue->watched)
+        watch_completed(queue->watched, wc, about_ns);
+    if (completion->is_receive) {
+        queue->receives--;
+        completion->record = receive_memory(queues, queue, completion->slot);
+    } else if (!(wc->wr_id & WRITE_BIT)) {
+        completion->work = &queue->work[completion->slot];
+        --queue->outstanding;
+        queues->bytes_outstanding -= completion->work->bytes;
     }
-    return used;
+    return true;
 }

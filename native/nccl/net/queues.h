@@ -7,22 +7,26 @@
 #include "wire.h"
 
 enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = DATA_DEPTH / 2,
-       CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */ };
-
-enum work_kind { WORK_CHUNK, WORK_OTHER };
+       CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */,
+       DATA_SLOT = 64, CTS_SLOT = (sizeof(struct cts) + 63) / 64 * 64 };
+_Static_assert(sizeof(struct header) <= DATA_SLOT, "fits");
 
 struct work { /* posted, and not completed */
-    enum work_kind kind;
-    unsigned chunk;
+    void *send; /* the struct send of a chunk; NULL: of another record */
     uint64_t sequence;
-    uint64_t bytes;
-    void *send; /* the struct send of a chunk */
+    uint32_t bytes;
+    uint8_t chunk;
 };
 
 struct queue {
     struct ibv_qp *qp;
     struct pair *watched; /* or NULL: nobody is told what it carries */
-    unsigned posted;      /* sends ever */
+    unsigned char *send_memory, *receive_memory;
+    /* Work requests and their memory, of which only what differs is set with each post. */
+    struct ibv_send_wr record, write;
+    struct ibv_recv_wr receive;
+    struct ibv_sge record_sge, write_sge, receive_sge;
+    unsigned slot;        /* of the next send */
     unsigned outstanding; /* sends not completed */
     unsigned receives;    /* posted and not completed */
     unsigned credits;     /* headers that the peer can take */
@@ -47,9 +51,9 @@ struct queues {
 struct completion {
     int queue;
     bool is_receive;
-    bool is_write; /* of a chunk whose header follows: completes only if it failed */
     enum ibv_wc_status status;
-    struct work work;
+    const struct work *work; /* NULL: a receive, or the write of a chunk whose header follows: that
+                                completes only if it failed */
     const void *record; /* received; gone with `queues_receive_again` */
     unsigned slot;
 };
@@ -68,14 +72,55 @@ bool queues_drained(const struct queues *queues);
 bool queues_abandon(struct queues *queues);
 void queues_end(struct queues *queues);
 
+static inline unsigned send_depth(const struct queues *queues)
+{
+    return queues->is_sender ? DATA_DEPTH : CTS_DEPTH;
+}
+
+static inline unsigned send_slot(const struct queues *queues)
+{
+    return queues->is_sender ? DATA_SLOT : CTS_SLOT;
+}
+
 /* The queue with the least outstanding that takes another record; -1: none. */
-int queues_pick(const struct queues *queues, bool needs_credit);
-/* A record, behind `payload` if that is not NULL. An errno; the payload may have been posted even
- * so: the rail has to be left. */
-int queues_send(struct queues *queues, int queue, uint32_t generation, const void *record,
-                size_t size, struct ibv_send_wr *payload, const struct work *work);
-/* Up to `room` completions of this generation. Negative: the completion queue failed. */
-int queues_poll(struct queues *queues, uint32_t generation, struct completion *found, int room);
+static inline int queues_pick(const struct queues *queues, bool needs_credit)
+{
+    int best = -1;
+    unsigned least = send_depth(queues);
+    for (int i = 0; i < queues->qps; i++) {
+        const struct queue *queue = &queues->queue[i];
+        if (queue->outstanding < least && (queue->credits || !needs_credit)) {
+            least = queue->outstanding;
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* Memory of the record that a queue sends next; NULL: it takes none now. */
+static inline void *queues_record(const struct queues *queues, int queue)
+{
+    const struct queue *one = &queues->queue[queue];
+    return one->outstanding < send_depth(queues)
+               ? one->send_memory + one->slot * (size_t)send_slot(queues) : NULL;
+}
+
+/* What is written to the peer ahead of a record. */
+struct payload {
+    const void *data;
+    uint32_t size, lkey, rkey;
+    uint64_t address;
+};
+
+/* That record, behind `payload` if that is not NULL; `about_ns` is the time, right to some
+ * milliseconds. An errno; the payload may have been posted even so: the rail has to be left. */
+int queues_send(struct queues *queues, int queue, uint32_t generation, size_t size,
+                const struct payload *payload, const struct work *work, int64_t about_ns);
+/* Up to `room` completions. Negative: the completion queue failed. */
+int queues_poll(struct queues *queues, struct ibv_wc *wc, int room);
+/* What one of them tells; false: it is of another generation. */
+bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
+                      int64_t about_ns, struct completion *completion);
 int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);
 /* The one of packets, if a communicator wants this one or (negative) none. */
 int queues_class(int traffic_class);

@@ -135,6 +135,7 @@ class Agent:
             nics=self._machine.described,
             stream=stream,
             reads_device_stamps=True,
+            reads_stored=True,
         )
 
     def start(self) -> None:
@@ -283,6 +284,7 @@ class Agent:
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self._machine.statuses(time.monotonic_ns()))
         metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
+        metrics.put_takeovers(sheet, self._machine.jobs.takeovers)
         metrics.put_segments(sheet, self._machine.segments)
         metrics.put_nics(sheet, self._pipeline.totals.each())
         if self._reactor.state is not None:

@@ -102,6 +102,7 @@ class Machine:
             "queue-pair-socket": self.queue_pairs.start,
             "operations-socket": self.jobs.socket.start,
             "nccl-socket": self.jobs.nccl.start,
+            "takeover-socket": self.jobs.takeovers.start,
         }
         if config.sample_segments:
             starts["segment-sampling"] = self.segments.start
@@ -126,6 +127,7 @@ class Machine:
             ("queue-pair-socket", self.queue_pairs.fault),
             ("operations-socket", self.jobs.socket.fault),
             ("nccl-socket", self.jobs.nccl.fault),
+            ("takeover-socket", self.jobs.takeovers.fault),
             ("spool", spool),
         ):
             if fault is not None and self.parts.is_running(name):

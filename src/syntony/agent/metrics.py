@@ -17,6 +17,7 @@ from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.messages import State
 from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
+from syntony.agent.takeovers import REASONS, WHAT, TakeoverSocket
 from syntony.agent.uplink import Uplink
 from syntony.io.process import own_usage
 from syntony.links.counters import EVERY, Counter
@@ -148,6 +149,17 @@ def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
     sheet.put("queue_pairs", at.queue_pairs)
     sheet.put("queue_pairs_left_out", at.left_out)
     sheet.put("queue_pair_records_unused_total", at.malformed)
+
+
+def put_takeovers(sheet: Sheet, at: TakeoverSocket) -> None:
+    """Lost ranks of protected jobs whose coordinator runs on this host."""
+    for reason in REASONS:
+        sheet.put("job_ranks_replaced_total", at.replaced[reason], reason=reason)
+    sheet.put("job_takeover_stall_seconds_total", at.stall_ns / S)
+    for what in WHAT:
+        if what != "replaced":
+            sheet.put("job_takeover_events_total", at.events[what], event=what)
+    sheet.put("job_takeover_messages_unused_total", at.malformed)
 
 
 def put_segments(sheet: Sheet, sampler: SegmentSampler) -> None:

@@ -14,10 +14,16 @@ from syntony.agent.gpus import Member
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.agent.nccl_socket import NcclSocket, ProcessOperations
 from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
+from syntony.agent.takeovers import TakeoverSocket
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
 from syntony.io.operations_page import OperationsPage
-from syntony.io.run_directory import NCCL_SOCKET, OPERATIONS_SOCKET, SOCKET_NAME
+from syntony.io.run_directory import (
+    NCCL_SOCKET,
+    OPERATIONS_SOCKET,
+    SOCKET_NAME,
+    TAKEOVER_SOCKET,
+)
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.traffic.operations_page import Operation, Reported
@@ -82,6 +88,7 @@ class JobTelemetry:
         self._host = host
         self.socket = OperationsSocket(meeting_place / OPERATIONS_SOCKET)
         self.nccl = NcclSocket(meeting_place / NCCL_SOCKET)
+        self.takeovers = TakeoverSocket(host, meeting_place / TAKEOVER_SOCKET)
         self._table = JobTable(meeting_place / SOCKET_NAME)
         self._before: Offset | None = None
         self._looked_ns = 0
@@ -100,6 +107,7 @@ class JobTelemetry:
         """Processes see that the agent has gone. Idempotent."""
         self.socket.close()
         self.nccl.close()
+        self.takeovers.close()
 
     def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
         """Rows of what has happened since the last call. Without fleet time none: processes keep
@@ -121,6 +129,7 @@ class JobTelemetry:
             if each.reported.rank >= 0
         }
         nccl = self.nccl.read()
+        told = self.takeovers.rows(lambda: now)
         found = []
         if now.at_ns - self._looked_ns >= PROCESSES_NS or self._are_strangers(nccl):
             elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
@@ -135,7 +144,7 @@ class JobTelemetry:
             }
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
-        return [(table, columns) for table, columns in found if columns is not None]
+        return told + [(table, columns) for table, columns in found if columns is not None]
 
     def _are_strangers(self, nccl: Sequence[ProcessOperations]) -> bool:
         """Whether a process has operations whose place in a job is not known or looked for yet."""

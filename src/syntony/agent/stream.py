@@ -21,6 +21,7 @@ from syntony.wire.messages import (
     BUNDLE_BYTES,
     Ack,
     ControllerMessage,
+    Decision,
     Hello,
     Refuse,
     Unknown,
@@ -120,10 +121,13 @@ class Stream:
             if whole is None:
                 return None
             message = decode_controller(whole)
+        stored = message.stored if isinstance(message, Decision) else 0
         message = self._fence.admit(message)
         self.established |= not isinstance(message, Refuse)
         if isinstance(message, Ack):
-            self.delivery.acknowledge(message.seq)
+            stored = message.seq
+        if stored > 0:
+            self.delivery.acknowledge(stored)
         if isinstance(message, Plan) and not self._is_newest(message):
             return None
         return message

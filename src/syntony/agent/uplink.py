@@ -285,14 +285,12 @@ class Uplink:
             self.connections += 1
             self._reported.clear()
             _log.info("uplink up controller=%s", self.controller)
-        if message is None:
-            return
-        if isinstance(message, Ack):
-            if stream.delivery.over:
-                link.renew()
-            elif waiting:
-                with self._changed:
-                    self._changed.notify_all()
+        if stream.delivery.over:
+            link.renew()
+        elif waiting and not stream.delivery.window_full:
+            with self._changed:
+                self._changed.notify_all()
+        if message is None or isinstance(message, Ack):
             return
         if isinstance(message, Refuse):
             self._report(f"refused: {message.reason}")

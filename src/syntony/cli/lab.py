@@ -95,6 +95,13 @@ def command() -> None:
 @click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
 @click.option("--state", metavar="URL", help="Control state in PostgreSQL, over a Unix socket.")
 @click.option(
+    "--controllers",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="One in charge, the others standbys; several need --state.",
+)
+@click.option(
     "--console-port", default=0, metavar="PORT", help="Of console and API, on 127.0.0.1 [any]."
 )
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
@@ -136,8 +143,19 @@ def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
         clocks=_clock_options(options),
         options=_daemon_options(options),
         placement=options["placement"],
+        controllers=_controllers(options),
         console_port=_bounded("--console-port", options["console_port"], 0, 65_535),
     )
+
+
+def _controllers(options: dict[str, Any]) -> int:
+    wanted: int = options["controllers"]
+    if wanted > 1 and not options["state"]:
+        raise UsageError(
+            "--controllers: a standby needs control state that both can reach; add"
+            " --state postgresql:///DATABASE?host=/SOCKET/DIRECTORY"
+        )
+    return wanted
 
 
 def _bounded(what: str, value: int, low: int, high: int) -> int:
@@ -376,7 +394,9 @@ def scrape(name: str | None) -> None:
     file = lab.file()
     if not file.agents:
         raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
-    click.echo(scrape_config(lab.directory, make_plan(file.spec)), nl=False)
+    click.echo(
+        scrape_config(lab.directory, make_plan(file.spec), controllers=file.controllers), nl=False
+    )
 
 
 @command.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from syntony.cli.protection import protection_options, say
 from syntony.errors import UsageError
 from syntony.io.interposer import (
     EXCLUDE_VARIABLE,
@@ -30,6 +31,7 @@ from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, jo
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from syntony.cli.protection import Protection
     from syntony.io.interposer import Facts
 
 NOT_FOUND = 127
@@ -55,19 +57,7 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
 )
 @click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
-@click.option(
-    "--spares",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
-)
-@click.option(
-    "--events",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="With --spares: append what happens, a JSON object a line.",
-)
+@protection_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
@@ -81,8 +71,7 @@ def command(
     nccl: bool,
     nccl_profiler: bool | None,
     verbs: bool,
-    spares: int,
-    events: Path | None,
+    protection: Protection,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -96,10 +85,18 @@ def command(
     Example:
       syntony run --job night -- torchrun --nproc-per-node 8 train.py
       syntony run --spares 1 -- torchrun --nproc-per-node 8 train.py
+      syntony run --spares 1 --checkpoint /shared/kept -- torchrun --nproc-per-node 8 train.py
+      syntony run --resume /shared/kept/step-71 -- torchrun --nproc-per-node 8 train.py
+      syntony run --spares 1 --listen 10.0.0.1:29600 --secret /shared/secret -- torchrun …
+      syntony run --join 10.0.0.1:29600 --secret /shared/secret -- torchrun …
+      syntony run --join 10.0.0.1:29600 --secret /shared/secret --spares 2
       syntony run --dry-run -- python3 -m http.server
     """
     words = argv[1:] if argv[:1] == ("--",) else argv
-    _check_use(words, spares, events, dry_run=dry_run, as_json=as_json)
+    protection.check()
+    if protection.only_spares(words):
+        context.exit(protection.lend())
+    _check_use(words, dry_run=dry_run, as_json=as_json)
     added = _added(words, job, exclude)
     if nccl:
         added |= plugin_environment(os.environ)
@@ -110,27 +107,29 @@ def command(
     found = facts()
     if dry_run:
         _show(added, words, found, as_json)
-        if nccl and not as_json:
-            click.echo(f"RDMA          {', '.join(rdma_ports()) or _NO_RDMA}", err=True)
+        _show_rdma(shown=nccl and not as_json)
         return
     if not found.mptcp:
         click.echo(f"syntony: {found.detail}; the job runs on plain TCP", err=True)
     if nccl and not rdma_ports():
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
-    if spares:
-        context.exit(_protect(words, os.environ | added, spares, events))
+    if protection.join:
+        added |= protection.joining()
+    elif protection.wanted:
+        context.exit(_protect(words, os.environ | added, protection))
     context.exit(_become(words, os.environ | added))
 
 
-def _check_use(
-    words: Sequence[str], spares: int, events: Path | None, *, dry_run: bool, as_json: bool
-) -> None:
+def _show_rdma(*, shown: bool) -> None:
+    if shown:
+        click.echo(f"RDMA          {', '.join(rdma_ports()) or _NO_RDMA}", err=True)
+
+
+def _check_use(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     if not words and not dry_run:
         raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run")
-    if events is not None and not spares:
-        raise UsageError("--events goes with --spares")
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
@@ -147,24 +146,18 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
     return added
 
 
-def _protect(
-    words: Sequence[str], environ: dict[str, str], spares: int, events: Path | None
-) -> int:
+def _protect(words: Sequence[str], environ: dict[str, str], protection: Protection) -> int:
     """Run the command as a child, and replace its lost ranks; its exit code."""
-    import asyncio
+    from syntony.torch.supervisor import ListenError, run_job
 
-    from syntony.torch.coordinator import run_job
-    from syntony.torch.membership import Settings
-
-    def say(text: str) -> None:
-        click.echo(f"syntony: {text}", err=True)
-
+    wish = protection.wish(environ[JOB_VARIABLE])
     try:
-        job = environ[JOB_VARIABLE]
-        return asyncio.run(run_job(words, environ, Settings(spares), events, say, job=job))
+        return run_job(words, environ, wish, say)
     except (FileNotFoundError, NotADirectoryError):
         say(f"error: {words[0]}: no such command")
         return NOT_FOUND
+    except ListenError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
         say(f"error: {words[0]}: {error.strerror}")
         return NOT_EXECUTABLE

@@ -104,8 +104,9 @@ class Laplacian:
         pull = weights * values
         right = self._sums(pull, -pull)
         if self.count <= DENSE_NODES:
-            found: Floats = self._inverse(weights) @ right
-            return found
+            matrix, shift = self._regular(weights)
+            found = np.linalg.solve(matrix, right) - shift @ right
+            return np.asarray(found / float(weights.max()), dtype=np.float64)
         return self._conjugate_gradients(weights, right, tolerance)
 
     def sigmas(self, weights: Floats) -> Floats:
@@ -186,6 +187,12 @@ class Laplacian:
 
     def _inverse(self, weights: Floats) -> Floats:
         """Pseudo-inverse; a node without weight is cut out: potential 0, variance arbitrary."""
+        matrix, shift = self._regular(weights)
+        found = (np.linalg.inv(matrix) - shift) / float(weights.max())
+        return np.asarray(found, dtype=np.float64)
+
+    def _regular(self, weights: Floats) -> tuple[Floats, Floats]:
+        """The matrix, its largest weight 1, made regular, and what was added for that."""
         scale = float(weights.max())
         alive = self._sums(weights, weights) > 0
         between = alive[self.plus] & alive[self.minus]
@@ -195,7 +202,7 @@ class Laplacian:
         np.add.at(matrix, (self.minus, self.plus), -relative)
         # Adding the projector on the common shift makes the matrix regular and changes no solution.
         shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
-        return np.asarray((np.linalg.inv(matrix + shift) - shift) / scale, dtype=np.float64)
+        return np.asarray(matrix + shift, dtype=np.float64), np.asarray(shift, dtype=np.float64)
 
     @cached_property
     def _rows(self) -> _Rows:

@@ -20,6 +20,9 @@ class FleetTime:
     def __init__(self) -> None:
         self._offsets: dict[str, tuple[int, int]] = {}
         self._past_ns: int | None = None
+        self._median = range(0)
+        """When the median below holds: it is asked for far more often than it changes."""
+        self._median_ns = 0
 
     def remember(self, fleet_ns: int, now_ns: int) -> None:
         """Fleet time from before a restart: better than nothing, until a source reports."""
@@ -32,14 +35,16 @@ class FleetTime:
         if known is not None and now_ns - known[1] <= FORGET_NS:
             offset_ns = max(offset_ns, known[0])
         self._offsets[source] = (offset_ns, now_ns)
+        self._median = range(0)
 
     def now(self, now_ns: int) -> int | None:
         """Fleet time at the local monotonic instant `now_ns`; None before any data."""
-        fresh = [
-            offset_ns
-            for offset_ns, seen_ns in self._offsets.values()
-            if now_ns - seen_ns <= FORGET_NS
-        ]
+        if now_ns in self._median:
+            return now_ns + self._median_ns
+        fresh = [each for each in self._offsets.values() if now_ns - each[1] <= FORGET_NS]
         if fresh:
-            return now_ns + statistics.median_low(fresh)
+            until_ns = min(seen_ns for _, seen_ns in fresh) + FORGET_NS
+            self._median = range(now_ns, until_ns + 1)
+            self._median_ns = statistics.median_low(offset_ns for offset_ns, _ in fresh)
+            return now_ns + self._median_ns
         return None if self._past_ns is None else now_ns + self._past_ns

@@ -86,6 +86,7 @@ def greet(
         backlog=message.backlog,
         epoch=message.epoch,
         reads_device_stamps=message.reads_device_stamps,
+        reads_stored=message.reads_stored,
     )
     return hello, tuple(f"nic={name} reason={fault}" for name, fault in faults.items())
 

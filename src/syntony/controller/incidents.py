@@ -25,6 +25,7 @@ from syntony.alerts.silences import Silence
 from syntony.controller import (
     clock_watch,
     impact,
+    job_takeovers,
     job_verdicts,
     observe,
     planes,
@@ -239,6 +240,9 @@ class IncidentService:
             seen += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
+        lost = self._store.jobs.takeovers(fleet_ns - HOUR_NS, fleet_ns + S)
+        seen += job_takeovers.observations(lost)
+        metrics |= job_takeovers.METRICS
         seen = [each for each in seen if each.subject.partition("/")[0] not in refused.removed]
         held, places = measured(seen, metrics), Places(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))

@@ -75,11 +75,12 @@ class Leadership:
                 f"a backup; if so: syntony controller takeover --above {hello.epoch}"
             )
 
-    def seal(self, message: ControllerMessage) -> bytes:
-        """As it is sent to agents."""
+    def seal(self, message: ControllerMessage, stored: int = 0) -> bytes:
+        """As it is sent to agents; a decision says how far the agent's stream is stored."""
         if not isinstance(message, DECISIONS):
             return encode(message)
-        return encode(Decision(issuer=self.name, epoch=self.epoch, message=encode(message)))
+        inner = encode(message)
+        return encode(Decision(issuer=self.name, epoch=self.epoch, message=inner, stored=stored))
 
     async def take_over(self, command: TakeoverCommand, issuer: Issuer, at_ns: int) -> EpochRaised:
         """Go beyond an epoch that agents have seen. Raises `UsageError`, `StateError`."""

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from syntony.alerts.observations import Observation
 from syntony.alerts.render import instant
 from syntony.alerts.telling import shown
+from syntony.controller import finding_words
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
 from syntony.fabric.extra_probes import Note, suspected
@@ -42,7 +43,6 @@ SWITCH_METRICS = frozenset({"switch_down"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
-NO_OTHER = ": no other part explains nearly as much"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
 """Ports of fewer hosts that are down say nothing of their switch."""
@@ -236,13 +236,13 @@ def _of_finding(
     names = suspected(found)
     ambiguous = len(names) > 1
     subject = subject_of(found)
-    seen = f"{found.fault} on {found.paths} paths over {found.window}"
     hosts_too = any(name.startswith(HOSTS_AT) for name in names)
     apart = STOPPED if hosts_too else APART if found.twins else "not distinguished yet"
     note = notes.get(frozenset(names), Note(apart, pending=False))
     evidence = (
-        seen,
-        ", ".join(found.odds()) + ("" if found.alternatives else NO_OTHER),
+        finding_words.what_suffers(found),
+        finding_words.how_sure(found),
+        *finding_words.what_is_unknown(names),
         *((note.text,) if ambiguous else ()),
         *_of_parts(found, findings),
     )

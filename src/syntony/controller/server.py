@@ -53,7 +53,7 @@ from syntony.store import Store
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
-from syntony.wire.messages import Ack, Batch, ControllerMessage, Hello
+from syntony.wire.messages import Batch, ControllerMessage, Hello
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.queue_pairs import QueuePairsReport
@@ -301,7 +301,7 @@ class Controller:
             previous.outbox.close()
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
-        session.outbox.put(Ack(seq=session.source.stored))
+        session.outbox.acknowledge(session.source.stored)
         session.outbox.put(self._membership.enrolment.revocations)
         self._fleet.join(hello, time.monotonic_ns(), faults)
         self._placement.service.attached(host)
@@ -319,7 +319,7 @@ class Controller:
         self._listening.heard(session.host)
         queued = await self._ingest.put(session.source, batch)
         if not queued and self._sessions.get(session.host) is session:
-            session.outbox.put(Ack(seq=session.source.stored))
+            session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: Session, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
@@ -398,7 +398,7 @@ class Controller:
                 self._placement.path_window.stored(outcome.paths_from_ns)
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
-                session.outbox.put(Ack(seq=session.source.stored))
+                session.outbox.acknowledge(session.source.stored)
 
     async def _solve(self) -> None:
         now_ns = time.monotonic_ns()
@@ -417,8 +417,8 @@ class Controller:
             timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
         )
         for host, message in reported.items():
-            if message.timelines:
-                self._send(host, message)
+            if message.timelines and (session := self._sessions.get(host)) is not None:
+                session.tell(message, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()

@@ -56,7 +56,7 @@ class Hub(Protocol):
 
     def check(self, hello: Hello) -> None: ...
 
-    def seal(self, message: ControllerMessage) -> bytes: ...
+    def seal(self, message: ControllerMessage, stored: int) -> bytes: ...
 
     def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None: ...
 
@@ -119,15 +119,15 @@ class FleetService:
         self._refused.pop(str(context.peer()).rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello.host, certificate)
+        session = Session(hello, certificate)
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()
         session.tasks = (receiving,) if serving is None else (receiving, serving)
         try:
             fragmenter = Fragmenter()
-            async for message in session.outbox:
-                for data in fragmenter.divide(self._hub.seal(message)):
+            async for message, stored in session.outbox:
+                for data in fragmenter.divide(self._hub.seal(message, stored)):
                     await context.write(data)
         finally:
             receiving.cancel()

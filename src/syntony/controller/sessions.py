@@ -6,28 +6,55 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from syntony.controller.ingest import Source
-from syntony.wire.messages import ControllerMessage, Refuse
+from syntony.model import MS
+from syntony.wire.clocks import Timelines
+from syntony.wire.messages import DECISIONS, MAX_UNACKED, Ack, ControllerMessage, Hello, Refuse
 from syntony.wire.x509 import Certificate
 
+TELL_NS = 1_500 * MS
+"""Timelines that say hardly anything new are sent no sooner: that is with every other solve, as
+often as agents report their clocks. A message costs the controller more than what is in it."""
 END_GRACE_S = 2.0
 """For an agent to take the reason why its stream ends."""
+ACK_WAIT_S = 2.5
+"""For a decision to say how far a stream is stored: timelines are sent more often."""
+MANY_UNACKED = MAX_UNACKED // 4
+"""So many batches are acknowledged at once: an agent with a backlog waits for that."""
 
 
 class Outbox:
     """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
     is an order that waited until the next one (audits are not ordered while one is under way), so
     the box is bounded by the number of kinds however slowly an agent reads.
+
+    Args:
+        patient: the agent reads in decisions how far its stream is stored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self._waiting: dict[type[ControllerMessage], ControllerMessage] = {}
         self._changed = asyncio.Event()
         self._closed = False
+        self._patient = patient
+        self._stored: int | None = None
+        """What is to be acknowledged; None: all that can be is."""
+        self._acknowledged: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def put(self, message: ControllerMessage) -> None:
         """Replace what waits of this kind."""
         self._waiting[type(message)] = message
         self._changed.set()
+
+    def acknowledge(self, seq: int) -> None:
+        """Every batch up to this one is in the store. A patient agent is told beside the next
+        decision, or when much or long enough has waited."""
+        self._stored = seq
+        known = self._acknowledged
+        if not self._patient or known is None or seq - known >= MANY_UNACKED:
+            self._changed.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(ACK_WAIT_S, self._changed.set)
 
     def close(self) -> None:
         """What waits is still delivered, then iteration ends."""
@@ -37,34 +64,70 @@ class Outbox:
     def refuse(self, reason: str) -> None:
         """Say why, then end; nothing else is delivered any more."""
         self._waiting.clear()
+        self._stored = None
         self.put(Refuse(reason=reason))
         self.close()
 
-    async def __aiter__(self) -> AsyncIterator[ControllerMessage]:
+    async def __aiter__(self) -> AsyncIterator[tuple[ControllerMessage, int]]:
+        """Messages, and with a decision how far the stream is stored; 0: it does not say."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             waiting, self._waiting = self._waiting, {}
             for message in waiting.values():
-                yield message
+                rides = self._patient and isinstance(message, DECISIONS)
+                yield message, (self._take_stored() or 0) if rides else 0
+            if (stored := self._take_stored()) is not None:
+                yield Ack(seq=stored), 0
             if self._closed and not self._waiting:
                 return
 
+    def _take_stored(self) -> int | None:
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            self._acknowledged = stored
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        return stored
+
 
 class Session:
-    """One stream of one agent."""
+    """One stream of one agent.
+
+    Args:
+        hello: the agent's.
+        certificate: that it showed.
+    """
 
     source: Source
     """What it delivers, since it was attached."""
 
-    def __init__(self, host: str, certificate: Certificate) -> None:
-        self.host = host
+    def __init__(self, hello: Hello, certificate: Certificate) -> None:
+        self.host = hello.host
         self.certificate = certificate
         self.unknown = ""
         """The first kind of its messages that was skipped."""
         self.tasks: tuple[asyncio.Task[object], ...] = ()
         """What serves the stream: first what receives."""
-        self.outbox = Outbox()
+        # The end of a backlog is waited for: the agent's next stream begins with it.
+        self.outbox = Outbox(patient=hello.reads_stored and not hello.backlog)
+        self._said: object = None
+        """Of the timelines sent last, what must be told at once."""
+        self._told_ns = 0
+
+    def tell(self, timelines: Timelines, now_ns: int) -> None:
+        """Send the timelines of a solve: at once where a clock is new, or changes its state, epoch
+        or part."""
+        utc = timelines.utc
+        said = (
+            timelines.step,
+            None if utc is None else utc.state,
+            [(line.node, line.state, line.epoch, line.component) for line in timelines.timelines],
+        )
+        if said != self._said or now_ns - self._told_ns >= TELL_NS:
+            self._said, self._told_ns = said, now_ns
+            self.outbox.put(timelines)
 
     def end(self, reason: str) -> None:
         """Take nothing more from this agent, tell it why, and close its stream: also where it does

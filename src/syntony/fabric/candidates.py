@@ -67,6 +67,7 @@ _SWITCHES = frozenset({
     ComponentKind.LEAF, ComponentKind.AGG, ComponentKind.SPINE, ComponentKind.CORE,
     ComponentKind.SWITCH,
 })  # fmt: skip
+_ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST, ComponentKind.REPLIES})
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,15 @@ class Candidates:
         """`penalty` of a fault that loses: clocks do not, (candidates,)."""
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.penalty)
+
+    @cached_property
+    def at_ends(self) -> NDArray[np.bool_]:
+        """What only paths that begin or end there cross, (candidates,)."""
+        every = zip(self.names, self.kinds, strict=True)
+        ends = [
+            kind in _ENDS or any("/" in e for e in link_ends(name) or ()) for name, kind in every
+        ]
+        return np.array(ends, dtype=np.bool_)
 
     @cached_property
     def numbers(self) -> dict[tuple[str, str], int]:
@@ -189,6 +199,11 @@ class _Builder:
         self._path = np.repeat(np.arange(listing.paths), lengths)
         self._triples: list[tuple[Ints, Ints, Ints]] = []
         self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
+        self._groups = {
+            (near, far)
+            for near, group, far in (name.partition(GROUP) for name in listing.names)
+            if group
+        }
         self._combos: list[frozenset[int]] = []
         self._combo_of = np.full(listing.paths, -1, dtype=np.int64)
 
@@ -294,7 +309,20 @@ class _Builder:
         for wider in (f"{near}{GROUP}{ANY}", f"{ANY}{GROUP}{far}"):
             found.add(self._new(wider, ComponentKind.GROUP, True))
         inside = (self._number.get((name, False)) for name in ways.between(near, far))
-        return frozenset(found.union(number for number in inside if number is not None))
+        found.update(number for number in inside if number is not None)
+        return frozenset(found | self._narrower(near, far, ways))
+
+    def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
+        """Listed groups that lie within a group at a NIC: those between the devices that the only
+        known links of its ends lead to, and wider ones."""
+        begins = (near, *ways.only_link(near, away=True)[2:])
+        ends = (far, *ways.only_link(far, away=False)[2:])
+        inner = {(begin, end) for begin in begins for end in ends} & self._groups
+        return {
+            self._new(f"{begin}{GROUP}{end}", ComponentKind.GROUP, ANY in (begin, end))
+            for first, last in inner
+            for begin, end in ((first, last), (first, ANY), (ANY, last))
+        }
 
     def add_replies(self) -> None:
         """What answers on each round trip. A NIC that loses does so for its own probes too; a host

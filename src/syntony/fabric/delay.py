@@ -31,6 +31,8 @@ MIN_SIGMA_NS = 250.0
 LATE_SIGMAS = 4.0
 MIN_PATHS = 3
 """Fewer late paths than this are never a finding."""
+MIN_EARLY = 2
+"""So many early paths are no accident: others jitter as well, and may be late."""
 STRICTNESS = 6.0
 """As `syntony.fabric.loss.STRICTNESS`; higher, because medians have heavier tails than counts."""
 OUTLIER_MARGIN = 3.0
@@ -133,7 +135,7 @@ class _Search:
         """What an outlier costs, from how many paths are early: late ones may be faults."""
         early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma))
         self._outlier = self._dearest
-        if early >= MIN_PATHS:
+        if early >= MIN_EARLY:
             self._outlier = min(self._dearest, -float(np.log(early / self._measured)))
 
     def _take(self, candidate: int, delay_ns: float, rest: Floats) -> None:

@@ -16,6 +16,9 @@ import numpy as np
 
 from syntony.fabric.tally import Crossings, Floats, Index
 
+MIN_PATHS = 2
+"""Fewer that suffer do not tell whether all would."""
+
 
 class Cable(NamedTuple):
     """A cable between switches, seen from one of its directions; candidates."""
@@ -34,6 +37,8 @@ class Amiss(NamedTuple):
     """That were measured, whether they suffer or not."""
     well: Callable[[Index], Floats]
     """Candidates, (n,) → how many paths across each do not suffer, (n,)."""
+    plain: bool
+    """Whether a path across what is faulty could hardly be well."""
 
 
 def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) -> float:
@@ -41,7 +46,8 @@ def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) 
 
     Of one direction its own paths suffer at one rate, and of the other as many as anywhere without
     a fault; of both, the same share of either. Paths that cross both say nothing, as do those that
-    something else explains.
+    something else explains. Where nothing suffers in the other direction, one of parallel cables
+    may be faulty only if paths across the link are plainly well, or a single one suffers.
 
     Args:
         amiss: one kind of suffering.
@@ -58,7 +64,7 @@ def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) 
     # As many as elsewhere, and half a path: none is no proof that there never is one.
     elsewhere = np.count_nonzero(~across & ~back & ~explained) + 0.5
     usual = elsewhere / (amiss.paths + 1)
-    if not two:
+    if not two and not (amiss.plain and (well_one > 0 or one < MIN_PATHS)):
         return -np.inf
     together = _best(one + two, well_one + well_two)
     back_alone = two * np.log(usual) + well_two * np.log1p(-usual)

@@ -31,6 +31,10 @@ OVER_NATS = 7.0
 CONCLUSIVE_LLR = 40.0
 PLAIN_CONFIDENCE = 0.9
 """Beyond these a finding is plain: no longer window can know better."""
+PLAIN_LOST = 3.0
+"""Lost on each path on average: 1 in 20 paths that suffer so would lose nothing."""
+MIN_CABLE_SHARE = 0.01
+"""A cable this likely is told beside its direction: whoever looks at the one looks at both."""
 SAME_SHARE = 0.5
 """Findings of two windows that share so many of the smaller one's paths are one fault."""
 
@@ -158,7 +162,13 @@ def _shared(candidates: Candidates, one: int, other: int) -> float:
 
 def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
-    return LossSearch(tally, candidates.loss_price, threshold=threshold, parts_of=candidates.parts)
+    return LossSearch(
+        tally,
+        candidates.loss_price,
+        threshold=threshold,
+        parts_of=candidates.parts,
+        at_ends=candidates.at_ends,
+    )
 
 
 def _widened(
@@ -176,7 +186,7 @@ def _widened(
     both = float(1 / (1 + np.exp(-np.clip(nats, -50, 50))))
     ranked = (1 - both, found.candidate), (both, cable.whole)
     (first, candidate), (second, other) = ranked if 1 - both > _CLOSE else ranked[::-1]
-    close = [(other, second * found.confidence)] if second > _CLOSE else []
+    close = [(other, second * found.confidence)] if second > MIN_CABLE_SHARE else []
     others = zip(found.alternatives, found.probabilities, strict=True)
     suspects = [*close, *(each for each in others if each[0] != cable.whole)]
     return found._replace(
@@ -191,8 +201,10 @@ def _losses(
     candidates: Candidates, window: WindowCounts, number: int, search: LossSearch
 ) -> list[_Ranked]:
     tally = search.tally
-    amiss = Amiss(tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths)
-    named = [_widened(candidates, each, search.findings, amiss) for each in search.findings]
+    named = [
+        _widened(candidates, each, search.findings, _lossy(tally, each.candidate))
+        for each in search.findings
+    ]
     return [
         _Ranked(
             found.nats,
@@ -256,6 +268,13 @@ def _delays(
     ]
 
 
+def _lossy(tally: Tally, candidate: int) -> Amiss:
+    """Paths that lost anything; plainly, where those across the candidate lost several each."""
+    across = tally.lost[(tally.crossings == candidate).any(axis=1)]
+    plain = len(across) > 0 and float(across.mean()) >= PLAIN_LOST
+    return Amiss(tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths, plain)
+
+
 def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
     """Paths that became slower, by more than half of what one part adds."""
     known, crossed = np.isfinite(change_ns), candidates.crossed
@@ -266,7 +285,7 @@ def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
         counts = [np.count_nonzero(timely & crossed.by(each)) for each in candidates.tolist()]
         return np.array(counts, dtype=np.float64)
 
-    return Amiss(crossed.crossings[late], int(np.count_nonzero(known)), well)
+    return Amiss(crossed.crossings[late], int(np.count_nonzero(known)), well, plain=True)
 
 
 def _is_clock(candidates: Candidates, number: int) -> bool:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains, loss_pairs
 from syntony.fabric.loss_gains import SHARES, Gains, Paths, likelihood
@@ -96,6 +97,7 @@ class LossSearch:
         threshold: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
         max_found: stop there; more faults than this are not sparse.
         parts_of: which candidates are parts of one; None: not known.
+        at_ends: which candidates no path can have moved onto, (candidates,); None: none of them.
     """
 
     def __init__(
@@ -106,12 +108,14 @@ class LossSearch:
         threshold: float = STRICTNESS,
         max_found: int = MAX_FOUND,
         parts_of: PartsOf | None = None,
+        at_ends: NDArray[np.bool_] | None = None,
     ) -> None:
         self.tally = tally
         self._search: _Search | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
-            self._search = _Search(tally, penalty + threshold, max_found, parts_of)
+            fixed = np.zeros(len(penalty), dtype=np.bool_) if at_ends is None else at_ends
+            self._search = _Search(tally, penalty + threshold, max_found, parts_of, fixed)
             self.findings = self._search.run()
 
     def gain_at(self, candidate: int, loss: float) -> float:
@@ -131,9 +135,15 @@ class _Search:
     """The state of one search: what is selected, and every lossy path's rate under it."""
 
     def __init__(
-        self, tally: Tally, penalty: Floats, max_found: int, parts_of: PartsOf | None
+        self,
+        tally: Tally,
+        penalty: Floats,
+        max_found: int,
+        parts_of: PartsOf | None,
+        at_ends: NDArray[np.bool_],
     ) -> None:
         self.price = penalty
+        self._at_ends = at_ends
         self._parts_of = parts_of
         self._instead: dict[int, dict[int, float]] = {}
         """Of each found one, what may lose instead if another found one is another, too → odds."""
@@ -258,8 +268,13 @@ class _Search:
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
 
     def _likelihood_moved(self, *without: int) -> Floats:
-        """Each path's likelihood if it went through that found component which suits it best."""
-        rates = [rate for candidate, rate in self._found.items() if candidate not in without]
+        """Each path's likelihood if it went through that found component which suits it best. Its
+        ends do not move: one that does not begin or end at a NIC crosses nothing of it."""
+        rates = [
+            rate
+            for candidate, rate in self._found.items()
+            if candidate not in without and not self._at_ends[candidate]
+        ]
         nothing = np.zeros(len(self._lost))
         each = (self._likelihood(nothing + self._background + rate) for rate in rates)
         return np.asarray(np.max([nothing - np.inf, *each], axis=0))

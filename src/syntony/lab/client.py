@@ -79,7 +79,7 @@ class Lab:
 
     @property
     def controller_socket(self) -> Path:
-        return self.directory / state.CONTROLLER_SOCKET
+        return state.socket_in_charge(self.directory)
 
     def file(self) -> LabFile:
         """What it was made from. Raises `RemoteError`: it has just ended."""

@@ -37,9 +37,6 @@ class DaemonSpec(msgspec.Struct, frozen=True):
     """Descriptors of ours that it gets under the same numbers."""
 
 
-CONTROLLER_DAEMON = "controller"
-
-
 def telemetry_name(host: str) -> str:
     """Of one half of a host's agent."""
     return f"agent-{host}"

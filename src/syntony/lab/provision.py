@@ -11,10 +11,10 @@ import msgspec
 
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.errors import MissingError
-from syntony.lab.daemons import CONTROLLER_DAEMON, DaemonSpec, reactor_name, telemetry_name
+from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
-from syntony.lab.state import CONTROLLER_SOCKET, LOGS, clock_directory
+from syntony.lab.state import LOGS, clock_directory, controller_name, controller_socket
 from syntony.lab.topology import topology
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CONTROLLER_PORT = 8643
 JOIN_PORT = 8644
+PORTS_APART = 10
+"""Between those of two controllers, which share a host."""
 TLS = "tls"
 """Folder of the lab's CA and of everybody's certificates."""
 FRAME_BITS = 1514 * 8
@@ -68,45 +70,59 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
     authority.issue(
         SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
-    made = [_controller(directory, file, plan, authority)]
+    (directory / "topology.json").write_text(_topology(plan), encoding="utf-8")
+    made = [
+        _controller(directory, file, plan, authority, number)
+        for number in range(1, file.controllers + 1)
+    ]
     for host in plan.hosts:
         made += _agent(directory, file, plan, authority, host)
     return made
 
 
-def _metrics(address: str) -> MetricsConfig:
+def _metrics(address: str, port: int = METRICS_PORT) -> MetricsConfig:
     """Over the front-end network, where the lab's Prometheus may be, as in a cluster."""
-    return MetricsConfig(listen=f"{address}:{METRICS_PORT}", tls=True, clients=(SCRAPER,))
+    return MetricsConfig(listen=f"{address}:{port}", tls=True, clients=(SCRAPER,))
 
 
 def _mgmt(plan: Plan, node: str) -> str:
     return plan.link(f"{node}/mgmt0").a.ipv4
 
 
-def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority) -> DaemonSpec:
+def _topology(plan: Plan) -> str:
     # Half of the product: for those who bring a lab up, not for all who speak to one.
-    from syntony.controller.config import ControllerConfig
     from syntony.fabric.files import format_topology
 
-    address = _mgmt(plan, CONTROLLER)
+    return format_topology(topology(plan))
+
+
+def _controller(
+    directory: Path, file: LabFile, plan: Plan, authority: Authority, number: int
+) -> DaemonSpec:
+    from syntony.controller.config import ControllerConfig
+
+    address, name = _mgmt(plan, CONTROLLER), controller_name(number)
+    further = (number - 1) * PORTS_APART
     tls = authority.issue(
-        "controller",
+        name,
         Role.CONTROLLER,
         addresses=[address],
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / TLS,
     )
-    map_file = directory / "topology.json"
-    map_file.write_text(format_topology(topology(plan)), encoding="utf-8")
     options = dict(file.options)
     rules = options.pop("rules", "")
     settings: dict[str, Any] = {
-        "store": str(directory / "store"),
-        "enrolment": {"listen": f"{address}:{JOIN_PORT}", "authority": str(directory / TLS)},
-        "state_dir": str(directory / "state"),
+        "store": str(directory / name.replace("controller", "store")),
+        "enrolment": {
+            "listen": f"{address}:{JOIN_PORT + further}",
+            "authority": str(directory / TLS),
+        },
+        "state_dir": str(directory / name.replace("controller", "state")),
+        "standby": file.controllers > 1,
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,
-        "topology": str(map_file),
+        "topology": str(directory / "topology.json"),
         "placement": _placement(file),
         "pacing": _pacing(file),
         "api": _api(file),
@@ -117,18 +133,18 @@ def _controller(directory: Path, file: LabFile, plan: Plan, authority: Authority
     }
     config = msgspec.convert(
         {
-            "listen": f"{address}:{CONTROLLER_PORT}",
+            "listen": f"{address}:{CONTROLLER_PORT + further}",
             "tls_ca": str(tls.ca),
             "tls_cert": str(tls.cert),
             "tls_key": str(tls.key),
-            "local_socket": str(directory / CONTROLLER_SOCKET),
-            "metrics": msgspec.to_builtins(_metrics(address)),
+            "local_socket": str(controller_socket(directory, number)),
+            "metrics": msgspec.to_builtins(_metrics(address, METRICS_PORT + further)),
             **settings,
         },
         ControllerConfig,
     )
-    words = _role(directory, CONTROLLER_DAEMON, config, "controller")
-    daemon = _daemon(directory, CONTROLLER_DAEMON, CONTROLLER, inside(CONTROLLER), words)
+    words = _role(directory, name, config, "controller")
+    daemon = _daemon(directory, name, CONTROLLER, inside(CONTROLLER), words)
     fds = () if file.console is None else (file.console.fd,)
     return msgspec.structs.replace(daemon, fds=fds)
 
@@ -172,7 +188,10 @@ def _agent(
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
         host=host,
-        controller=f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT}",
+        controller=tuple(
+            f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT + number * PORTS_APART}"
+            for number in range(file.controllers)
+        ),
         tls=TlsFiles(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key)),
         nics=tuple(
             NicConfig(name=x.a.name, rail=i, stamping="kernel") for i, x in enumerate(rails)

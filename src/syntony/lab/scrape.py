@@ -6,22 +6,26 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from syntony.lab.plan import CONTROLLER, Plan
-from syntony.lab.provision import METRICS_PORT, SCRAPER
+from syntony.lab.provision import METRICS_PORT, PORTS_APART, SCRAPER
 
 
-def scrape_config(directory: Path, plan: Plan, interval: str = "5s") -> str:
+def scrape_config(directory: Path, plan: Plan, interval: str = "5s", controllers: int = 1) -> str:
     """A ``prometheus.yml`` for a Prometheus that runs in namespace ``ctl`` of the lab."""
     return (
         f"global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n"
         f"  evaluation_interval: {interval}\n"
         "scrape_configs:\n"
-        + _job("syntony-controller", directory, [_target(plan, CONTROLLER)])
+        + _job(
+            "syntony-controller",
+            directory,
+            [_target(plan, CONTROLLER, n) for n in range(controllers)],
+        )
         + _job("syntony-agent", directory, [_target(plan, host) for host in plan.hosts])
     )
 
 
-def _target(plan: Plan, node: str) -> str:
-    return f"{plan.link(f'{node}/mgmt0').a.ipv4}:{METRICS_PORT}"
+def _target(plan: Plan, node: str, further: int = 0) -> str:
+    return f"{plan.link(f'{node}/mgmt0').a.ipv4}:{METRICS_PORT + further * PORTS_APART}"
 
 
 def _job(name: str, directory: Path, targets: Iterable[str]) -> str:

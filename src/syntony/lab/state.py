@@ -17,7 +17,6 @@ from syntony.io.run_directory import REACTOR_SOCKET
 
 DEFAULT_NAME = "lab"
 CONTROL_SOCKET = "control.sock"
-CONTROLLER_SOCKET = "controller.sock"
 LAB_FILE = "lab.json"
 LOGS = "logs"
 CLOCKS = "clock"
@@ -50,6 +49,22 @@ def labs_root() -> Path:
     except OSError as error:
         raise MissingError(f"{private}: {error.strerror}; set TMPDIR to a place you own") from error
     return labs
+
+
+def controller_name(number: int) -> str:
+    """Of a lab's controllers, from 1: its daemon, its configuration, its socket."""
+    return "controller" if number == 1 else f"controller{number}"
+
+
+def controller_socket(directory: Path, number: int) -> Path:
+    """Where one of them answers once it is in charge."""
+    return directory / f"{controller_name(number)}.sock"
+
+
+def socket_in_charge(directory: Path) -> Path:
+    """Of the controller that took charge last: a standby has none yet, one that died left its."""
+    made = {path.stat().st_mtime_ns: path for path in directory.glob("controller*.sock")}
+    return made[max(made)] if made else controller_socket(directory, 1)
 
 
 def clock_directory(directory: Path, host: str) -> Path:

@@ -128,6 +128,7 @@ def new_lab(
     classes: tuple[JobClass, ...] = (),
     image: str = "",
     console_port: int = 0,
+    controllers: int = 1,
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -147,6 +148,7 @@ def new_lab(
         placement=placement,
         classes=classes,
         image=image,
+        controllers=controllers,
         anchors=() if clocks is None else clocks.utc,
         console_port=console_port,
         session=state.terminal_session(),

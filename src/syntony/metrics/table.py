@@ -85,6 +85,18 @@ _JOBS = (
            "records of flows that were read and not used: a field cannot be, or torn"),
 )  # fmt: skip
 
+_TAKEOVERS = (
+    _agent("job_ranks_replaced_total", "counter", "reason",
+           "lost ranks of protected jobs that a spare replaced, by why they were lost"),
+    _agent("job_takeover_stall_seconds_total", "counter", "",
+           "from losses until all ranks were connected again, sum of all takeovers"),
+    _agent("job_takeover_events_total", "counter", "event",
+           "verified, differs: parameters compared after a takeover; ended: a job that no spare "
+           "could save; unprotected; checkpoint: kept for want of a spare"),
+    _agent("job_takeover_messages_unused_total", "counter", "",
+           "messages of coordinators that cannot be used"),
+)  # fmt: skip
+
 _QUEUE_PAIRS = (
     _agent("queue_pair_processes", "gauge", "",
            "processes of jobs that are connected to report their queue pairs"),
@@ -340,6 +352,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Parts of the agent", _PARTS),
     ("The reactor", _REACTOR),
     ("Processes of jobs at the agent's socket", _JOBS),
+    ("Lost ranks", _TAKEOVERS),
     ("Queue pairs of jobs, at the agent's second socket", _QUEUE_PAIRS),
     ("Segments of jobs' TCP flows", _SEGMENTS),
     ("Clock", _CLOCK),

@@ -23,12 +23,15 @@ from syntony.wire.tables import (
     PROBE,
     QUEUE_PAIR,
     STEP,
+    TAKEOVER,
     Table,
 )
 
 MAX_ROWS = 1_000_000
 """Of one table in one recording."""
 MAX_PROGRAMS = 8
+MAX_TAKEOVERS = 10_000
+"""Lost ranks that are looked at; more of them in a window are the same incident."""
 _HOST = "arrayElement(splitByChar('/', nic), 1)"
 _DEVICE = "arrayElement(splitByChar(':', rdma), 1)"
 """Of a row of `link_ports`."""
@@ -64,6 +67,16 @@ class JobRows:
             )
             for row in rows
         )
+
+    def takeovers(self, first_ns: int, last_ns: int) -> Columns:
+        """What became of lost ranks in the window: the newest rows of `job_takeovers`."""
+        names = [column.name for column in TAKEOVER.columns]
+        rows = self._engine.select(
+            f"SELECT {', '.join(names)} FROM {TAKEOVER.name} WHERE {window(first_ns, last_ns)} "
+            f"ORDER BY ts_ns DESC LIMIT {MAX_TAKEOVERS}"
+        )
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        return {name: list(values) for name, values in zip(names, columns, strict=True)}
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS

@@ -48,6 +48,8 @@ MIGRATIONS = (
     Migration(9),
     # Rows by the minute: a table, which fills itself from what is there.
     Migration(10),
+    # Replaced ranks of jobs: a table is added.
+    Migration(11),
 )
 
 

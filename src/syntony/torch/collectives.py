@@ -14,6 +14,7 @@ import pickle
 import queue
 import socket
 import threading
+import time
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from syntony.torch import checkpoint, state_file
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 
@@ -37,10 +39,10 @@ CONNECT_S = 20
 """Connecting takes milliseconds; a peer that dies meanwhile is waited for no longer."""
 OPERATION_S = 30 * 60
 """gloo's own default."""
-ADDRESS_VARIABLE = "SYNTONY_RESILIENCE_ADDRESS"
-"""Where other ranks reach this host."""
 VERDICT_S = 60.0
 """After a failure of unknown cause, until the coordinator orders a new generation."""
+PRESERVED_S = 3600.0
+"""A job whose state is kept ends at once."""
 MAX_TRIES = 2
 """Of an operation that fails while no rank is lost: then the program hears of it."""
 MAX_PROLOGUE_BYTES = 1 << 18
@@ -238,7 +240,10 @@ class Executor:
         """A replacement in its prologue: collectives have the results that were kept, or none."""
         self.results: dict[tuple[str, int], Any] = {}
         """Of the prologue's collectives, by group and number."""
+        self._running: tuple[Operation, int] | None = None
+        """The operation under way and its begin, CLOCK_MONOTONIC."""
         session.on_freeze = self._freeze
+        session.progress = self.progress
 
     @property
     def boundary(self) -> int:
@@ -316,6 +321,7 @@ class Executor:
         operation.keep(self._pool)
         self._session.wait_ack(operation.boundary)
         tries = 0
+        self._running = operation, time.monotonic_ns()
         while True:
             try:
                 operation.run()
@@ -325,10 +331,21 @@ class Executor:
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
+        self._running = None
         if operation.boundary == START:
             self._keep_result(operation)
         operation.done()
         self._log.append(operation)
+
+    def progress(self) -> dict[str, Any]:
+        """What this rank waits in, and how far its program has come; by any thread."""
+        running, now_ns = self._running, time.monotonic_ns()
+        said: dict[str, Any] = {"called": {each.key: each.calls for each in list(self._groups)}}
+        if running is not None:
+            operation, since_ns = running
+            place = operation.group.key, operation.number, operation.name
+            said["waiting"] = [*place, now_ns - since_ns]
+        return said
 
     def _recovered_from(self, error: RuntimeError) -> bool:
         """Find out with the coordinator why; return when it can be tried again.
@@ -371,8 +388,9 @@ class Executor:
         before = self._sockets
         if before is None:
             return
+        own = self._session.socket_name()
         for name, number in open_sockets().items():
-            if name in before if self._ours is None else name not in self._ours:
+            if name == own or (name in before if self._ours is None else name not in self._ours):
                 continue
             with contextlib.suppress(OSError, ValueError):
                 copy = socket.socket(fileno=os.dup(int(number)))
@@ -396,6 +414,9 @@ class Executor:
                 plan = session.wait_plan_of(generation)
             except NewerError:  # it wants a report of its own
                 continue
+            if "preserve" in plan:
+                self._preserve(plan)
+                continue
             if not self.enter(plan):
                 continue
             self._replica.thaw()
@@ -407,6 +428,20 @@ class Executor:
                 session.tell("failed", generation=generation, why=str(error)[:200])
                 if not session.wait_newer(generation, VERDICT_S):
                     raise
+
+    def _preserve(self, plan: dict[str, Any]) -> None:
+        """No spare is left: write what all ranks share, and wait for the end, or another plan."""
+        size, digest, failure = 0, "", ""
+        try:
+            path = Path(plan["preserve"]) / checkpoint.STATE
+            size, digest = state_file.write(path, self._replica, undo=plan["undo"])
+        except OSError as error:
+            failure = str(error)
+        generation = plan["generation"]
+        self._session.tell(
+            "preserved", generation=generation, bytes=size, sha256=digest, failure=failure
+        )
+        self._session.wait_newer(generation, PRESERVED_S)
 
     def _retire(self) -> None:
         """Let go of the generation before the one that ends, not of the one that ends.
@@ -427,7 +462,7 @@ class Executor:
         try:
             if plan["provider"] == session.rank:
                 session.wait_host(generation)
-                address = os.environ.get(ADDRESS_VARIABLE, "127.0.0.1")
+                address = session.local_address
                 self._store = dist.TCPStore(
                     address, 0, is_master=True, wait_for_workers=False,
                     timeout=timedelta(seconds=CONNECT_S),
@@ -468,7 +503,11 @@ class Executor:
 
     def _gloo(self, generation: int, name: str, rank: int, size: int) -> Any:
         store = dist.PrefixStore(f"{generation}/{name}", self._store)
-        made = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=CONNECT_S))
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=CONNECT_S)
+        device = dist.ProcessGroupGloo.create_device(hostname=self._session.local_address)
+        options._devices = [device]
+        made = dist.ProcessGroupGloo(store, rank, size, options)
         made.set_timeout(timedelta(seconds=OPERATION_S))
         return made
 

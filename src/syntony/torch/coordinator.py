@@ -8,49 +8,74 @@ import contextlib
 import hmac
 import json
 import os
-import secrets
-import signal
 import subprocess
-import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch import control, membership
-from syntony.torch.membership import Forget, Log, Membership, Send, Settings, Spawn, Worker
+from syntony.torch import checkpoint, control
+from syntony.torch.feed import Feed, Trail
+from syntony.torch.hangs import Progress
+from syntony.torch.lines import line
+from syntony.torch.membership import Membership
 from syntony.torch.messages import (
     HEADER,
-    SPARE_VARIABLE,
     VARIABLE,
     FrameError,
     decode,
     encode,
     sizes,
 )
+from syntony.torch.orders import (
+    Forget,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
 from syntony.torch.recovery import Report
+from syntony.torch.spare_host import start_spare
+from syntony.torch.spool import PROLOGUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from syntony.torch.spool import Spool
 
 TICK_S = 0.1
 RECENT = 12
 """Events that operators are shown."""
 HELLO_S = 20.0
 """A connection that has not introduced itself by then is closed."""
-_LAUNCHER_OWN = ("LD_PRELOAD", "PYTHONPATH")
+_OFTEN = {"boundary", "heard", "state", "event", "prologue"}
+"""Messages after which the state need not be kept: it follows from what is heard next."""
 
 
 class Coordinator:
     """Serves the keepers and workers of one job; starts its spares."""
 
-    def __init__(self, settings: Settings, *, audit: Path | None, say: Any) -> None:
+    def __init__(
+        self, settings: Settings, spool: Spool, *, audit: Path | None, say: Any,
+        origin: Origin | None = None,
+    ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
-        self._state = Membership(settings)
+        self._state = Membership(settings, origin)
+        self._records: dict[tuple[int, int], bytes] = {}
+        """By rank and boundary; `PROLOGUE`: results of a rank's prologue."""
+        if origin is not None:
+            for rank, record in checkpoint.records(Path(origin.path)).items():
+                self._records[rank, origin.boundary] = record
+                spool.keep(rank, origin.boundary, record)
+        self._spool = spool
         self._audit = audit.open("a", buffering=1) if audit is not None else None
         self._say = say
-        self._token = secrets.token_hex(16)
-        self._records: dict[tuple[int, int], bytes] = {}
-        self._prologues: dict[int, bytes] = {}
+        self._token = os.environ[VARIABLE].rpartition(":")[2]
         self._streams: dict[tuple[str, bool], asyncio.StreamWriter] = {}
         """(worker, whether of its keeper) to where it is written to."""
         self._held: dict[tuple[str, bool], list[bytes]] = {}
@@ -64,16 +89,45 @@ class Coordinator:
         self._pids: dict[str, int] = {}
         """Of workers' programs, by name."""
         self._program: dict[str, Any] = {}
+        self._unkept = self._closed = False
+        self._here = os.environ[VARIABLE].rsplit(":", 2)[0]
+        self._lent: dict[str, asyncio.StreamWriter] = {}
+        """Connections of hosts that have spares."""
+        self._begun: collections.Counter[str] = collections.Counter()
+        """Host to spares that were started there and have not connected yet."""
+        self._hosts: dict[str, str] = {}
+        """Of workers, by name."""
+        self._trail = Trail(self._hosts, os.uname().nodename)
+        self._feed = Feed(os.environ.get("SYNTONY_AGENT", ""))
+        self._early: dict[str, dict[str, Any]] = {}
+        """What workers said whose keepers have not connected yet."""
         self._recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=RECENT)
 
-    async def open(self, address: str = "127.0.0.1") -> str:
-        """Listen; what belongs into `SYNTONY_RESILIENCE`."""
-        server = await asyncio.start_server(self._serve, address, 0)
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
-        task = asyncio.create_task(self._tick())
-        self._tasks.add(task)
-        return f"{address}:{port}:{self._token}"
+    def resume(self) -> None:
+        """Take up the job of a coordinator that died; before `open`."""
+        kept = self._spool.state()
+        if kept is not None:
+            self._state, self._start, self._pids, self._program, hosts = kept
+            self._hosts.update(hosts)
+            self._due = 0
+        self._records = self._spool.records()
+        for rank, boundary in self._records:
+            if boundary >= 0:
+                self._state.restore_record(rank, boundary)
+        self._carry_out(self._state.on_resumed(time.monotonic_ns()))
+
+    async def open(self, listener: socket.socket) -> None:
+        """Serve what connects there."""
+        generation = self._state.generation
+        self._log({"event": "coordinator", "pid": os.getpid(), "generation": generation})
+        self._servers.append(await asyncio.start_server(self._serve, sock=listener))
+        self._tasks.add(asyncio.create_task(self._tick()))
+
+    async def wait_alone(self) -> None:
+        """Until no keeper of a rank is left."""
+        keepers = self._state.keepers
+        while any((name, True) in self._streams for name in keepers.values()):  # noqa: ASYNC110
+            await asyncio.sleep(TICK_S)
 
     async def answer_operators(self, job: str) -> None:
         """Let `syntony jobs show` and `drain` ask; without that, the job runs all the same."""
@@ -94,6 +148,12 @@ class Coordinator:
 
     async def close(self) -> None:
         """The job has ended: so do the spares."""
+        self._closed = True
+        for name, of_keeper in list(self._streams):
+            if of_keeper and name not in self._state.keepers.values():
+                self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
+        for writer in self._lent.values():
+            writer.write(encode({"kind": "end"}))
         for task in self._tasks:
             task.cancel()
         for server in self._servers:
@@ -104,15 +164,20 @@ class Coordinator:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await asyncio.to_thread(process.wait)
+        self._feed.flush()
+        self._feed.close()
         if self._audit is not None:
             self._audit.close()
+        self._audit = None
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
             for process in self._spares:
                 process.poll()
-            self._carry_out(self._state.on_tick(time.monotonic_ns()))
+            orders = self._state.on_tick(time.monotonic_ns())
+            self._carry_out(orders, save=bool(orders))
+            self._feed.flush()
 
     # --- connections ---
 
@@ -123,17 +188,25 @@ class Coordinator:
                 hello, _ = await self._read(reader)
             if not hmac.compare_digest(str(hello.get("token", "")), self._token):
                 return
+            if hello["role"] == "host":
+                await self._lend(reader, writer, hello)
+                return
             place = str(hello["name"]), hello["role"] == "keeper"
+            hello["address"] = _address(writer)
             self._streams[place] = writer
-            if place[1]:
+            if hello.get("again"):
+                self._returned(place, hello)
+            elif place[1]:
                 self._introduce(hello)
             for frame in self._held.pop(place, []):
                 writer.write(frame)
             while True:
                 message, record = await self._read(reader)
                 self._handle(place, message, record)
-        except (OSError, EOFError, FrameError, KeyError, TypeError, ValueError, TimeoutError):
-            pass  # one connection's harm is its own
+        except (OSError, EOFError, TimeoutError):
+            pass
+        except (FrameError, KeyError, TypeError, ValueError) as error:
+            self._log({"event": "refused", "worker": place and place[0], "reason": repr(error)})
         finally:
             writer.close()
             if place is not None and self._streams.get(place) is writer:
@@ -150,15 +223,38 @@ class Coordinator:
         rank = hello["rank"]
         name, world = str(hello["name"]), int(hello["world"])
         self._pids[name] = int(hello["pid"])
+        self._hosts[name] = str(hello["host"])
         self._log({
             "event": "worker", "worker": name, "rank": rank, "pid": hello["pid"],
             "host": hello["host"],
         })  # fmt: skip
-        self._carry_out(self._state.on_keeper(name, rank, world, time.monotonic_ns()))
+        now_ns, address = time.monotonic_ns(), str(hello["address"])
+        if rank is None and self._begun[address] > 0:
+            self._begun[address] -= 1
+        self._carry_out(self._state.on_keeper(name, rank, world, now_ns, address))
+        early = self._early.pop(name, None)
+        if early is not None:
+            self._returned((name, False), early)
         if rank is not None and self._start is None:
             self._start = hello
             for _ in range(self._due):
                 self._spawn()
+
+    def _returned(self, place: tuple[str, bool], hello: dict[str, Any]) -> None:
+        """A connection broke, or the coordinator before this one died: make up for losses."""
+        name, of_keeper = place
+        worker = self._state.workers.get(name)
+        now_ns = time.monotonic_ns()
+        if name in self._state.fenced:
+            self._send(Send(name, of_keeper, {"kind": "kill" if of_keeper else "fenced"}))
+        elif worker is None and of_keeper and name not in self._state.keepers.values():
+            self._introduce(hello)  # the coordinator before this one died too early
+        elif worker is not None and not of_keeper:
+            self._carry_out(self._state.on_returned(worker, hello, now_ns))
+        elif worker is None and not of_keeper:
+            self._early[name] = hello
+        elif worker is not None and hello["code"] is not None:
+            self._carry_out(self._state.on_exit(worker, int(hello["code"]), now_ns))
 
     def _gone(self, name: str) -> None:
         both = (name, False) in self._streams or (name, True) in self._streams
@@ -168,25 +264,35 @@ class Coordinator:
 
     def _handle(self, place: tuple[str, bool], message: dict[str, Any], record: bytes) -> None:
         worker = self._state.workers.get(place[0])
-        if worker is None:  # given up: nothing that it says counts
-            if not place[1]:
+        if place[1] and message["kind"] == "exit" and place[0] not in self._state.keepers.values():
+            self._send(Send(*place, {"kind": "end", "code": 0}))
+        if worker is None:
+            if not place[1] and place[0] in self._state.fenced:
                 self._send(Send(place[0], False, {"kind": "fenced"}))
             return
-        if message["kind"] == "boundary" and worker.rank is not None:
-            self._records[worker.rank, int(message["boundary"])] = record
-        if message["kind"] == "prologue" and worker.rank is not None:
-            self._prologues[worker.rank] = record
-            return
+        if message["kind"] in {"boundary", "prologue"} and worker.rank is not None:
+            number = int(message.get("boundary", PROLOGUE))
+            self._records[worker.rank, number] = record
+            self._keep(lambda: self._spool.keep(worker.rank or 0, number, record))
         orders = self._event(worker, message, time.monotonic_ns())
-        self._carry_out(orders)
+        self._carry_out(orders, save=message["kind"] not in _OFTEN)
+
+    def _keep(self, action: Callable[[], None]) -> None:
+        """For a coordinator that is started again; without, the job runs all the same."""
+        try:
+            action()
+        except OSError as error:
+            if not self._unkept:
+                self._log({"event": "unkept", "reason": str(error)})
+            self._unkept = True
 
     def _event(  # noqa: PLR0911, PLR0912, C901 - one line for each kind of message
         self, worker: Worker, message: dict[str, Any], now_ns: int
-    ) -> list[membership.Order]:
+    ) -> list[Order]:
         state = self._state
         match message:
             case {"kind": "heard"}:
-                return state.on_heard(worker, now_ns)
+                return state.on_heard(worker, now_ns, Progress.parse(message))
             case {"kind": "state", "stopped": bool(stopped)}:
                 return state.on_state(worker, stopped, now_ns)
             case {"kind": "exit", "code": int(code)}:
@@ -212,6 +318,11 @@ class Coordinator:
                 return state.on_digest(worker, boundary, digest)
             case {"kind": "finished"}:
                 return state.on_finished(worker)
+            case {"kind": "preserved", "generation": int(generation), **rest}:
+                state_file = int(rest["bytes"]), str(rest["sha256"])
+                return state.on_preserved(generation, state_file, str(rest["failure"]))
+            case {"kind": "prologue"}:
+                return []
             case {"kind": "event", "event": str(event), **rest}:
                 return [Log({"event": event, "rank": worker.rank, **rest})]
             case _:
@@ -219,7 +330,10 @@ class Coordinator:
 
     # --- orders ---
 
-    def _carry_out(self, orders: Sequence[membership.Order]) -> None:
+    def _carry_out(self, orders: Sequence[Order], *, save: bool = True) -> None:
+        if save:
+            kept = self._state, self._start, self._pids, self._program, self._hosts
+            self._keep(lambda: self._spool.save(kept))
         for order in orders:
             match order:
                 case Send():
@@ -228,15 +342,35 @@ class Coordinator:
                     self._spawn()
                 case Log(event):
                     self._log(event)
+                case Preserve():
+                    self._preserve(order)
                 case Forget(rank, before):
-                    for each in [key for key in self._records if key[0] == rank]:
-                        if each[1] < before:
-                            del self._records[each]
+                    old = [n for r, n in self._records if r == rank and PROLOGUE < n < before]
+                    for number in old:
+                        del self._records[rank, number]
+                    self._keep(partial(self._spool.forget, [(rank, each) for each in old]))
+
+    def _preserve(self, order: Preserve) -> None:
+        place = Path(self._state.settings.checkpoint) / f"step-{order.boundary}"
+        try:
+            kept = {rank: self._records[rank, order.boundary] for rank in range(self._state.world)}
+            checkpoint.write(place, order.boundary, order.undo, kept, order.state)
+        except (OSError, KeyError) as error:
+            self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
+            return
+        self._spool.conclude(
+            f"no spare is left: the job's state at step {order.boundary} is kept; "
+            f"go on with: syntony run --resume {place} -- …"
+        )
+        self._log({"event": "checkpoint", "path": str(place), "boundary": order.boundary,
+                   "generation": self._state.generation})  # fmt: skip
 
     def _send(self, order: Send) -> None:
         frame = encode(order.message)
         if order.record is not None:
-            frame = encode({"kind": "prologue"}, self._prologues.get(order.record[0], b""))
+            frame = encode(
+                {"kind": "prologue"}, self._records.get((order.record[0], PROLOGUE), b"")
+            )
             frame += encode(order.message, self._records[order.record])
         place = order.worker, order.to_keeper
         writer = self._streams.get(place)
@@ -250,92 +384,56 @@ class Coordinator:
         if start is None:
             self._due += 1
             return
-        environ = {**start["environ"], SPARE_VARIABLE: "1", VARIABLE: os.environ[VARIABLE]}
-        for name in _RANK_NAMES:
-            environ.pop(name, None)
-        keeper = Path(__file__).with_name("keeper.py")
-        self._spares.append(
-            subprocess.Popen(
-                [start["python"], "-I", "-S", str(keeper), *start["argv"]],
-                env=environ,
-                cwd=start["directory"],
-                stdin=subprocess.DEVNULL,
-            )
+        lender = self._lender()
+        if lender is not None:
+            lender.write(encode({"kind": "start", "start": start}))
+            return
+        environ = {**start["environ"], VARIABLE: os.environ[VARIABLE]}
+        self._spares.append(start_spare(start, environ))
+
+    def _lender(self) -> asyncio.StreamWriter | None:
+        """The connection of the host that has the fewest spares for what it offers; None: here."""
+        used = self._begun + collections.Counter(
+            each.host for each in self._state.workers.values() if each.rank is None
         )
+        best, most = None, self._state.settings.spares - used[self._here]
+        for name, writer in self._lent.items():
+            left = self._state.offers[name] - used[_address(writer)]
+            if left > most:
+                best, most = writer, left
+        self._begun[self._here if best is None else _address(best)] += 1
+        return best
+
+    async def _lend(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: dict[str, Any]
+    ) -> None:
+        """Another host offers spares, until its connection ends."""
+        name, count, address = str(hello["name"]), int(hello["count"]), _address(writer)
+        self._lent[name] = writer
+        self._log({"event": "spare-host", "host": address, "count": count})
+        self._carry_out(self._state.on_offer(name, count))
+        try:
+            await reader.read()
+        finally:
+            if self._lent.get(name) is writer and not self._closed:
+                del self._lent[name]
+                self._log({"event": "spare-host", "host": address, "count": 0})
+                self._carry_out(self._state.on_offer(name, 0))
 
     def _log(self, event: dict[str, Any]) -> None:
-        line = {"at_ns": time.monotonic_ns(), **event}
+        entry = {"at_ns": time.monotonic_ns(), **event}
         if event["event"] == "program":
             self._program = {"file": event["file"], "loops": event["loops"]}
-        self._recent.append(line)
+        self._recent.append(entry)
         if self._audit is not None:
-            self._audit.write(json.dumps(line) + "\n")
-        text = _line(event)
+            self._audit.write(json.dumps(entry) + "\n")
+        for message in self._trail.messages(entry):
+            self._feed.tell(message)
+        text = line(event)
         if text:
             self._say(text)
 
 
-_RANK_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
-               "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK")  # fmt: skip
-
-
-def _line(event: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each event
-    """What the operator is told of an event; nothing of most."""
-    match event:
-        case {"event": "program", "file": str(file), "loops": list(loops)}:
-            return f"protected: {file}, training loops {', '.join(map(str, loops))}"
-        case {"event": "lost", "rank": rank, "reason": reason, "boundary": boundary}:
-            return f"rank {rank} lost at step {boundary}: {reason}"
-        case {"event": "formed", "lost": dict(lost), "took_ns": took_ns, "boundary": boundary}:
-            who = ", ".join(f"rank {rank}" for rank in lost) or "connections"
-            return f"{who} replaced at step {boundary}, {took_ns / 1e9:.2f} s"
-        case {"event": "unprotected", "reason": reason}:
-            return f"not protected from now on: {reason}"
-        case {"event": "gave-up", "reason": reason}:
-            return f"the job ends, for no rank can be replaced: {reason}"
-        case {"event": "spare-exit", "code": int(code)} if code > 0:
-            return f"a spare ended with exit code {code}; the next loss starts another"
-        case {"event": "no-spare", "rank": rank}:
-            return f"rank {rank} waits for a spare to start"
-        case {"event": "digest", "equal": True, "boundary": boundary}:
-            return f"parameters of all ranks are the same at step {boundary}"
-        case {"event": "drain-refused", "rank": rank, "reason": reason}:
-            return f"rank {rank} is not drained: {reason}"
-        case _:
-            return ""
-
-
-async def run_job(
-    argv: Sequence[str],
-    environ: dict[str, str],
-    settings: Settings,
-    audit: Path | None,
-    say: Any,
-    *,
-    job: str,
-) -> int:
-    """Run the launcher under a coordinator; its exit code.
-
-    `job`: its name, by which operators ask for it.
-
-    Raises:
-        OSError: the launcher cannot be executed.
-    """
-    coordinator = Coordinator(settings, audit=audit, say=say)
-    os.environ[VARIABLE] = await coordinator.open()
-    await coordinator.answer_operators(job)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv, env=environ | {VARIABLE: os.environ[VARIABLE]}
-        )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, process.send_signal, number)
-        return await process.wait()
-    finally:
-        await coordinator.close()
-
-
-def fits() -> bool:
-    """Whether this interpreter can run a worker."""
-    return sys.version_info >= (3, 11)
+def _address(writer: asyncio.StreamWriter) -> str:
+    """Of the host at the other end: how hosts are told apart."""
+    return str(writer.get_extra_info("peername")[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from syntony.torch import ddp
+from syntony.torch import checkpoint, ddp, state_file
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import Position, patch_loader
 from syntony.torch.recovery import START, VERIFY_AFTER
@@ -34,6 +35,8 @@ class Job:
         self.position = Position(self, local_modules)
         self._plan: dict[str, Any] | None = None
         """A replacement's, once it has begun to follow it."""
+        self._origin: dict[str, Any] | None = None
+        """The checkpoint that this rank goes on from, until it has."""
         self._verify: set[int] = {0, *VERIFY_AFTER}
         """Boundaries at which ranks compare parameters."""
         self._verified_for = 0
@@ -73,6 +76,9 @@ class Job:
         plan = self.session.wait_plan()
         while plan["boundary"] == START and not self.executor.enter(plan):
             plan = self.session.wait_plan()
+        if "resume" in plan and plan["boundary"] == START:
+            self._origin = plan["resume"]
+            self.position.aim(pickle.loads(self.session.record))
         if plan["boundary"] > START:
             self._plan = plan
             self.executor.restore_prologue(self.session.prologue)
@@ -91,6 +97,9 @@ class Job:
 
     def become(self) -> None:
         """A replacement is where the lost rank was: take its state and its place."""
+        if self._origin is not None:
+            self._resume(self._origin)
+            return
         session, plan = self.session, self._plan
         assert plan is not None
         while True:
@@ -104,13 +113,35 @@ class Job:
                 break
             if session.generation == newest["generation"]:
                 break  # it is a survivor by now: the executor goes on
-        try:
-            self.replica.restore(record, plan["boundary"])
-        except ValueError as error:
-            print(f"syntony: the replacement is not like the lost rank: {error}",
-                  file=sys.stderr, flush=True)  # fmt: skip
-            os._exit(1)  # no exception: the program might catch it
+        self._restore(record, plan["boundary"])
         session.acked = plan["boundary"]
+
+    def _restore(self, record: dict[str, Any], boundary: int) -> None:
+        try:
+            self.replica.restore(record, boundary)
+        except ValueError as error:
+            self._differs(error)
+
+    @staticmethod
+    def _differs(error: Exception) -> None:
+        print(f"syntony: the replacement is not like the lost rank: {error}",
+              file=sys.stderr, flush=True)  # fmt: skip
+        os._exit(1)  # no exception: the program might catch it
+
+    def _resume(self, origin: dict[str, Any]) -> None:
+        """All ranks are where a checkpoint was made: take its state. Their prologues were real."""
+        self._origin = None
+        self.executor.drain()
+        self.first_boundary()
+        boundary = int(origin["boundary"])
+        try:
+            path = Path(origin["path"]) / checkpoint.STATE
+            state_file.read(path, self.replica, undo=bool(origin["undo"]))
+        except (OSError, ValueError, RuntimeError) as error:
+            self._differs(error)
+        self._restore(pickle.loads(self.session.record), boundary)
+        self._verify = {boundary + each for each in VERIFY_AFTER}
+        self.session.tell("boundary", self.session.record, boundary=boundary)
 
     # --- boundaries ---
 
@@ -127,7 +158,7 @@ class Job:
         plan = self.session.plan
         if plan is not None and plan["generation"] > self._verified_for:
             self._verified_for = plan["generation"]
-            if plan["joiners"]:
+            if plan["verify"]:
                 # Only these: a replacement does not know of earlier ones.
                 self._verify = {plan["boundary"] + each for each in VERIFY_AFTER}
         if boundary in self._verify:

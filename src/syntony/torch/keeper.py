@@ -17,12 +17,14 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 POLL_S = 0.2
-HELLO_S = 20.0
+AGAIN_S = 10.0
+"""For a coordinator that died to be started again."""
 _PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 RANK_VARIABLES = (
@@ -64,20 +66,21 @@ class Keeper:
         self._pidfd = os.pidfd_open(self._process.pid)
         found = None if self._spare else place(dict(os.environ))
         rank, ranks = found or (None, 0)
-        hello: dict[str, Any] = {
+        self._hello: dict[str, Any] = {
             "role": "keeper", "name": self._name, "rank": rank, "world": ranks,
             "pid": self._process.pid, "host": os.uname().nodename,
         }  # fmt: skip
         if not self._spare:
-            hello |= {
+            self._hello |= {
                 "python": sys.executable,
                 "argv": argv,
                 "environ": dict(os.environ),
                 "directory": str(Path.cwd()),
             }
+        self._target = os.environ[messages.VARIABLE]
         self._connection: Any = None
         try:
-            self._connection = messages.Connection(os.environ[messages.VARIABLE], hello)
+            self._connection = messages.Connection(self._target, self._hello)
         except (OSError, ValueError) as error:
             print(f"syntony: not protected: no coordinator: {error}", file=sys.stderr)
 
@@ -108,26 +111,27 @@ class Keeper:
             while True:
                 ready = {key.data for key, _ in selector.select(POLL_S)}
                 if "coordinator" in ready:
-                    code = self._obey()
+                    code = self._obey(selector)
                     if code is not None:
                         return code
-                    if self._connection is None:
-                        selector.close()
-                        return self._alone()
-                if "worker" in ready:
+                if "worker" in ready and self._process.returncode is None:
                     selector.unregister(self._pidfd)
                     self._tell({"kind": "exit", "code": self._process.wait()})
-                    if self._connection is None or self._spare:
+                    if self._connection is None:
                         return self._code()
                 elif self._process.returncode is None:
                     stopped = is_stopped(self._process.pid)
                     self._tell({"kind": "state", "stopped": stopped})
 
-    def _obey(self) -> int | None:
+    def _obey(self, selector: selectors.BaseSelector) -> int | None:
         received = self._connection.receive()
         if received is None:
+            selector.unregister(self._connection)
             self._connection.close()
-            self._connection = None
+            self._connection = self._again()
+            if self._connection is None:
+                return self._alone()
+            selector.register(self._connection, selectors.EVENT_READ, "coordinator")
             return None
         message = received[0]
         if message["kind"] == "kill":
@@ -135,6 +139,16 @@ class Keeper:
         elif message["kind"] == "end":
             self._end()
             return int(message["code"])
+        return None
+
+    def _again(self) -> Any:
+        """A connection to the coordinator that took the place of one that died; None: none did."""
+        end_s = time.monotonic() + AGAIN_S
+        while time.monotonic() < end_s:
+            said = {"again": True, "code": self._process.poll()}
+            with contextlib.suppress(OSError):
+                return self._messages.Connection(self._target, self._hello | said)
+            time.sleep(POLL_S)
         return None
 
     def _end(self) -> None:

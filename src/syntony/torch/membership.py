@@ -12,106 +12,43 @@ means stands beside the method that handles it (`on_KIND`) or the order that sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from syntony.torch import suspicion
+from syntony.torch.hangs import NO_PROGRESS, Progress, locate
+from syntony.torch.orders import (
+    PRESERVED,
+    Forget,
+    Forming,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    S,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
 from syntony.torch.recovery import START, Refusal, Report, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-MS, S = 1_000_000, 1_000_000_000
-SILENT_NS = 15 * S
-"""A worker is lost when both its keeper and itself were silent for so long: each speaks once a
-second, and a host that is merely starved is heard sooner."""
 PAUSE_NS = 1 * S
 """A coordinator that was itself away for longer starts all waiting anew."""
 MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is blamed, not the host."""
-TOGETHER_NS = 500 * MS
-"""Ranks that stop within this time were stopped by one hand."""
 ENDING = (1, 2, 15)
 """SIGHUP, SIGINT, SIGTERM: somebody ends the job; a worker that dies of one is not replaced."""
-
-
-class Settings(NamedTuple):
-    """What the operator chose."""
-
-    spares: int
-    stopped_ns: int = 1 * S
-    """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
-    max_replacements: int = 64
-
-
-class Send(NamedTuple):
-    """Order: a message to a worker, or to its keeper, and records of boundaries by rank."""
-
-    worker: str
-    to_keeper: bool
-    message: dict[str, Any]
-    record: tuple[int, int] | None = None
-    """(rank, boundary) of the record that goes with it."""
-
-
-class Spawn(NamedTuple):
-    """Order: start another spare."""
-
-
-class Log(NamedTuple):
-    """Order: append to the audit trail."""
-
-    event: dict[str, Any]
-
-
-class Forget(NamedTuple):
-    """Order: records of this rank's boundaries before this one are needed no more."""
-
-    rank: int
-    before: int
-
-
-Order = Send | Spawn | Log | Forget
-
-
-@dataclass(slots=True)
-class Worker:
-    """One process that holds a rank or waits for one."""
-
-    name: str
-    rank: int | None = None
-    boundary: int = START
-    waiting: bool = False
-    """It is a spare that is ready for a rank."""
-    joining: bool = False
-    """It has a rank and does not yet take part in a generation."""
-    finished: bool = False
-    """Its program has ended; it waits for the others."""
-    stopped_ns: int | None = None
-    """Since when it is stopped."""
-    heard_ns: int = 0
-
-
-@dataclass(slots=True)
-class Forming:
-    """A generation that is being formed."""
-
-    lost: dict[int, str]
-    """Ranks to be replaced, with the reason."""
-    began_ns: int
-    reports: dict[int, Report] = field(default_factory=dict)
-    arrived: set[int] = field(default_factory=set)
-    formed: set[int] = field(default_factory=set)
-    boundary: int | None = None
-    """Once planned."""
-    provider: int = 0
-    hosted: bool = False
 
 
 class Membership:
     """The coordinator's state. Every method returns orders, to be carried out in sequence."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, origin: Origin | None = None) -> None:
         self.settings = settings
+        self.origin = origin
         self.generation = 0
         self.world = 0
         self.workers: dict[str, Worker] = {}
@@ -125,6 +62,15 @@ class Membership:
         self.forming: Forming | None = Forming({}, 0)
         self.ended: dict[int, int] = {}
         """Exit codes of ranks."""
+        self.fenced: set[str] = set()
+        """Workers that were given up: nothing that they say counts."""
+        self.offers: dict[str, int] = {}
+        """Spares that other hosts have for the job, by the host's name."""
+        self._resumed = False
+        self._awaited: set[str] = set()
+        """Workers that have not connected again since this coordinator began."""
+        self._ends_with: dict[int, int] = {}
+        """Ranks whose keepers were told to end, and with which code."""
         self.over = False
         """No rank is replaced any more."""
         self.unprotected = ""
@@ -132,23 +78,39 @@ class Membership:
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
         self._ticked_ns = 0
+        self._hang: tuple[str, int] | None = None
+        """The operation that was reported last as not ending."""
         self._starting = settings.spares
         """Spares of whom nothing was heard yet."""
 
     # --- arrivals ---
 
-    def on_keeper(self, name: str, rank: int | None, world: int, now_ns: int) -> list[Order]:
+    def on_keeper(
+        self, name: str, rank: int | None, world: int, now_ns: int, host: str = ""
+    ) -> list[Order]:
         """A keeper started its worker; `rank` is None for spares."""
-        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns)
+        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns, host=host)
         if rank is None:
-            self._starting -= 1
+            self._starting = max(0, self._starting - 1)
             return []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
         self.world = self.world or world
+        unfit = self._unfit(world)
+        if unfit:
+            return [*self._give_up(unfit), self._end(name, 1)]
         self.holders[rank] = self.keepers[rank] = name
         worker.joining = True
         return self._advance()
+
+    def _unfit(self, world: int) -> str:
+        """Why a job of so many ranks cannot go on from the checkpoint."""
+        if self.origin is None or world == self.origin.world:
+            return ""
+        least = self.settings.min_ranks
+        if least and least <= world < self.origin.world:
+            return ""
+        return f"the checkpoint has {self.origin.world} ranks, the job {world} (see --min-ranks)"
 
     def on_waiting(self, worker: Worker) -> list[Order]:
         """A spare is warm."""
@@ -156,6 +118,16 @@ class Membership:
             return []
         worker.waiting = True
         return [Log({"event": "spare-ready", "worker": worker.name}), *self._assign()]
+
+    def on_offer(self, name: str, count: int) -> list[Order]:
+        """Another host has so many spares for the job; 0: not any more."""
+        self.offers[name] = max(0, count)
+        return self._respawn()
+
+    @property
+    def wanted_spares(self) -> int:
+        """How many are to be warm, on all hosts."""
+        return self.settings.spares + sum(self.offers.values())
 
     def on_arrived(self, worker: Worker, generation: int) -> list[Order]:
         """A worker that joins is at the point from which it can take part."""
@@ -169,17 +141,21 @@ class Membership:
 
     def on_boundary(self, worker: Worker, boundary: int, now_ns: int) -> list[Order]:
         """A worker passed a boundary, and its record is stored."""
-        if worker.rank is None or boundary <= worker.boundary:
-            return []  # again, by a replacement that repeats a step
+        if worker.rank is None:
+            return []
+        if boundary <= worker.boundary:  # the acknowledgement was lost with a coordinator
+            return [Send(worker.name, False, self._ack(boundary))]
         worker.boundary = boundary
         worker.heard_ns = now_ns
         self.records[worker.rank] = max(self.records.get(worker.rank, START), boundary)
-        ack = {"kind": "ack", "boundary": boundary}
         orders: list[Order] = []
         if len(self.records) == self.world:
             self.floor = min(self._boundaries())
             orders = [Forget(worker.rank, self.floor)]
-        return [Send(worker.name, False, ack | {"floor": self.floor}), *orders]
+        return [Send(worker.name, False, self._ack(boundary)), *orders]
+
+    def _ack(self, boundary: int) -> dict[str, Any]:
+        return {"kind": "ack", "boundary": boundary, "floor": self.floor}
 
     def _boundaries(self) -> list[int]:
         """Of every rank: what its holder passed, or where its replacement must begin."""
@@ -212,7 +188,7 @@ class Membership:
         orders: list[Order] = [Log(event)]
         if equal:
             return orders
-        if self.generation == 0:
+        if self.replaced == 0 and self.origin is None:
             return orders + self.on_unprotected(
                 worker, "parameters differ between ranks (tensor, pipeline or sharded)"
             )
@@ -220,9 +196,14 @@ class Membership:
 
     # --- ends and losses ---
 
-    def on_heard(self, worker: Worker, now_ns: int) -> list[Order]:
+    def on_heard(
+        self,
+        worker: Worker,
+        now_ns: int,
+        progress: Progress = NO_PROGRESS,
+    ) -> list[Order]:
         """A worker speaks for itself."""
-        worker.heard_ns = now_ns
+        worker.heard_ns, worker.progress = now_ns, progress
         return []
 
     def on_state(self, worker: Worker, stopped: bool, now_ns: int) -> list[Order]:
@@ -259,6 +240,9 @@ class Membership:
         if any(each is not None and not each.finished for each in holders):
             return []
         self.over = True
+        return self._release()
+
+    def _release(self) -> list[Order]:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
     def on_failed(self, generation: int, now_ns: int) -> list[Order]:
@@ -291,24 +275,40 @@ class Membership:
             return []
         if self.over:
             return []
-        lost: dict[int, str] = {}
-        silent = [each for each in ranked if now_ns - each.heard_ns > SILENT_NS]
-        for each in ranked:
-            due = (
-                each.stopped_ns is not None and now_ns - each.stopped_ns >= self.settings.stopped_ns
-            )
-            if due and each.rank is not None and not self._paused_with(each, ranked):
-                lost[each.rank] = "stopped"
-        if 2 * len(silent) < len(ranked):
-            lost |= {each.rank: "silent" for each in silent if each.rank is not None}
-        return self._lose(lost, now_ns) if lost else []
+        lost = suspicion.of_ranks(ranked, self.settings.stopped_ns, now_ns)
+        orders = self._drop_silent_spares(now_ns)
+        if lost:
+            return orders + self._lose(lost, now_ns)
+        if orders:
+            return orders
+        return self._look_for_hangs(ranked, now_ns) if self.forming is None else []
 
-    @staticmethod
-    def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
-        """Whether half of all were stopped together with it: an operator has paused the job."""
-        at_ns = worker.stopped_ns or 0
-        others = [each.stopped_ns for each in ranked if each.stopped_ns is not None]
-        return 2 * sum(abs(each - at_ns) <= TOGETHER_NS for each in others) >= len(ranked)
+    def _drop_silent_spares(self, now_ns: int) -> list[Order]:
+        spares = [each for each in self.workers.values() if each.rank is None]
+        gone = [each.name for each in spares if suspicion.is_silent(each, now_ns)]
+        for name in gone:
+            del self.workers[name]
+            self.fenced.add(name)
+        return self._respawn() if gone else []
+
+    def _look_for_hangs(self, ranked: list[Worker], now_ns: int) -> list[Order]:
+        """Report an operation that does not end once; give the absent up if told so."""
+        if any(each.stopped_ns is not None or each.finished for each in ranked):
+            return []
+        hang = locate({each.rank: each.progress for each in ranked if each.rank is not None})
+        if hang is None:
+            self._hang = None
+            return []
+        orders: list[Order] = []
+        place = hang.operation.group, hang.operation.number
+        if place != self._hang:
+            self._hang = place
+            orders.append(Log({"event": "hang", "absent": hang.absent, "reason": hang.text}))
+        late = self.settings.hung_ns and hang.operation.for_ns >= self.settings.hung_ns
+        if late and 0 < 2 * len(hang.absent) < len(ranked) and not self._refusal(hang.absent):
+            lost = dict.fromkeys(hang.absent, f"hung: {hang.operation.text} not called")
+            return orders + self._lose(lost, now_ns)
+        return orders
 
     def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
         """Keeper and worker have both closed their connections: their host, or both, are gone."""
@@ -321,19 +321,73 @@ class Membership:
             return []
         return self._lose({worker.rank: "gone"}, now_ns)
 
+    # --- a coordinator that is started again ---
+
+    def restore_record(self, rank: int, boundary: int) -> None:
+        """There is a record of this boundary that may be newer than this state."""
+        self.records[rank] = max(self.records.get(rank, START), boundary)
+
+    def on_resumed(self, now_ns: int) -> list[Order]:
+        """This is the state of a coordinator that died; none of its last orders need have arrived.
+
+        Everybody connects anew, in a generation after all that it can have ordered.
+        """
+        self._resumed, self._awaited = True, set(self.workers)
+        self._starting = 0  # those that were will be more than are needed
+        for each in self.workers.values():
+            each.heard_ns, each.stopped_ns = now_ns, None
+        orders = [
+            order for rank, code in self._ends_with.items() for order in self._ends(rank, code)
+        ]
+        if self.over:
+            return orders + (self._release() if not self._ends_with else [])
+        for rank, name in self.holders.items():
+            if self.workers[name].joining and name not in self.keepers.values():
+                orders.append(self._assignment(rank, name))
+        orders += self._respawn()
+        if self.forming is None and self._refusal([]):
+            return orders  # it runs as it would without us
+        return orders + self._lose({}, now_ns)
+
+    def on_returned(self, worker: Worker, said: dict[str, Any], now_ns: int) -> list[Order]:
+        """A worker has connected again; `said`: what may not have arrived before."""
+        orders: list[Order] = []
+        worker.heard_ns = now_ns
+        if int(said["generation"]) >= 0:
+            worker.joining = False
+        if said["reason"]:
+            orders += self.on_unprotected(worker, str(said["reason"]), harms=bool(said["harms"]))
+        if said["finished"]:
+            orders += self.on_finished(worker)
+        if said["waiting"]:
+            orders += self.on_waiting(worker)
+        if worker.name in self._awaited:
+            self._awaited.discard(worker.name)
+            return orders + self._advance()
+        if worker.rank is None or self.over or self._refusal([]):
+            return orders
+        return orders + self._lose({}, now_ns)
+
     # --- how a generation is formed ---
 
     def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
-        began_ns = now_ns if self.forming is None else self.forming.began_ns
+        known = self.forming is not None and self.forming.lost
+        began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
         pending = {} if self.forming is None else dict(self.forming.lost)
         orders: list[Order] = []
+        for each in self.workers.values():
+            each.progress = NO_PROGRESS
         for rank, reason in lost.items():
             orders += self._fence(rank, reason)
         refusal = self._refusal(lost)
         if refusal:
             return orders + self._give_up(refusal, lost)
+        shortage = self._shortage(lost)
+        if shortage and not self.settings.checkpoint:
+            return orders + self._give_up(shortage, lost)
+        before = "" if self.forming is None else self.forming.shortage
         self.generation += 1
-        self.forming = Forming(pending | lost, began_ns)
+        self.forming = Forming(pending | lost, began_ns, shortage=before or shortage)
         self._digests.clear()
         for rank in lost:
             self.holders.pop(rank, None)
@@ -348,6 +402,7 @@ class Membership:
         self._deaths[place] = self._deaths.get(place, 0) + (reason != "drained")
         event = {"event": "lost", "rank": rank, "reason": reason, "boundary": place[1]}
         self.workers.pop(name, None)
+        self.fenced.add(name)
         return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
 
     def _refusal(self, lost: Collection[int]) -> str:
@@ -358,9 +413,12 @@ class Membership:
         for rank in lost:
             if self._deaths.get((rank, self.records.get(rank, START)), 0) >= MAX_SAME_STEP:
                 return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
+        return ""
+
+    def _shortage(self, lost: Collection[int]) -> str:
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
-        if lost and self.settings.spares == 0:
+        if lost and self.wanted_spares == 0:
             return "there are no spares"
         return ""
 
@@ -369,22 +427,27 @@ class Membership:
         if self.forming is None or self.over:
             return []
         orders: list[Order] = []
+        if self.forming.shortage:
+            return self._advance()
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
-            ready = (each for each in self.workers.values() if each.waiting)
-            spare = next((each for each in ready if each.stopped_ns is None), None)
+            ready = [e for e in self.workers.values() if e.waiting and e.stopped_ns is None]
+            # One that was heard last: others may be on a host that was lost as well.
+            spare = max(ready, key=lambda each: each.heard_ns, default=None)
             if spare is None:
                 orders.append(Log({"event": "no-spare", "rank": rank}))
                 break
             spare.rank, spare.waiting, spare.joining = rank, False, True
             self.holders[rank] = spare.name
             self.replaced += 1
-            message = {"kind": "assign", "rank": rank, "world": self.world}
             place = {"event": "assigned", "rank": rank, "worker": spare.name}
-            orders += [Send(spare.name, False, message), Log(place), *self._respawn()]
+            orders += [self._assignment(rank, spare.name), Log(place), *self._respawn()]
         return orders + self._advance()
 
+    def _assignment(self, rank: int, name: str) -> Order:
+        return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})
+
     def _respawn(self) -> list[Order]:
-        missing = 0 if self.over else max(0, self.settings.spares - self._spares())
+        missing = 0 if self.over else max(0, self.wanted_spares - self._spares())
         self._starting += missing
         return [Spawn()] * missing
 
@@ -397,7 +460,10 @@ class Membership:
         forming = self.forming
         if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
             return []
-        return self._give_up(f"no spare is left: the last ended with code {code}", forming.lost)
+        forming.shortage = f"no spare is left: the last ended with code {code}"
+        if self.settings.checkpoint:
+            return self._advance()
+        return self._give_up(forming.shortage, forming.lost)
 
     def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""
@@ -409,9 +475,15 @@ class Membership:
         forming.reports[worker.rank] = report
         return self._advance()
 
-    def _advance(self) -> list[Order]:
+    def _advance(self) -> list[Order]:  # noqa: PLR0911 - one line for each thing to wait for
         forming = self.forming
-        if forming is None or self.over or not self.world or len(self.holders) < self.world:
+        if forming is None or self.over or not self.world:
+            return []
+        if forming.shortage:
+            return self._preserve(forming)
+        if len(self.holders) < self.world:
+            return []
+        if self._awaited & set(self.holders.values()):
             return []
         survivors = self._survivors()
         if forming.boundary is None and set(forming.reports) >= survivors:
@@ -422,6 +494,43 @@ class Membership:
             message = {"kind": "host", "generation": self.generation}
             return [Send(self.holders[forming.provider], False, message)]
         return []
+
+    # --- no spare is left ---
+
+    def _preserve(self, forming: Forming) -> list[Order]:
+        """Have a survivor write what all ranks share, of the earliest step that any is at."""
+        survivors = self._survivors()
+        if forming.boundary is not None or set(forming.reports) < survivors:
+            return []
+        places = {rank: self.records.get(rank, START) for rank in range(self.world)}
+        lost = {rank: place for rank, place in places.items() if rank not in survivors}
+        plan = make_plan(forming.reports, lost)
+        if isinstance(plan, Refusal):
+            return self._give_up(f"{forming.shortage}; {plan.reason}", forming.lost)
+        if plan.boundary == START:
+            return self._give_up(f"{forming.shortage}; no step was done yet", forming.lost)
+        forming.boundary, forming.undo = plan.boundary, plan.undo
+        message = {
+            "kind": "plan", "generation": self.generation, "boundary": plan.boundary,
+            "provider": plan.provider, "undo": plan.undo, "joiners": [], "world": self.world,
+            "verify": False, "preserve": f"{self.settings.checkpoint}/step-{plan.boundary}",
+        }  # fmt: skip
+        log = Log({"event": "preserve", "boundary": plan.boundary, "reason": forming.shortage})
+        return [log, Send(self.holders[plan.provider], False, message)]
+
+    def on_preserved(self, generation: int, state: tuple[int, str], failure: str) -> list[Order]:
+        """A survivor has written it, or why not."""
+        forming = self.forming
+        if forming is None or generation != self.generation or forming.boundary is None:
+            return []
+        if failure:
+            reason = f"{forming.shortage}; the checkpoint was not written: {failure}"
+            return self._give_up(reason, forming.lost)
+        self.over = True
+        orders: list[Order] = [Preserve(forming.boundary, forming.undo, state)]
+        for rank in self.keepers:
+            orders += self._ends(rank, PRESERVED)
+        return orders
 
     def _survivors(self) -> set[int]:
         """Ranks whose holders have taken part in a generation."""
@@ -446,13 +555,15 @@ class Membership:
         message = {
             "kind": "plan", "generation": self.generation, "boundary": forming.boundary,
             "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
-            "world": self.world,
+            "world": self.world, "verify": bool(joiners) or self._resumed,
         }  # fmt: skip
+        if self.origin is not None and forming.boundary == START:
+            message["resume"] = self.origin._asdict()
         orders: list[Order] = [Log(message | {"event": "plan"})]
         for rank, name in sorted(self.holders.items()):
             record = (rank, forming.boundary) if rank in joiners else None
             if forming.boundary == START:
-                record = None
+                record = None if self.origin is None else (rank, self.origin.boundary)
             orders.append(Send(name, False, message, record))
             if rank in joiners:
                 self.workers[name].boundary = forming.boundary
@@ -493,6 +604,7 @@ class Membership:
 
     def _ends(self, rank: int, code: int) -> list[Order]:
         name = self.keepers.get(rank)
+        self._ends_with[rank] = code
         return [] if name is None else [self._end(name, code)]
 
     def _end(self, name: str, code: int) -> Order:

@@ -102,6 +102,11 @@ class Connection:
             data += part
         return bytes(data)
 
+    @property
+    def local_address(self) -> str:
+        """This host's, by which the coordinator is reached."""
+        return str(self._socket.getsockname()[0])
+
     def fileno(self) -> int:
         return self._socket.fileno()
 

@@ -96,7 +96,7 @@ def main() -> None:
     if reasons:
         session.unprotect("; ".join(reasons))
     spare = "RANK" not in os.environ and not RANK_NAMES & set(os.environ)
-    if os.environ.get("RANK") == "0" and not reasons:
+    if not spare and _own_rank() == 0 and not reasons:
         session.event("program", file=program.file, loops=found.loops)
     if version is None or reasons:
         if spare:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.torch.messages import Connection
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
 FENCED = 98
 """Exit code of a worker whose rank somebody else holds."""
 HEARD_S = 1.0
-ACK_S = 5.0
+RETURN_S, RETRY_S = 10.0, 0.05
+"""A coordinator that dies is started again by `syntony run`: so long, and so often, it is tried."""
+ACK_S = 15.0
 """A collective waits for the record of its step no longer: rather unprotected than late."""
 
 
@@ -48,20 +53,49 @@ class Session:
         self.reason = ""
         """Why this worker is not protected."""
         self.on_freeze: Callable[[], None] = lambda: None
+        self.progress: Callable[[], dict[str, Any]] = dict
+        """What operation this worker is in (`hangs.Progress`)."""
         self._address: tuple[int, str] = (-1, "")
         self._host = -1
         self._released = False
+        self._target, self._name = target, name
+        self._closed = False
+        self._out = threading.RLock()
+        """Held while something is sent: what is said then is either sent, or kept for a coordinator
+        that is started again."""
+        self._records: dict[int, bytes] = {}
+        """Of boundaries that the coordinator may not have."""
+        self._prologue: bytes | None = None
+        self._unsent: list[dict[str, Any]] = []
+        self._said = {"waiting": False, "finished": False, "reason": "", "harms": False}
         self._connection = Connection(target, {"role": "worker", "name": name})
+        self._address_here = self._connection.local_address
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
         threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
 
     def tell(self, kind: str, record: bytes = b"", **rest: Any) -> None:
-        if not self.lost:
+        with self._out:
+            if self.lost:
+                return
+            self._remember(kind, record, rest)
             try:
                 self._connection.send({"kind": kind} | rest, record)
-            except OSError:
-                self._lose()
+            except OSError:  # whoever receives sees it, too, and connects again
+                if kind in {"event", "digest"}:
+                    self._unsent.append({"kind": kind} | rest)
+
+    def _remember(self, kind: str, record: bytes, rest: dict[str, Any]) -> None:
+        match kind:
+            case "boundary":
+                self._records[rest["boundary"]] = record
+                self._records = {n: each for n, each in self._records.items() if n > self.acked}
+            case "prologue":
+                self._prologue = record
+            case "waiting" | "finished":
+                self._said[kind] = True
+            case "unprotected":
+                self._said |= rest
 
     def event(self, event: str, **rest: Any) -> None:
         """A line of the audit trail."""
@@ -69,8 +103,20 @@ class Session:
 
     def close(self) -> None:
         """No coordinator any more."""
+        self._closed = True
         self._connection.close()
         self._receiver.join()
+
+    @property
+    def local_address(self) -> str:
+        """Where other ranks reach this one."""
+        return self._address_here
+
+    def socket_name(self) -> str:
+        """The kernel's name for the connection to the coordinator, which may be a new one."""
+        with self._out, contextlib.suppress(OSError):
+            return str(Path(f"/proc/self/fd/{self._connection.fileno()}").readlink())
+        return ""
 
     def unprotect(self, reason: str, *, harms: bool = False) -> None:
         """From now on a lost rank ends the job, as without us.
@@ -157,22 +203,45 @@ class Session:
         pause = threading.Event()
         while not self.lost:
             pause.wait(HEARD_S)
-            self.tell("heard")
+            self.tell("heard", **self.progress())
 
     def _receive(self) -> None:
-        while (received := self._connection.receive()) is not None:
-            message, record = received
-            with self.cv:
-                self._note(message, record)
-                self.cv.notify_all()
-            if message["kind"] == "freeze":
-                self.on_freeze()
+        while True:
+            while (received := self._connection.receive()) is not None:
+                message, record = received
+                with self.cv:
+                    self._note(message, record)
+                    self.cv.notify_all()
+                if message["kind"] == "freeze":
+                    self.on_freeze()
+            if self._closed or not self._return():
+                break
         self._lose()
+
+    def _return(self) -> bool:
+        """Connect again, and say what the coordinator may not have heard; False: there is none."""
+        hello = {"role": "worker", "name": self._name, "again": True}
+        end_s = time.monotonic() + RETURN_S
+        while time.monotonic() < end_s:
+            with self._out, contextlib.suppress(OSError):
+                state = {"generation": self.generation, "wanted": self.wanted}
+                self._connection = Connection(self._target, hello | self._said | state)
+                if self._prologue is not None:
+                    self._connection.send({"kind": "prologue"}, self._prologue)
+                for number, record in sorted(self._records.items()):
+                    self._connection.send({"kind": "boundary", "boundary": number}, record)
+                for message in self._unsent:
+                    self._connection.send(message)
+                self._unsent.clear()
+                return True
+            time.sleep(RETRY_S)
+        return False
 
     def _note(self, message: dict[str, Any], record: bytes) -> None:
         match message["kind"]:
             case "ack":
-                self.acked, self.floor = message["boundary"], message["floor"]
+                self.acked = max(self.acked, message["boundary"])
+                self.floor = message["floor"]
             case "assign":
                 self.rank, self.world = message["rank"], message["world"]
             case "freeze":

@@ -110,6 +110,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     reads_device_stamps: bool = False
     """Whether it can read probes over verbs that a peer's RDMA device has stamped by its own
     clock."""
+    reads_stored: bool = False
+    """Whether it reads `Decision.stored`; else each acknowledgement is a message."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
@@ -172,6 +174,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
     """Of the controller: raised at each start."""
     message: bytes
     """As it would be sent by itself."""
+    stored: int = 0
+    """Every batch of this stream up to this one is in the store, as `Ack` says; 0: does not say."""
 
 
 DECISIONS = (Plan, Timelines, Switch, AuditOrder, Moves, Paces, ProbeKeys)

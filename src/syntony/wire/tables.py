@@ -440,6 +440,28 @@ JOB_DELAY = Table(
     retention_days=7,
 )
 
+TAKEOVER = Table(
+    "job_takeovers",
+    (
+        Column("ts_ns", "int64", "when it was known, fleet time"),
+        Column("host", "string", "whose agent was told"),
+        Column("job", "string", "SYNTONY_JOB of the job's coordinator"),
+        Column("what", "string", "replaced, verified, differs, ended, unprotected, checkpoint"),
+        Column("rank", "int64", "that was lost; -1: all"),
+        Column("at", "string", "host that it was lost on"),
+        Column("step", "int64", "boundary that all went on from; -1: none"),
+        Column("generation", "uint32", "of connections, after it"),
+        Column("reason", "string", "killed by signal 9, stopped, drained, …"),
+        Column("worker", "string", "process that holds the rank since"),
+        Column("stall_ns", "int64", "from the loss until all were connected again"),
+        Column("sha256_before", "string", "of parameters and optimizers, when compared last"),
+        Column("sha256", "string", "… when they were compared after it, on all ranks"),
+    ),
+    about=("host", "job"),
+    retention_days=90,
+    owner="host",
+)
+
 _ALL = (
     PROBE,
     HEARD,
@@ -462,5 +484,6 @@ _ALL = (
     STEP,
     JOB_FLOW,
     JOB_DELAY,
+    TAKEOVER,
 )  # fmt: skip
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 from pathlib import Path
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 from syntony.cli.drill import command
 from syntony.errors import UsageError
 from syntony.lab.drill import contention, incast, verbs
+from syntony.lab.jobs import programs
+from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Done, Ready, Record, Step, on_arrival_clock
 
 
@@ -136,6 +139,31 @@ def test_jobs_that_contend_share_two_machines_and_no_listener() -> None:
     for name, wrap in zip(("red", "blue"), wraps, strict=True):
         assert wrap[wrap.index("--job") + 1] == name
         assert "--nccl" in wrap[: wrap.index("--")]
+
+
+def test_ranks_go_first_until_their_steps_begin_and_last_then() -> None:
+    lab: Any = Place(3, "image")
+    wrap = verbs.managed("red", ("rail0",))
+    assert wrap[:2] == ("nice", "-n")
+    for spec in (*contention.verbs_specs(lab, contention.VERBS_WISH),
+                 incast.job_spec(lab, incast.VERBS_WISH)):  # fmt: skip
+        words = programs.argv(spec, 1)
+        assert int(wrap[2]) < 0 < int(wrap[2]) + int(words[words.index("--nice") + 1])
+
+
+def test_a_rank_is_nicer_from_its_first_step_on() -> None:
+    spec = JobSpec(kind="all-reduce", hosts=("h0",), addresses=("127.0.0.1",), elements=16, nice=3)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with subprocess.Popen(
+        programs.argv(spec, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as rank:
+        assert rank.stdin
+        assert rank.stdout
+        assert "step" in "".join(rank.stdout.readline() for _ in range(3))
+        assert os.getpriority(os.PRIO_PROCESS, rank.pid) == min(own + 3, 19)
+        rank.stdin.write("end\n")
+        rank.stdin.flush()
+        rank.stdout.read()
 
 
 def test_everybody_sends_to_the_first_machine() -> None:

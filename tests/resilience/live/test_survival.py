@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch: replaced ranks are NOT tested")
 
-from bench.resilience import RANKS, Run, differences, start, wait_ready
+from bench.resilience import RANKS, Run, calm, differences, start, wait_ready
 from bench.resilience_job import PHASES
 from tests.live import SYNTONY, eventually
 
@@ -86,14 +86,16 @@ def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert all(each["equal"] for each in run.seen("digest"))
 
 
-def small(tmp_path: Path, source: str) -> subprocess.CompletedProcess[str]:
+def small(
+    tmp_path: Path, source: str, *options: str, ranks: int = 2
+) -> subprocess.CompletedProcess[str]:
     program = tmp_path / "train.py"
     program.write_text(source)
-    argv = [find_torch(), "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    argv = [find_torch(), "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     argv += ["--master-port", str(random.randrange(20_000, 30_000)), str(program)]
     events = tmp_path / "events"
     return subprocess.run(
-        [*SYNTONY, "run", "--spares", "1", "--events", str(events), "--", *argv],
+        [*SYNTONY, "run", "--spares", "1", "--events", str(events), *options, "--", *argv],
         capture_output=True, text=True, check=False, timeout=240,
         env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
@@ -130,3 +132,46 @@ def test_an_exception_of_the_program_is_the_programs(tmp_path: Path) -> None:
     assert "as it was written" in done.stderr
     events = [json.loads(each) for each in (tmp_path / "events").read_text().splitlines()]
     assert not [each for each in events if each["event"] == "assigned"]
+
+
+def test_nobody_is_given_up_beside_processes_that_burn_all_cores(tmp_path: Path) -> None:
+    found = calm(tmp_path, steps=60, hogs=2 * (os.cpu_count() or 1))
+    assert found["calm_exit_code"] == 0
+    assert found["false_takeovers"] == []
+
+
+HANGS = """
+import os, pathlib, time, torch, torch.distributed as d
+d.init_process_group('gloo')
+m = torch.nn.Linear(2, 2)
+o = torch.optim.SGD(m.parameters(), lr=0.1)
+for i in range(60):
+    time.sleep(0.2)
+    m(torch.ones(1, 2)).sum().backward()
+    mark = pathlib.Path(MARK)
+    if i == 40 and d.get_rank() == 1 and not mark.exists():
+        mark.touch()
+        while HANG: pass
+        time.sleep(13)
+    for p in m.parameters(): d.all_reduce(p.grad)
+    o.step()
+    o.zero_grad()
+print('sum', m.weight.sum().item(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_rank_that_hangs_is_named_and_replaced_only_if_told_so(
+    tmp_path: Path, hangs: bool
+) -> None:
+    source = HANGS.replace("MARK", repr(str(tmp_path / "mark"))).replace("HANG", str(hangs))
+    # Of two ranks one is half of all: that may as well be the others.
+    done = small(tmp_path, source, *(["--replace-hung", "12"] if hangs else []), ranks=3)
+    assert done.returncode == 0, done.stderr
+    assert "rank 1 has not called allreduce 80" in done.stderr
+    events = [json.loads(each) for each in (tmp_path / "events").read_text().splitlines()]
+    lost = [each["reason"] for each in events if each["event"] == "lost"]
+    assert lost == (["hung: allreduce 80 not called"] if hangs else [])
+    sums = [line for line in done.stdout.splitlines() if line.startswith("sum")]
+    assert len(sums) == 3
+    assert len(set(sums)) == 1

@@ -44,14 +44,12 @@ SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, lat
 it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no packet is lost."""
 ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
-VERBS_SPEC = FabricSpec(
-    hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=10_000_000, latency_ns=1 * S
-)
+VERBS_SPEC = FabricSpec(hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=2_000_000, latency_ns=1 * S)
 """Two emulated machines; slow, so that the links are narrower than their processors."""
 VERBS_RAILS = (("rail0",), ("rail0", "rail1"))
 """Of the two jobs: one knows one port, as where `NCCL_IB_HCA` names one, the other both."""
-VERBS_ELEMENTS = 65_536
-"""256 KiB a rank and step: 0.2 s of one rail."""
+VERBS_ELEMENTS = 16_384
+"""64 KiB a rank and step: a quarter of a second of one rail, and two of them fit into its queue."""
 SAMPLE_NS = 500 * MS
 LATE_NS = 12 * S
 """A second's delays are reported within 3.5 s; on a busy machine, later."""
@@ -59,7 +57,7 @@ MAP_TIMEOUT_S = 180.0
 """Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
 seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
 END_S = 30.0
-_WARM_STEPS = 20
+_WARM_STEPS, _VERBS_WARM_STEPS = 20, 5
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +200,7 @@ def verbs_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
             addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
             port=PORT + number,
             net=PLUGIN,
+            nice=verbs.NICER,
         )
         for number in range(len(wish.jobs))
     )
@@ -274,7 +273,7 @@ def started(  # noqa: PLR0917 - two of them go together
         alone_ns = 0
         for spec, wrap in zip(specs, wraps, strict=True):
             jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
-            jobs[-1].wait_steps(_WARM_STEPS, patience_s)
+            jobs[-1].wait_steps(_VERBS_WARM_STEPS if spec.net else _WARM_STEPS, patience_s)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
                 say(f"one job runs alone: {spec.name}")

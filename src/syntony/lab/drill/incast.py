@@ -32,8 +32,8 @@ ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 VERBS_SENDERS = 2
 VERBS_SPEC = msgspec.structs.replace(contention.VERBS_SPEC, leaves=2)
-VERBS_ELEMENTS = 65_536
-"""256 KiB from every sender each step: 0.2 s of the receiver's two links with two of them."""
+VERBS_ELEMENTS = 16_384
+"""64 KiB from every sender each step: a quarter of a second of the receiver's two links."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
 """What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
@@ -133,6 +133,7 @@ def job_spec(lab: Lab, wish: Wish) -> JobSpec:
         addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
         nic=NIC,
         net=PLUGIN if wish.verbs else "",
+        nice=verbs.NICER if wish.verbs else 0,
     )
 
 

@@ -38,6 +38,10 @@ PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
 READY_S = 600.0
 """Until agents have clocks there."""
+FIRST, NICER = ("nice", "-n", "-10"), 15
+"""Before a rank's command: Python would start for minutes beside agents, which take most of an
+emulated processor. And what is added when its steps begin, for they rest most of the time, and an
+agent whose reports are late is not heard."""
 SLOW = "SYNTONY_NCCL_TIMEOUT=19"
 """2.1 s a try: packets wait for long on a slow, crowded link, and are not lost."""
 LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
@@ -86,7 +90,7 @@ def managed(job: str, rails: tuple[str, ...]) -> tuple[str, ...]:
     """What is put before the command line of a job's ranks: the plug-in over these rails, under an
     agent that knows the job by that name."""
     names = "+".join(rdma_name(rail) for rail in rails)
-    return (*VERBS, SLOW, f"SYNTONY_NCCL_RAILS={names}",
+    return (*FIRST, *VERBS, SLOW, f"SYNTONY_NCCL_RAILS={names}",
             *MANAGED, job, "--nccl", "--no-nccl-profiler", "--")  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
 from syntony.lab.provision import TLS, issue_agent
-from syntony.lab.state import CONTROLLER_SOCKET
+from syntony.lab.state import socket_in_charge
 from syntony.model import S
 from syntony.wire.enrol import RevokeCommand
 from syntony.wire.probes import RotateKeys
@@ -85,4 +85,4 @@ class KeyRotate(Fault):
 
 
 def _socket(site: Site) -> str:
-    return f"unix:{site.directory / CONTROLLER_SOCKET}"
+    return f"unix:{socket_in_charge(site.directory)}"

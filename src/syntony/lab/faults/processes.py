@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from syntony.lab.daemons import CONTROLLER_DAEMON, reactor_name, telemetry_name
+from syntony.lab.daemons import reactor_name, telemetry_name
 from syntony.lab.faults.base import Fault, Order, Site, TargetKind
+from syntony.lab.state import socket_in_charge
 
 
 class _OfDaemons(Fault):
@@ -15,9 +16,12 @@ class _OfDaemons(Fault):
     of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
     """Which daemons of the target: names them."""
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(name(self.order.target) for name in self.of)
+
     def each(self, act: Callable[[int, str], None]) -> None:
-        for name in self.of:
-            act(self.number, name(self.order.target))
+        for name in self.names():
+            act(self.number, name)
 
 
 class AgentKill(_OfDaemons):
@@ -78,26 +82,31 @@ class TelemetryStop(AgentStop):
     of = (telemetry_name,)
 
 
-def _controller(_: str) -> str:
-    return CONTROLLER_DAEMON
+class _OfController(_OfDaemons):
+    """The one in charge when the fault begins."""
+
+    target = TargetKind.CONTROLLER
+
+    def __init__(self, site: Site, number: int, order: Order) -> None:
+        super().__init__(site, number, order)
+        self._in_charge = socket_in_charge(site.directory).stem
+
+    def names(self) -> tuple[str, ...]:
+        return (self._in_charge,)
 
 
-class ControllerKill(AgentKill):
+class ControllerKill(_OfController, AgentKill):
     """The same to the controller."""
 
     name = "controller-kill"
-    target = TargetKind.CONTROLLER
-    meaning = "the controller is killed, and started again at the end"
-    of = (_controller,)
+    meaning = "the controller in charge is killed, and started again at the end"
 
 
-class ControllerPause(AgentStop):
+class ControllerPause(_OfController, AgentStop):
     """The same to the controller."""
 
     name = "controller-pause"
-    target = TargetKind.CONTROLLER
-    meaning = "the controller is frozen (SIGSTOP)"
-    of = (_controller,)
+    meaning = "the controller in charge is frozen (SIGSTOP)"
 
 
 class CpuHog(Fault):

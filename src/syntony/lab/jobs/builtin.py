@@ -150,6 +150,7 @@ def main() -> int:
     parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
+    parser.add_argument("--nice", type=int, default=0, help="this much nicer from step 0 on")
     requested = parser.parse_args()
     protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
     wish = threading.Event()
@@ -161,6 +162,7 @@ def main() -> int:
     except (OSError, SyntonyError) as error:
         _say(_failed(requested.rank, -1, error))
         return 3
+    os.nice(requested.nice)
     with mesh:
         _say(records.Ready(rank=requested.rank, at_ns=time.monotonic_ns()))
         turns = Rank(mesh, data, wish)

@@ -42,6 +42,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its listeners, if it is built in: jobs that share a host need one each."""
     pause_ns: int = 0
     """Of every rank before each step, as if it computed."""
+    nice: int = 0
+    """Added to the nice value of each rank before its first step, if it is built in."""
     net: str = ""
     """The built-in job sends by this NCCL transport (`nccl_mesh.Transport`) instead of sockets."""
     spoil: int | None = None
@@ -83,6 +85,8 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
         words.append("--mptcp")
     if spec.net:
         words += ["--net", spec.net]
+    if spec.nice:
+        words += ["--nice", str(spec.nice)]
     return (*words, *_more(spec, rank))
 
 

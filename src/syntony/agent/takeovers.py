@@ -1,0 +1,167 @@
+"""What coordinators of protected jobs on this host tell of replaced ranks, as rows and counts."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from syntony.agent.job_peers import JobPeers, Peer
+from syntony.agent.queue_pairs import Offset, on_fleet
+from syntony.io.job_socket import Process
+from syntony.mesh.stats import Columns
+from syntony.model import S
+from syntony.wire.tables import TAKEOVER, Table
+
+MAX_MESSAGE = 4096
+MAX_AT_ONCE = 64
+"""Messages of one process that are read in a second; the rest stays in its own buffer."""
+MAX_WAITING = 4096
+OLDEST_NS = 3600 * S
+WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint")
+REASONS = ("killed", "stopped", "silent", "gone", "hung", "drained", "failed", "other")
+"""Why ranks were lost, as metrics tell it."""
+_TEXT = re.compile(r"[ -~]*")
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True):
+    """As `syntony.torch.feed` sends it; instants are CLOCK_MONOTONIC."""
+
+    what: str
+    rank: int
+    at: str
+    reason: str
+    worker: str
+    took_ns: int
+    step: int
+    generation: int
+    before: str
+    after: str
+    at_ns: int
+
+    def is_plausible(self, now_ns: int) -> bool:
+        """Whether it can be believed; it is a process's own word all the same."""
+        texts = (self.at, self.reason, self.worker, self.before, self.after)
+        return (
+            self.what in WHAT
+            and all(len(each) <= 200 and _TEXT.fullmatch(each) for each in texts)
+            and -1 <= self.rank < 1 << 20
+            and -1 <= self.step < 1 << 48
+            and 0 <= self.generation < 1 << 31
+            and 0 <= self.took_ns < OLDEST_NS
+            and now_ns - OLDEST_NS < self.at_ns <= now_ns + S
+        )
+
+
+def reason_class(reason: str) -> str:
+    """One of `REASONS`."""
+    first = reason.split(" ", 1)[0]
+    if "failed" in reason:
+        return "failed"
+    return first if first in REASONS else "other"
+
+
+class _Inbox:
+    """Of one coordinator."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def read(self) -> list[bytes]:
+        found: list[bytes] = []
+        while len(found) < MAX_AT_ONCE:
+            try:
+                data = self._connection.recv(MAX_MESSAGE, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if not data:
+                break
+            found.append(data)
+        return found
+
+    def close(self) -> None:
+        """The connection is its owner's."""
+
+
+class TakeoverSocket(JobPeers[_Inbox]):
+    """One per agent; `rows` is for one thread.
+
+    Args:
+        host: this one.
+        path: of the socket.
+    """
+
+    def __init__(self, host: str, path: Path) -> None:
+        super().__init__(path)
+        self._host = host
+        self._waiting: deque[tuple[str, Message]] = deque(maxlen=MAX_WAITING)
+        self._left: list[tuple[str, list[bytes]]] = []
+        self.events: Counter[str] = Counter()
+        """By what happened, since the agent began."""
+        self.replaced: Counter[str] = Counter()
+        """Replaced ranks by `reason_class`."""
+        self.stall_ns = 0
+        """Of all takeovers: from the loss until all ranks were connected again."""
+        self.malformed = 0
+
+    def _make(self, connection: socket.socket, process: Process) -> _Inbox:  # noqa: ARG002
+        return _Inbox(connection)
+
+    def _leave(self, peer: Peer[_Inbox]) -> None:
+        self._left.append((peer.process.job, peer.page.read()))
+
+    def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
+        """What was told since the last call; without fleet time it is kept.
+
+        Args:
+            offset: reads the clocks; None: there is no fleet time.
+        """
+        now = offset()
+        if now is None:
+            return []
+        present = self._of_each(lambda peer: (peer.process.job, peer.page.read()))
+        with self._lock:
+            left, self._left = self._left, []
+        for job, data in [*left, *present]:
+            for each in data:
+                self._take(job, each, now.at_ns)
+        found, self._waiting = list(self._waiting), deque(maxlen=MAX_WAITING)
+        return [(TAKEOVER, self._columns(found, now))] if found else []
+
+    def _take(self, job: str, data: bytes, now_ns: int) -> None:
+        try:
+            message = msgspec.json.decode(data, type=Message)
+        except msgspec.MsgspecError:
+            self.malformed += 1
+            return
+        if not message.is_plausible(now_ns):
+            self.malformed += 1
+            return
+        self.events[message.what] += 1
+        if message.what == "replaced":
+            self.replaced[reason_class(message.reason)] += 1
+            self.stall_ns += message.took_ns
+        self._waiting.append((job, message))
+
+    def _columns(self, found: list[tuple[str, Message]], now: Offset) -> Columns:
+        at = np.array([each.at_ns for _, each in found], np.int64)
+        return {
+            "ts_ns": on_fleet(at, now, now),
+            "host": [self._host] * len(found),
+            "job": [job for job, _ in found],
+            "what": [each.what for _, each in found],
+            "rank": np.array([each.rank for _, each in found], np.int64),
+            "at": [each.at or self._host for _, each in found],
+            "step": np.array([each.step for _, each in found], np.int64),
+            "generation": np.array([each.generation for _, each in found], np.uint32),
+            "reason": [each.reason for _, each in found],
+            "worker": [each.worker for _, each in found],
+            "stall_ns": np.array([each.took_ns for _, each in found], np.int64),
+            "sha256_before": [each.before for _, each in found],
+            "sha256": [each.after for _, each in found],
+        }

@@ -1,0 +1,201 @@
+"""Options of `syntony run` by which lost ranks of a PyTorch job are replaced."""
+
+from __future__ import annotations
+
+import secrets
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from syntony.errors import UsageError
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from syntony.torch.orders import Origin
+    from syntony.torch.supervisor import Wish
+
+LEAST_SECRET, MOST_PORT = 32, 65_535
+
+
+class Protection(NamedTuple):
+    """What was asked for."""
+
+    spares: int
+    events: Path | None
+    listen: str | None
+    join: str | None
+    secret: Path | None
+    replace_hung: float | None
+    checkpoint: Path | None
+    resume: Path | None
+    min_ranks: int
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a coordinator runs beside the job."""
+        return bool(self.spares or self.listen or self.checkpoint or self.resume)
+
+    def check(self) -> None:
+        """Raises `UsageError`: options that do not go together."""
+        if self.min_ranks and self.resume is None:
+            raise UsageError("--min-ranks goes with --resume")
+        if self.replace_hung and not (self.spares or self.listen):
+            raise UsageError("--replace-hung goes with --spares")
+        if self.events is not None and (not self.wanted or self.join):
+            raise UsageError("--events goes with --spares, --listen, --checkpoint or --resume")
+        if bool(self.listen or self.join) != (self.secret is not None):
+            raise UsageError("--secret goes with --listen or --join, and they with it")
+        if self.join and (self.listen or self.checkpoint or self.resume or self.replace_hung):
+            raise UsageError("--join takes part in a job whose options are those of --listen")
+        for each in (self.listen, self.join):
+            if each is not None:
+                _endpoint(each)
+
+    def only_spares(self, words: Sequence[str]) -> bool:
+        return bool(self.join and self.spares and not words)
+
+    def _token(self) -> str:
+        assert self.secret is not None  # noqa: S101 - `check` has seen to it
+        try:
+            if self.secret.stat().st_mode & 0o077:
+                raise UsageError(f"--secret {self.secret}: others can read it; chmod 600")
+            token = self.secret.read_text().strip()
+        except FileNotFoundError:
+            if self.join:
+                raise UsageError(f"--secret {self.secret}: no such file") from None
+            token = secrets.token_hex(16)
+            self.secret.touch(mode=0o600)
+            self.secret.write_text(token + "\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--secret {self.secret}: {error}") from error
+        if len(token) < LEAST_SECRET or not token.isalnum():
+            raise UsageError(f"--secret {self.secret}: not {LEAST_SECRET} letters and digits")
+        return token
+
+    def joining(self) -> dict[str, str]:
+        """Variables of a launcher whose ranks take part in the job of another host."""
+        from syntony.torch.messages import VARIABLE
+
+        return {VARIABLE: f"{self.join}:{self._token()}"}
+
+    def lend(self) -> int:
+        """Have spares here for the job of another host, until it ends; the exit code."""
+        from syntony.torch.spare_host import serve
+
+        return serve(f"{self.join}:{self._token()}", self.spares, say)
+
+    def wish(self, job: str) -> Wish:
+        """What the coordinator of a job is told. Raises `UsageError`."""
+        from syntony.torch.orders import Settings
+        from syntony.torch.supervisor import Wish
+
+        settings = Settings(
+            self.spares,
+            checkpoint="" if self.checkpoint is None else str(self.checkpoint.absolute()),
+            hung_ns=int((self.replace_hung or 0) * S),
+            min_ranks=self.min_ranks,
+        )
+        wish = Wish(settings, job, self.events)
+        if self.resume is not None:
+            wish = wish._replace(origin=_origin(self.resume))
+        if self.listen is not None:
+            address, port = _endpoint(self.listen)
+            wish = wish._replace(address=address, port=port, token=self._token())
+        return wish
+
+
+def say(text: str) -> None:
+    """A line for the operator."""
+    click.echo(f"syntony: {text}", err=True)
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or int(port) > MOST_PORT:
+        raise UsageError(f"{text!r} is no ADDRESS:PORT, for example 10.0.0.1:29600")
+    return address, int(port)
+
+
+def _origin(place: Path) -> Origin:
+    from syntony.torch.checkpoint import CheckpointError, read
+    from syntony.torch.orders import Origin
+
+    try:
+        found = read(place)
+    except CheckpointError as error:
+        raise UsageError(f"--resume: {error}") from error
+    return Origin(str(place.absolute()), found.boundary, found.undo, found.world)
+
+
+_OPTIONS = (
+    click.option(
+        "--spares",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
+    ),
+    click.option(
+        "--events",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="With --spares: append what happens, a JSON object a line.",
+    ),
+    click.option(
+        "--listen", metavar="ADDRESS:PORT", help="Let ranks and spares of other hosts --join there."
+    ),
+    click.option(
+        "--join",
+        metavar="ADDRESS:PORT",
+        help="Take part in the job that listens there; without a command: with spares only.",
+    ),
+    click.option(
+        "--secret",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="With --listen and --join: what their hosts know; made where it is missing.",
+    ),
+    click.option(
+        "--replace-hung",
+        type=click.FloatRange(10),
+        metavar="SECONDS",
+        help="Replace a rank that has not called a collective in which others wait for so long.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="When no spare is left, keep the job's state there and end; without spares, too.",
+    ),
+    click.option(
+        "--resume",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Go on from the state that --checkpoint kept.",
+    ),
+    click.option(
+        "--min-ranks",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="With --resume: fewer ranks than the checkpoint has will do. Losses will be others.",
+    ),
+)
+
+
+def protection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command gets `protection`."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        found = {name: kwargs.pop(name) for name in Protection._fields}
+        return command(*args, protection=Protection(**found), **kwargs)
+
+    made: Callable[..., Any] = wrapper
+    for option in reversed(_OPTIONS):
+        made = option(made)
+    return made

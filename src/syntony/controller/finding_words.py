@@ -1,0 +1,43 @@
+"""What is told of a finding to whoever is woken up by it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from syntony.fabric.names import ANY, GROUP
+from syntony.model.findings import Finding
+
+NO_OTHER = ": no other part explains nearly as much"
+MAX_SUSPECTS = 4
+"""With their probabilities; beyond these, only those that the incident is named by."""
+_SUFFERS = {
+    "blackhole": ("loses all or nearly all", "lose all or nearly all"),
+    "loss": ("loses packets", "lose packets"),
+    "delay": ("became slower", "became slower"),
+}
+
+
+def what_suffers(found: Finding) -> str:
+    """What probes say, and over how long."""
+    one, many = _SUFFERS[found.fault]
+    paths = f"1 path {one}" if found.paths == 1 else f"{found.paths} paths {many}"
+    return f"{paths}, over {found.window}"
+
+
+def how_sure(found: Finding) -> str:
+    """Suspects with their probabilities, most likely first."""
+    odds = found.odds()
+    most = max(MAX_SUSPECTS, 1 + found.twins)
+    left = len(odds) - most
+    more = f" and {left} more" if left > 0 else ""
+    return ", ".join(odds[:most]) + more + ("" if found.alternatives else NO_OTHER)
+
+
+def what_is_unknown(names: Iterable[str]) -> Iterator[str]:
+    """What names with groups in them stand for: the narrowest of them."""
+    groups = sorted((ANY in name, name) for name in names if GROUP in name)
+    for _, name in groups[:1]:
+        near, _, far = name.partition(GROUP)
+        known = [end for end in (near, far) if end != ANY]
+        where = f"between {near} and {far}" if len(known) > 1 else f"next to {known[0]}"
+        yield f"somewhere {where}: paths there are not learnt part by part"

@@ -1,0 +1,123 @@
+"""Tells the host's agent which ranks were replaced: the audit trail of takeovers, for the fleet.
+
+One JSON object a message (docs/reference/local-socket.md). Nothing waits for the agent: while there
+is none, the newest messages are kept and the rest is dropped.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_WAITING = 256
+MAX_TEXT = 160
+
+
+class Trail:
+    """Makes messages of a coordinator's events. Pure."""
+
+    def __init__(self, hosts: Mapping[str, str], here: str) -> None:
+        """`hosts`: of workers, by name; `here`: this host's name."""
+        self._hosts = hosts
+        self._here = here
+        self._lost: dict[int, dict[str, Any]] = {}
+        """Ranks that wait for their replacement, with the loss."""
+        self._sha256 = ""
+        """The newest that all ranks agreed on."""
+        self._unverified = False
+
+    def messages(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What the agent is told of an event."""
+        match event:
+            case {"event": "lost", "rank": rank}:
+                self._lost[rank] = dict(event)
+            case {"event": "formed", "took_ns": took_ns, "lost": dict(lost)}:
+                self._unverified = True
+                return [
+                    self._of(rank, "replaced", event, str(reason), took_ns)
+                    for rank, reason in lost.items()
+                ]
+            case {"event": "digest", "equal": equal, "sha256": dict(digests)}:
+                self._sha256, before = next(iter(digests.values())), self._sha256
+                if not equal or self._unverified:
+                    self._unverified = False
+                    what = "verified" if equal else "differs"
+                    return [self._message(what, event) | {"before": before, "after": self._sha256}]
+            case {"event": "gave-up", "reason": reason}:
+                ranks = sorted(self._lost) or [-1]
+                return [self._of(rank, "ended", event, str(reason), 0) for rank in ranks]
+            case {"event": "checkpoint", "path": path}:
+                ranks = sorted(self._lost) or [-1]
+                return [self._of(rank, "checkpoint", event, str(path), 0) for rank in ranks]
+            case {"event": "unprotected", "reason": reason}:
+                return [self._message("unprotected", event) | {"reason": str(reason)[:MAX_TEXT]}]
+        return []
+
+    def _of(
+        self, rank: int, what: str, event: Mapping[str, Any], reason: str, took_ns: int
+    ) -> dict[str, Any]:
+        loss = self._lost.pop(rank, {})
+        at = self._hosts.get(loss.get("worker", ""), "")
+        return self._message(what, event) | {
+            "rank": rank, "at": "" if at == self._here else at, "reason": reason[:MAX_TEXT],
+            "worker": event.get("holders", {}).get(rank, ""), "took_ns": took_ns,
+            "step": event.get("boundary", loss.get("boundary", -1)), "before": self._sha256,
+        }  # fmt: skip
+
+    @staticmethod
+    def _message(what: str, event: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "what": what, "rank": -1, "at": "", "reason": "", "worker": "", "took_ns": 0,
+            "step": event.get("boundary", -1), "generation": event.get("generation", 0),
+            "before": "", "after": "", "at_ns": event["at_ns"],
+        }  # fmt: skip
+
+
+class Feed:
+    """The connection; `flush` now and then."""
+
+    def __init__(self, path: str) -> None:
+        """`path`: of the agent's socket for jobs; empty: there is none."""
+        self._path = f"{path}-takeovers" if path else ""
+        self._waiting: collections.deque[bytes] = collections.deque(maxlen=MAX_WAITING)
+        self._agent: socket.socket | None = None
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self._waiting.append(json.dumps(message, separators=(",", ":")).encode())
+
+    def flush(self) -> None:
+        """Send what waits, as far as the agent takes it."""
+        if not self._path or not self._waiting:
+            return
+        try:
+            if self._agent is None:
+                self._agent = self._connect()
+            while self._waiting:
+                self._agent.send(self._waiting[0])
+                self._waiting.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:  # there is no agent, or not any more: later
+            self.close()
+
+    def _connect(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        made.setblocking(False)
+        try:
+            made.connect(self._path)
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def close(self) -> None:
+        if self._agent is not None:
+            with contextlib.suppress(OSError):
+                self._agent.close()
+        self._agent = None

@@ -1,0 +1,112 @@
+"""Which rank has not called the collective that others wait in. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+S = 1_000_000_000
+REPORT_NS = 10 * S
+"""An operation that some ranks wait in for so long is reported."""
+
+
+class Waiting(NamedTuple):
+    """An operation that a rank is in."""
+
+    group: str
+    """The same on all members; empty: all ranks."""
+    number: int
+    """Of the operation in its group."""
+    name: str
+    for_ns: int
+
+    @property
+    def text(self) -> str:
+        where = f" of group {self.group}" if self.group else ""
+        return f"{self.name} {self.number}{where}"
+
+
+class Progress(NamedTuple):
+    """What a rank said of itself last."""
+
+    waiting: Waiting | None = None
+    called: Mapping[str, int] = {}
+    """Group to how many operations the program has called in it."""
+
+    @classmethod
+    def parse(cls, said: Mapping[str, Any]) -> Progress:
+        """Of a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is none."""
+        waiting = said.get("waiting")
+        called = {str(key): int(count) for key, count in dict(said.get("called", {})).items()}
+        if waiting is None:
+            return cls(None, called)
+        group, number, name, for_ns = waiting
+        return cls(Waiting(str(group), int(number), str(name)[:40], int(for_ns)), called)
+
+
+NO_PROGRESS = Progress()
+
+
+class Hang(NamedTuple):
+    """An operation that does not end, and who is to blame."""
+
+    operation: Waiting
+    absent: tuple[int, ...]
+    """Ranks whose program has not called it."""
+    waiting: tuple[int, ...]
+    disagree: str = ""
+    """Nobody is absent, and ranks are in different operations: who is in which."""
+
+    @property
+    def text(self) -> str:
+        waiting = ", ".join(map(str, self.waiting))
+        for_s = self.operation.for_ns // S
+        if self.disagree:
+            return f"ranks call different operations: {self.disagree}, for {for_s} s"
+        if not self.absent:
+            return f"ranks {waiting} wait in {self.operation.text} for {for_s} s; all called it"
+        absent = ", ".join(map(str, self.absent))
+        return (
+            f"rank {absent} has not called {self.operation.text}, "
+            f"in which rank {waiting} waits for {for_s} s"
+        )
+
+
+def locate(ranks: Mapping[int, Progress]) -> Hang | None:
+    """The operation that is waited in for longest, if for `REPORT_NS`.
+
+    Args:
+        ranks: all that hold a rank.
+    """
+    waits = [each.waiting for each in ranks.values() if each.waiting is not None]
+    oldest = max(waits, key=lambda each: each.for_ns, default=None)
+    if oldest is None or oldest.for_ns < REPORT_NS:
+        return None
+    same = _in(ranks, oldest.group, oldest.number)
+    absent = tuple(
+        rank
+        for rank, each in sorted(ranks.items())
+        if each.called.get(oldest.group, oldest.number + 1) <= oldest.number
+    )
+    names = {each.name for each in same.values()}
+    disagree = _by_name(same) if len(names) > 1 and not absent else ""
+    return Hang(oldest, absent, tuple(sorted(same)), disagree)
+
+
+def _in(ranks: Mapping[int, Progress], group: str, number: int) -> dict[int, Waiting]:
+    return {
+        rank: each.waiting
+        for rank, each in ranks.items()
+        if each.waiting is not None and each.waiting[:2] == (group, number)
+    }
+
+
+def _by_name(same: Mapping[int, Waiting]) -> str:
+    names: Iterable[str] = sorted({each.name for each in same.values()})
+    return "; ".join(
+        f"{name} {next(iter(same.values())).number} on rank "
+        + ", ".join(str(rank) for rank, each in sorted(same.items()) if each.name == name)
+        for name in names
+    )

@@ -1,0 +1,33 @@
+"""What operators read, on the job's own terminal, of what happens to its ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, C901 - one line for each event
+    """The line of an event; empty: it has none."""
+    match event:
+        case {"event": "program", "file": str(file), "loops": list(loops)}:
+            return f"protected: {file}, training loops {', '.join(map(str, loops))}"
+        case {"event": "lost", "rank": rank, "reason": reason, "boundary": boundary}:
+            return f"rank {rank} lost at step {boundary}: {reason}"
+        case {"event": "formed", "lost": dict(lost), "took_ns": took_ns, "boundary": boundary}:
+            who = ", ".join(f"rank {rank}" for rank in lost) or "connections"
+            return f"{who} replaced at step {boundary}, {took_ns / 1e9:.2f} s"
+        case {"event": "unprotected", "reason": reason}:
+            return f"not protected from now on: {reason}"
+        case {"event": "hang", "reason": str(reason)}:
+            return reason
+        case {"event": "gave-up", "reason": reason}:
+            return f"the job ends, for no rank can be replaced: {reason}"
+        case {"event": "spare-exit", "code": int(code)} if code > 0:
+            return f"a spare ended with exit code {code}; the next loss starts another"
+        case {"event": "no-spare", "rank": rank}:
+            return f"rank {rank} waits for a spare to start"
+        case {"event": "digest", "equal": True, "boundary": boundary}:
+            return f"parameters of all ranks are the same at step {boundary}"
+        case {"event": "drain-refused", "rank": rank, "reason": reason}:
+            return f"rank {rank} is not drained: {reason}"
+        case _:
+            return ""

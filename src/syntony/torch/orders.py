@@ -1,0 +1,120 @@
+"""What a coordinator decides on and what it orders: settings, workers, orders. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syntony.torch.hangs import NO_PROGRESS, Progress
+from syntony.torch.recovery import START
+
+if TYPE_CHECKING:
+    from syntony.torch.recovery import Report
+
+MS, S = 1_000_000, 1_000_000_000
+PRESERVED = 75
+"""Exit code of ranks whose state was kept (EX_TEMPFAIL: it can be gone on from later)."""
+
+
+class Settings(NamedTuple):
+    """What the operator chose."""
+
+    spares: int
+    stopped_ns: int = 1 * S
+    """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
+    max_replacements: int = 64
+    checkpoint: str = ""
+    """Where the job's state goes when no spare is left; empty: nowhere."""
+    hung_ns: int = 0
+    """A rank that has not called a collective in which others wait for so long is lost; 0: never,
+    it is reported only."""
+    min_ranks: int = 0
+    """A checkpoint of more ranks may be gone on from by so many; 0: by as many as it has."""
+
+
+class Send(NamedTuple):
+    """Order: a message to a worker, or to its keeper, and records of boundaries by rank."""
+
+    worker: str
+    to_keeper: bool
+    message: dict[str, Any]
+    record: tuple[int, int] | None = None
+    """(rank, boundary) of the record that goes with it."""
+
+
+class Spawn(NamedTuple):
+    """Order: start another spare."""
+
+
+class Log(NamedTuple):
+    """Order: append to the audit trail."""
+
+    event: dict[str, Any]
+
+
+class Origin(NamedTuple):
+    """The checkpoint that a job goes on from."""
+
+    path: str
+    boundary: int
+    undo: bool
+    world: int
+
+
+class Preserve(NamedTuple):
+    """Order: complete the checkpoint of this boundary, whose `state` a worker has written."""
+
+    boundary: int
+    undo: bool
+    state: tuple[int, str]
+    """Bytes and SHA-256."""
+
+
+class Forget(NamedTuple):
+    """Order: records of this rank's boundaries before this one are needed no more."""
+
+    rank: int
+    before: int
+
+
+Order = Send | Spawn | Log | Forget | Preserve
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process that holds a rank or waits for one."""
+
+    name: str
+    rank: int | None = None
+    boundary: int = START
+    waiting: bool = False
+    """It is a spare that is ready for a rank."""
+    joining: bool = False
+    """It has a rank and does not yet take part in a generation."""
+    finished: bool = False
+    """Its program has ended; it waits for the others."""
+    stopped_ns: int | None = None
+    """Since when it is stopped."""
+    heard_ns: int = 0
+    host: str = ""
+    """What tells it from workers of other hosts."""
+    progress: Progress = NO_PROGRESS
+
+
+@dataclass(slots=True)
+class Forming:
+    """A generation that is being formed."""
+
+    lost: dict[int, str]
+    """Ranks to be replaced, with the reason."""
+    began_ns: int
+    reports: dict[int, Report] = field(default_factory=dict)
+    arrived: set[int] = field(default_factory=set)
+    formed: set[int] = field(default_factory=set)
+    boundary: int | None = None
+    """Once planned."""
+    undo: bool = False
+    shortage: str = ""
+    """Why no spare comes: the job's state is kept, and the job ends."""
+    provider: int = 0
+    hosted: bool = False

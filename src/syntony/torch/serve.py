@@ -1,0 +1,56 @@
+"""The coordinator's process: run as a file by `supervisor`, with the standard library alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+
+async def serve(config: dict[str, Any]) -> None:
+    """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
+    from syntony.torch.coordinator import Coordinator
+    from syntony.torch.orders import Origin, Settings
+    from syntony.torch.spool import Spool
+
+    events = Path(config["events"]) if config["events"] else None
+    spool = Spool(Path(config["place"]))
+    origin = Origin(**config["origin"]) if config["origin"] else None
+    settings = Settings(**config["settings"])
+    coordinator = Coordinator(settings, spool, audit=events, say=say, origin=origin)
+    if config["resumed"]:
+        coordinator.resume()
+    await coordinator.open(socket.socket(fileno=config["listener"]))
+    await coordinator.answer_operators(config["job"])
+    told = await asyncio.to_thread(sys.stdin.buffer.read)
+    if not told:
+        say("`syntony run` was killed; the job goes on, and is protected until it ends")
+        await coordinator.wait_alone()
+    await coordinator.close()
+    if not told:
+        shutil.rmtree(config["place"], ignore_errors=True)
+
+
+def say(text: str) -> None:
+    """A line for the operator."""
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        print(f"syntony: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the job ends when its launcher does
+    asyncio.run(serve(json.loads(sys.argv[1])))
+    os._exit(0)  # a thread may still wait for the supervisor
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main()

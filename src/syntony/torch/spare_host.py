@@ -1,0 +1,87 @@
+"""A host that only has spares for a job whose coordinator is elsewhere: starts them when told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syntony.torch.messages import SPARE_VARIABLE, VARIABLE, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+RETRY_S = 0.2
+JOIN_S, RETURN_S = 600.0, 10.0
+"""Until the job must have begun; until a coordinator that died must be there again."""
+OWN = ("GLOO_", "NCCL_", "SYNTONY_", "LD_")
+"""Variables that are a host's own; all others are the job's."""
+
+
+def serve(target: str, count: int, say: Callable[[str], None]) -> int:
+    """Keep up to `count` spares here until the job has ended.
+
+    Args:
+        target: `ADDRESS:PORT:TOKEN` of the coordinator.
+        count: spares of this host.
+        say: tells the operator.
+
+    Returns:
+        0; 1 if there is no coordinator.
+    """
+    hello = {"role": "host", "name": uuid.uuid4().hex[:12], "count": count}
+    spares: list[subprocess.Popen[bytes]] = []
+    patience_s, met = JOIN_S, False
+    while (connection := _connect(target, hello, patience_s)) is not None:
+        patience_s, met = RETURN_S, True
+        while (received := connection.receive()) is not None:
+            for each in spares:
+                each.poll()
+            if received[0]["kind"] == "start":
+                spares.append(_start(received[0]["start"], target))
+            elif received[0]["kind"] == "end":
+                connection.close()
+                for each in spares:
+                    each.wait()
+                return 0
+    say("the coordinator is gone" if met else f"no coordinator at {target.rpartition(':')[0]}")
+    return 1
+
+
+def _connect(target: str, hello: dict[str, Any], patience_s: float) -> Connection | None:
+    end_s = time.monotonic() + patience_s
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError):
+            return Connection(target, hello)
+        time.sleep(RETRY_S)
+    return None
+
+
+def _start(start: Mapping[str, Any], target: str) -> subprocess.Popen[bytes]:
+    own = {name: value for name, value in os.environ.items() if name.startswith(OWN)}
+    return start_spare(start, {**start["environ"], **own, VARIABLE: target})
+
+
+RANK_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
+              "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK")  # fmt: skip
+
+
+def start_spare(start: Mapping[str, Any], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A keeper whose worker waits for a rank.
+
+    Args:
+        start: how the launcher started a rank: `python`, `argv`, `directory`.
+        environ: of the process; what names a rank is left out.
+    """
+    mine = {name: value for name, value in environ.items() if name not in RANK_NAMES}
+    keeper = Path(__file__).with_name("keeper.py")
+    return subprocess.Popen(
+        [start["python"], "-I", "-S", str(keeper), *start["argv"]],
+        env=mine | {SPARE_VARIABLE: "1"},
+        cwd=start["directory"],
+        stdin=subprocess.DEVNULL,
+    )

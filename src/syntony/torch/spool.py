@@ -1,0 +1,81 @@
+"""What a coordinator that is started again needs of the one before: kept in files as it goes.
+
+A record is in its file before the rank hears that it is kept, the state of the job before its
+orders are sent: after a crash at any instant there is what everybody was told, or more. Files
+outlive the process only (nothing is synced), in a directory of the job that its user alone can
+enter.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+_SUM = struct.Struct(">I")
+STATE = "state"
+CONCLUSION = "conclusion"
+PROLOGUE = -2
+"""Stands for a boundary's number where a prologue's results are kept."""
+
+
+class Spool:
+    """Of one job. Methods raise `OSError` (disk full)."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def keep(self, rank: int, boundary: int, record: bytes) -> None:
+        """A record of a rank's boundary, or (`PROLOGUE`) its prologue's results."""
+        self._write(f"{rank}.{boundary}", record)
+
+    def forget(self, keys: Iterable[tuple[int, int]]) -> None:
+        for rank, boundary in keys:
+            (self._place / f"{rank}.{boundary}").unlink(missing_ok=True)
+
+    def save(self, state: Any) -> None:
+        self._write(STATE, pickle.dumps(state))
+
+    def state(self) -> Any:
+        """What was saved last; None: nothing."""
+        data = self._read(STATE)
+        return None if data is None else pickle.loads(data)
+
+    def conclude(self, line: str) -> None:
+        """The job has been kept: what `syntony run` says at its end."""
+        (self._place / CONCLUSION).write_text(line)
+
+    def records(self) -> dict[tuple[int, int], bytes]:
+        """(rank, boundary) to its record; what was not written whole is left out."""
+        found = {}
+        for each in self._place.iterdir():
+            rank, _, boundary = each.name.partition(".")
+            if not rank.isdigit() or not boundary.lstrip("-").isdigit():
+                continue
+            data = self._read(each.name)
+            if data is not None:
+                found[int(rank), int(boundary)] = data
+        return found
+
+    def clear(self) -> None:
+        """The ranks begin anew, under other numbers."""
+        for each in self._place.iterdir():
+            each.unlink()
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self._place / f"{name}.new"
+        path.write_bytes(_SUM.pack(zlib.crc32(data)) + data)
+        path.replace(self._place / name)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            data = (self._place / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        whole = len(data) >= _SUM.size and _SUM.unpack_from(data)[0] == zlib.crc32(data[4:])
+        return data[4:] if whole else None

@@ -1,0 +1,172 @@
+"""`syntony run --spares`: the process that starts a job's launcher, and a coordinator beside it.
+
+It holds the coordinator's listening socket. A coordinator that dies is started again, finds what it
+needs in the job's directory (`spool`), and keepers and workers connect to it at the same address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syntony.torch.messages import VARIABLE
+from syntony.torch.orders import PRESERVED
+from syntony.torch.spool import CONCLUSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from syntony.torch.orders import Origin, Settings
+
+MAX_STARTS = 8
+"""Of coordinators: one that dies again and again has a fault."""
+END_S = 20.0
+"""For a coordinator to end its spares, at the job's end."""
+BACKLOG = 1024
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class ListenError(Exception):
+    """The address cannot be listened at; one line."""
+
+
+class Wish(NamedTuple):
+    """What the operator wants of a job."""
+
+    settings: Settings
+    job: str
+    """Its name, by which operators ask for it."""
+    events: Path | None = None
+    """Appended to, a JSON object a line."""
+    address: str = "127.0.0.1"
+    """Where the coordinator listens."""
+    port: int = 0
+    token: str = ""
+    """What those who connect know; empty: a new one."""
+    origin: Origin | None = None
+    """The checkpoint that it goes on from."""
+
+
+def run_job(
+    argv: Sequence[str], environ: Mapping[str, str], wish: Wish, say: Callable[[str], None]
+) -> int:
+    """Run the launcher with a coordinator beside it; the launcher's exit code, or `PRESERVED`.
+
+    Raises:
+        ListenError: the address cannot be listened at.
+        OSError: the launcher cannot be executed.
+    """
+    place = Path(tempfile.mkdtemp(prefix="syntony-job-"))
+    coordinators: Coordinators | None = None
+    try:
+        with _listener(wish) as listener:
+            target = (
+                f"{wish.address}:{listener.getsockname()[1]}:{wish.token or secrets.token_hex(16)}"
+            )
+            environ = {**environ, VARIABLE: target}
+            coordinators = Coordinators(wish, environ, listener, place, say)
+            launcher = subprocess.Popen(list(argv), env=environ)
+            for number in FORWARDED:
+                signal.signal(number, lambda each, _frame: launcher.send_signal(each))
+            code = _shell_code(launcher.wait())
+        coordinators.end()
+        kept = place / CONCLUSION
+        if kept.exists():
+            say(kept.read_text())
+            return PRESERVED
+        return code
+    finally:
+        if coordinators is not None:
+            coordinators.end()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _listener(wish: Wish) -> socket.socket:
+    try:
+        return socket.create_server((wish.address, wish.port), backlog=BACKLOG)
+    except OSError as error:
+        raise ListenError(f"{wish.address}:{wish.port}: {error.strerror}") from None
+
+
+def _shell_code(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+class Coordinators:
+    """The coordinator of a job, and those that follow one that dies."""
+
+    def __init__(
+        self, wish: Wish, environ: Mapping[str, str], listener: socket.socket, place: Path,
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._wish = wish
+        # Its own connections are not the job's: nothing is loaded into it.
+        self._environ = {k: v for k, v in environ.items() if k not in {"LD_PRELOAD", "PYTHONPATH"}}
+        self._listener = listener
+        self._place = place
+        self._say = say
+        self._lock = threading.Lock()
+        self._ending = False
+        self._process = self._start(resumed=False)
+        self._watcher = threading.Thread(target=self._watch, name="coordinators", daemon=True)
+        self._watcher.start()
+
+    def _start(self, *, resumed: bool) -> subprocess.Popen[bytes]:
+        config: dict[str, Any] = {
+            "settings": self._wish.settings._asdict(), "job": self._wish.job,
+            "events": str(self._wish.events.absolute()) if self._wish.events else None,
+            "listener": self._listener.fileno(), "place": str(self._place), "resumed": resumed,
+            "origin": self._wish.origin._asdict() if self._wish.origin else None,
+        }  # fmt: skip
+        program = Path(__file__).with_name("serve.py")
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(program), json.dumps(config)],
+            env=self._environ,
+            pass_fds=[self._listener.fileno()],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # a terminal's signals are the job's
+        )
+
+    def _watch(self) -> None:
+        for started in range(1, MAX_STARTS + 1):
+            code = self._process.wait()
+            with self._lock:
+                if self._ending:
+                    return
+                if started == MAX_STARTS:
+                    break
+                self._say(f"the coordinator died ({_word(code)}); another takes up the job")
+                self._process = self._start(resumed=True)
+        self._say(f"not protected: {MAX_STARTS} coordinators died")
+        self._listener.close()  # whoever connects again must hear of it
+
+    def end(self) -> None:
+        """The job has ended."""
+        with self._lock:
+            if self._ending:
+                return
+            self._ending = True
+            process = self._process
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.write(b"end")
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _word(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,52 @@
+"""Which workers are given up, by what is heard and not heard of them. Pure."""
+
+from __future__ import annotations
+
+from syntony.torch.orders import MS, S, Worker
+
+SILENT_NS = 15 * S
+"""A worker is lost when both its keeper and itself were silent for so long: each speaks once a
+second, and a host that is merely starved is heard sooner."""
+TOGETHER_NS = 500 * MS
+"""Ranks that stop within this time were stopped by one hand."""
+
+
+def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, str]:
+    """Ranks that are lost, with the reason.
+
+    Args:
+        ranked: all workers that hold a rank.
+        stopped_ns: a worker that is stopped for so long is lost.
+        now_ns: of the coordinator, which has listened all the time.
+    """
+    lost = {
+        each.rank: "stopped"
+        for each in ranked
+        if each.rank is not None
+        and each.stopped_ns is not None
+        and now_ns - each.stopped_ns >= stopped_ns
+        and not _paused_with(each, ranked)
+    }
+    silent = [each for each in ranked if is_silent(each, now_ns)]
+    if 2 * len(silent) < len(ranked) or _are_one_host(silent, ranked):
+        lost |= {each.rank: "silent" for each in silent if each.rank is not None}
+    return lost
+
+
+def is_silent(worker: Worker, now_ns: int) -> bool:
+    """Whether nothing was heard of it for `SILENT_NS`."""
+    return now_ns - worker.heard_ns > SILENT_NS
+
+
+def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
+    """Whether half of all were stopped together with it: an operator has paused the job."""
+    at_ns = worker.stopped_ns or 0
+    others = [each.stopped_ns for each in ranked if each.stopped_ns is not None]
+    return 2 * sum(abs(each - at_ns) <= TOGETHER_NS for each in others) >= len(ranked)
+
+
+def _are_one_host(silent: list[Worker], ranked: list[Worker]) -> bool:
+    """Whether these are all workers of one host, and others are heard: that host is gone."""
+    hosts = {each.host for each in silent}
+    rest = [each for each in ranked if each not in silent]
+    return len(hosts) == 1 and bool(rest) and not any(each.host in hosts for each in rest)

@@ -1,0 +1,66 @@
+"""What whoever is woken up reads of a finding."""
+
+from __future__ import annotations
+
+import pytest
+
+from syntony.controller.finding_words import how_sure, what_is_unknown, what_suffers
+from syntony.model.findings import Finding
+
+
+def finding(
+    fault: str = "loss",
+    paths: int = 4,
+    alternatives: tuple[str, ...] = (),
+    probabilities: tuple[float, ...] = (),
+    twins: int = 0,
+) -> Finding:
+    return Finding(
+        component="leaf0->spine0", kind="link", fault=fault, loss=0.1, delay_ns=5e4, window="30s",
+        confidence=1 - sum(probabilities), explains=30.0, paths=paths, alternatives=alternatives,
+        probabilities=probabilities, twins=twins,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "paths", "told"),
+    [
+        ("loss", 4, "4 paths lose packets, over 30s"),
+        ("loss", 1, "1 path loses packets, over 30s"),
+        ("blackhole", 2, "2 paths lose all or nearly all, over 30s"),
+        ("delay", 7, "7 paths became slower, over 30s"),
+    ],
+)
+def test_what_suffers(fault: str, paths: int, told: str) -> None:
+    assert what_suffers(finding(fault, paths)) == told
+
+
+def test_how_sure_it_is() -> None:
+    assert how_sure(finding()) == "leaf0->spine0 100%: no other part explains nearly as much"
+    cable = finding(alternatives=("leaf0--spine0",), probabilities=(0.12,))
+    assert how_sure(cable) == "leaf0->spine0 88%, leaf0--spine0 12%"
+
+
+def test_a_dozen_suspects_are_one_line_and_all_that_the_incident_is_named_by_stay() -> None:
+    others = tuple(f"h{number}/rail0" for number in range(8))
+    told = how_sure(finding(alternatives=others, probabilities=(0.1,) * 8))
+    assert told == ("leaf0->spine0 20%, h0/rail0 10%, h1/rail0 10%, h2/rail0 10% and 5 more")
+    twins = how_sure(finding(alternatives=others, probabilities=(0.1,) * 8, twins=6))
+    assert "h5/rail0 10% and 2 more" in twins
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("*..leaf1", "leaf0..*", "leaf0..leaf1"), "between leaf0 and leaf1"),
+        (("*..leaf1", "spine0"), "next to leaf1"),
+        (("leaf0..*",), "next to leaf0"),
+    ],
+)
+def test_a_group_is_told_by_what_it_lies_between(names: tuple[str, ...], told: str) -> None:
+    reason = "paths there are not learnt part by part"
+    assert [*what_is_unknown(names)] == [f"somewhere {told}: {reason}"]
+
+
+def test_known_parts_need_no_words() -> None:
+    assert [*what_is_unknown(("leaf0--spine0", "spine0"))] == []

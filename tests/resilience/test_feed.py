@@ -1,0 +1,182 @@
+"""Takeovers on their way to the fleet: from a coordinator's events to rows and incidents."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live import eventually
+
+from syntony.agent.queue_pairs import Offset
+from syntony.agent.takeovers import REASONS, TakeoverSocket, reason_class
+from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
+from syntony.model import S
+from syntony.torch.feed import Trail
+from syntony.wire.arrow import encode_columns
+from syntony.wire.tables import TAKEOVER
+
+AHEAD_NS = 1_000_000 * S
+
+
+def event(kind: str, **rest: Any) -> dict[str, Any]:
+    return {"event": kind, "at_ns": time.monotonic_ns(), **rest}
+
+
+def story(trail: Trail, *, equal: bool = True) -> list[dict[str, Any]]:
+    """A rank is replaced, and parameters are compared."""
+    events = (
+        event("digest", boundary=2, equal=True, sha256={0: "aa", 1: "aa"}),
+        event("lost", rank=1, reason="killed by signal 9", boundary=7, worker="w1"),
+        event("formed", generation=1, boundary=7, lost={1: "killed by signal 9"},
+              took_ns=200_000_000, holders={0: "w0", 1: "w5"}),
+        event("digest", boundary=9, equal=equal, sha256={0: "bb", 1: "bb" if equal else "cc"}),
+        event("digest", boundary=23, equal=True, sha256={0: "dd", 1: "dd"}),
+    )  # fmt: skip
+    return [message for each in events for message in trail.messages(each)]
+
+
+def test_a_takeover_is_told_with_its_proof() -> None:
+    replaced, verified = story(Trail({"w1": "far", "w5": "here"}, "here"))
+    wanted = {
+        "what": "replaced", "rank": 1, "at": "far", "reason": "killed by signal 9",
+        "worker": "w5", "took_ns": 200_000_000, "step": 7, "generation": 1, "before": "aa",
+    }  # fmt: skip
+    assert wanted.items() <= replaced.items()
+    assert {
+        "what": "verified",
+        "before": "aa",
+        "after": "bb",
+        "step": 9,
+    }.items() <= verified.items()
+
+
+def test_parameters_that_differ_are_told() -> None:
+    assert [each["what"] for each in story(Trail({}, "here"), equal=False)][1] == "differs"
+
+
+def test_a_job_that_gives_up_is_told_with_the_rank() -> None:
+    trail = Trail({"w1": "here"}, "here")
+    assert not trail.messages(event("lost", rank=1, reason="stopped", boundary=7, worker="w1"))
+    (told,) = trail.messages(event("gave-up", reason="no spare is left"))
+    assert (told["what"], told["rank"], told["at"], told["step"]) == ("ended", 1, "", 7)
+    (other,) = trail.messages(event("gave-up", reason="again"))
+    assert other["rank"] == -1, "nobody was lost since"
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [
+        ("killed by signal 9", "killed"), ("stopped", "stopped"), ("silent", "silent"),
+        ("gone", "gone"), ("drained", "drained"), ("x" * 99, "other"), ("", "other"),
+        ("replacement failed with exit code 1", "failed"), ("hung in allreduce 7", "hung"),
+    ],
+)  # fmt: skip
+def test_reasons_have_few_classes(reason: str, found: str) -> None:
+    assert reason_class(reason) == found
+    assert found in REASONS
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[TakeoverSocket]:
+    made = TakeoverSocket("h0", tmp_path / "agent-takeovers")
+    made.start()
+    yield made
+    made.close()
+    assert made.fault is None
+
+
+def tell(place: Path, messages: list[Any], job: str = "night") -> None:
+    """By a process of a job, as coordinators are."""
+    program = """
+import json, sys, time
+from syntony.torch.feed import Feed
+feed = Feed(sys.argv[1])
+for each in json.load(sys.stdin):
+    feed.tell(each)
+feed.flush()
+assert not feed._waiting
+time.sleep(0.3)
+"""
+    subprocess.run(
+        [sys.executable, "-c", program, str(place / "agent")], check=True,
+        input=json.dumps(messages).encode(), env=os.environ | {"SYNTONY_JOB": job},
+    )  # fmt: skip
+
+
+def gathered(agent: TakeoverSocket, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+
+    def enough() -> bool:
+        for table, columns in agent.rows(lambda: Offset(time.monotonic_ns(), AHEAD_NS, 0)):
+            assert table is TAKEOVER
+            assert encode_columns(table, columns)
+            rows = zip(*columns.values(), strict=True)
+            found.extend(dict(zip(columns, row, strict=True)) for row in rows)
+        return len(found) >= count
+
+    eventually(enough, "rows")
+    return found
+
+
+def test_what_a_coordinator_tells_becomes_rows_counts_and_an_incident(
+    agent: TakeoverSocket, tmp_path: Path
+) -> None:
+    tell(tmp_path, story(Trail({"w1": "here"}, "here")))
+    rows = gathered(agent, 2)
+    assert [(each["job"], each["what"], each["at"]) for each in rows] == [
+        ("night", "replaced", "h0"), ("night", "verified", "h0")
+    ]  # fmt: skip
+    assert abs(rows[0]["ts_ns"] - AHEAD_NS - time.monotonic_ns()) < 60 * S
+    assert (agent.replaced["killed"], agent.events["verified"], agent.malformed) == (1, 1, 0)
+    assert agent.stall_ns == 200_000_000
+    newest_first = {name: [each[name] for each in reversed(rows)] for name in rows[0]}
+    (found,) = observations(newest_first)
+    assert (found.metric, found.subject, found.value) == (REPLACED, "h0", 1.0)
+    assert found.jobs == ("night",)
+    (line,) = found.evidence
+    assert "rank 1, killed by signal 9, step 7; generation 1 after 200" in line
+    assert "parameters aa before, bb on all ranks after" in line
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [], {"what": "replaced"}, {"rank": -2}, {"what": "nothing"}, {"at": "a\nb"}, {"more": 1},
+        {"reason": "x" * 300}, {"at_ns": 0}, {"took_ns": -1}, {"step": "7"},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_counted_and_not_used(
+    agent: TakeoverSocket, tmp_path: Path, wrong: Any
+) -> None:
+    (good, _) = story(Trail({}, "here"))
+    bad = wrong if wrong in ([], {"what": "replaced"}) else good | wrong
+    tell(tmp_path, [bad, good])
+    assert [each["rank"] for each in gathered(agent, 1)] == [1]
+    assert agent.malformed == 1
+
+
+def test_without_fleet_time_messages_are_kept(agent: TakeoverSocket, tmp_path: Path) -> None:
+    tell(tmp_path, story(Trail({}, "here")))
+    assert agent.rows(lambda: None) == []
+    assert len(gathered(agent, 2)) == 2
+
+
+def test_drained_ranks_open_nothing_and_jobs_that_end_do() -> None:
+    def rows(**values: Any) -> dict[str, list[Any]]:
+        blank = {"job": "night", "what": "replaced", "rank": 1, "at": "h3", "step": 4,
+                 "generation": 1, "reason": "drained", "stall_ns": 1, "sha256_before": "",
+                 "sha256": ""}  # fmt: skip
+        return {name: [value] for name, value in (blank | values).items()}
+
+    assert observations(rows()) == []
+    assert observations({"job": [], "what": []}) == []
+    (found,) = observations(rows(what="ended", reason="no spare is left"))
+    assert (found.metric, found.subject) == (NOT_REPLACED, "job night")
+    assert "no spare is left" in found.evidence[0]

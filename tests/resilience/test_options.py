@@ -1,0 +1,80 @@
+"""Options of `syntony run` that do not go together are one line, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from syntony.cli.protection import Protection
+from syntony.cli.run_job import command
+from syntony.errors import UsageError
+
+NONE = Protection(0, None, None, None, None, None, None, None, 0)
+FILE = Path("secret")
+
+
+@pytest.mark.parametrize(
+    ("wish", "line"),
+    [
+        (NONE._replace(min_ranks=2), "--min-ranks goes with --resume"),
+        (NONE._replace(replace_hung=20.0), "--replace-hung goes with --spares"),
+        (NONE._replace(events=FILE), "--events goes with"),
+        (NONE._replace(listen="10.0.0.1:1"), "--secret goes with --listen or --join"),
+        (NONE._replace(spares=1, secret=FILE), "--secret goes with --listen or --join"),
+        (NONE._replace(join="10.0.0.1:1", secret=FILE, checkpoint=FILE), "--join takes part"),
+        (NONE._replace(join="10.0.0.1", secret=FILE), "is no ADDRESS:PORT"),
+        (NONE._replace(listen="10.0.0.1:99999", secret=FILE), "is no ADDRESS:PORT"),
+        (NONE._replace(listen=":5", secret=FILE), "is no ADDRESS:PORT"),
+    ],
+)
+def test_what_does_not_go_together(wish: Protection, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        wish.check()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        NONE,
+        NONE._replace(spares=1, events=FILE, replace_hung=20.0),
+        NONE._replace(checkpoint=FILE),
+        NONE._replace(resume=FILE, min_ranks=2),
+        NONE._replace(listen="10.0.0.1:0", secret=FILE, spares=1),
+        NONE._replace(join="[::1]:1", secret=FILE, spares=1),
+    ],
+)
+def test_what_does(wish: Protection) -> None:
+    wish.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "line"),
+    [("short\n", 0o600, "not 32 letters"), ("x" * 40, 0o644, "others can read it"),
+     ("a:b" * 20, 0o600, "not 32 letters"), (None, 0, "no such file")],
+)  # fmt: skip
+def test_a_secret_that_is_none(tmp_path: Path, text: str | None, mode: int, line: str) -> None:
+    secret = tmp_path / "secret"
+    if text is not None:
+        secret.write_text(text)
+        secret.chmod(mode)
+    with pytest.raises(UsageError, match=line):
+        NONE._replace(join="10.0.0.1:1", secret=secret).joining()
+
+
+def test_a_secret_is_made_for_this_user_alone_and_shared(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    wish = NONE._replace(listen="127.0.0.1:7", secret=secret, spares=1).wish("night")
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert (wish.address, wish.port, len(wish.token)) == ("127.0.0.1", 7, 32)
+    joined = NONE._replace(join="127.0.0.1:7", secret=secret).joining()
+    assert list(joined.values()) == [f"127.0.0.1:7:{wish.token}"]
+
+
+def test_a_checkpoint_that_is_none_is_refused_before_the_launcher_starts(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    done = CliRunner().invoke(command, ["--resume", str(tmp_path), "--", "touch", str(mark)])
+    assert isinstance(done.exception, UsageError)
+    assert "no checkpoint" in str(done.exception)
+    assert not mark.exists()
