@@ -313,7 +313,8 @@ class World:
             agent.spool.close()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of what never began
-            for task in asyncio.all_tasks(self.loop):
+            # A set has no order that a seed repeats; names are numbered.
+            for task in sorted(asyncio.all_tasks(self.loop), key=_number):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
@@ -321,6 +322,11 @@ class World:
         self.loop._ready.clear()  # type: ignore[attr-defined]
         self._dead.clear()
         gc.collect()
+
+
+def _number(task: asyncio.Task[object]) -> tuple[int, str]:
+    name = task.get_name()
+    return len(name), name
 
 
 class _Disk:
