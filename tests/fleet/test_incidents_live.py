@@ -140,6 +140,9 @@ def test_prometheus_scrapes_every_daemon(watched: Watched, tmp_path: Path) -> No
     try:
         await_true(lambda: len(watched.query("up == 1")) == 5, "five daemons scraped")
         await_true(lambda: len(watched.query("syntony_sla_pairs")) > 0, "latency judged")
+        await_true(
+            lambda: len(watched.query("syntony_evaluation_timestamp_seconds")) > 0, "rules judged"
+        )
         names = {row["metric"]["__name__"] for row in watched.query(f'{{__name__=~"{PREFIX}.+"}}')}
         hosts = {row["metric"]["host"] for row in watched.query("syntony_uplink_connected == 1")}
     finally:
