@@ -243,6 +243,7 @@ def no_spool_no_page_and_no_nic_at_once() -> None:
                 "queue-pair-socket",
                 "operations-socket",
                 "nccl-socket",
+                "takeover-socket",
                 "reactor-socket",
             )
             run_directory = "clock-page", "reactor", *sockets
