@@ -123,6 +123,9 @@ class Links:
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
         return {}
 
+    def takeovers(self, *_: int) -> dict[str, list[object]]:
+        return {}
+
 
 def opened(place: Path | str) -> ControlState:
     """Control state; a server takes a moment to notice that the life before has ended."""
@@ -148,7 +151,7 @@ class Life:
             Receiver(name=name, kind="webhook", url=f"http://{name}.example")
             for name in ("duty", "wall")
         )
-        store: Any = type("Store", (), {"links": self.links})()
+        store: Any = type("Store", (), {"links": self.links, "jobs": self.links})()
         self.service = IncidentService(AlertSettings(receivers=receivers), self.state, store)
         self.service.notifier._post = self._post
 

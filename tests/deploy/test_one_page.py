@@ -58,7 +58,7 @@ class Fleet:
         self._runs = 0
         receiver = Receiver(name="am", kind="alertmanager", url=alertmanager)
         self._state = ControlState(directory)
-        store: Any = type("Store", (), {"links": self})()
+        store: Any = type("Store", (), {"links": self, "jobs": self})()
         settings = AlertSettings(receivers=(receiver,))
         self._service = IncidentService(settings, self._state, store)
         self._clock = KernelClock("here")
@@ -92,6 +92,9 @@ class Fleet:
         return ()
 
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
+        return {}
+
+    def takeovers(self, *_: int) -> dict[str, list[object]]:
         return {}
 
     # what is scraped

@@ -100,6 +100,9 @@ class Links:
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
         return {}
 
+    def takeovers(self, *_: int) -> dict[str, list[object]]:
+        return {}
+
 
 class Desk:
     """The controller's own alerts, told to the real Alertmanager."""
@@ -109,7 +112,7 @@ class Desk:
         settings = AlertSettings(cluster="test", receivers=(receiver,))
         self.links = Links()
         self.state = ControlState(directory)
-        store: Any = type("Store", (), {"links": self.links})()
+        store: Any = type("Store", (), {"links": self.links, "jobs": self.links})()
         self.service = IncidentService(settings, self.state, store)
         self._clock = KernelClock("here")
         self.fleet_ns = self._clock.now_ns()

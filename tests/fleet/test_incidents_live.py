@@ -131,7 +131,7 @@ def test_prometheus_scrapes_every_daemon(watched: Watched, tmp_path: Path) -> No
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed: sh deploy/system-packages.sh --test")
     config = tmp_path / "lab.yml"
-    config.write_text(syntony("lab", "scrape", "--name", NAME).stdout.replace("5s", "1s"))
+    config.write_text(syntony("lab", "scrape", "--name", NAME).stdout.replace("5s", "3s"))
     argv = watched.lab.enter_argv(
         "ctl", ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'db'}"]
     )
