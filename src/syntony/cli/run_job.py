@@ -153,14 +153,10 @@ def _protect(words: Sequence[str], environ: dict[str, str], protection: Protecti
     wish = protection.wish(environ[JOB_VARIABLE])
     try:
         return run_job(words, environ, wish, say)
-    except (FileNotFoundError, NotADirectoryError):
-        say(f"error: {words[0]}: no such command")
-        return NOT_FOUND
     except ListenError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
-        say(f"error: {words[0]}: {error.strerror}")
-        return NOT_EXECUTABLE
+        return _cannot_run(words[0], error)
 
 
 def _become(words: Sequence[str], environ: dict[str, str]) -> int:
@@ -169,12 +165,17 @@ def _become(words: Sequence[str], environ: dict[str, str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(words[0], list(words), environ)  # noqa: S606 - no shell: we become the command
-    except (FileNotFoundError, NotADirectoryError):
-        click.echo(f"syntony: error: {words[0]}: no such command", err=True)
-        return NOT_FOUND
     except OSError as error:
-        click.echo(f"syntony: error: {words[0]}: {error.strerror}", err=True)
-        return NOT_EXECUTABLE
+        return _cannot_run(words[0], error)
+
+
+def _cannot_run(word: str, error: OSError) -> int:
+    """Says why; the exit code for it, as shells have it."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        say(f"error: {word}: no such command")
+        return NOT_FOUND
+    say(f"error: {word}: {error.strerror}")
+    return NOT_EXECUTABLE
 
 
 def _show(added: dict[str, str], words: Sequence[str], found: Facts, as_json: bool) -> None:

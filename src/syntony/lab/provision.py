@@ -14,7 +14,7 @@ from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
-from syntony.lab.state import LOGS, clock_directory, controller_name, controller_socket
+from syntony.lab.state import LOGS, clock_directory, controller_socket, of_controller
 from syntony.lab.topology import topology
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
@@ -101,7 +101,7 @@ def _controller(
 ) -> DaemonSpec:
     from syntony.controller.config import ControllerConfig
 
-    address, name = _mgmt(plan, CONTROLLER), controller_name(number)
+    address, name = _mgmt(plan, CONTROLLER), of_controller(number)
     further = (number - 1) * PORTS_APART
     tls = authority.issue(
         name,
@@ -113,12 +113,12 @@ def _controller(
     options = dict(file.options)
     rules = options.pop("rules", "")
     settings: dict[str, Any] = {
-        "store": str(directory / name.replace("controller", "store")),
+        "store": str(directory / of_controller(number, "store")),
         "enrolment": {
             "listen": f"{address}:{JOIN_PORT + further}",
             "authority": str(directory / TLS),
         },
-        "state_dir": str(directory / name.replace("controller", "state")),
+        "state_dir": str(directory / of_controller(number, "state")),
         "standby": file.controllers > 1,
         "ecmp_paths": file.spec.spines,
         "seed": file.spec.seed,

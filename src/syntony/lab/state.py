@@ -51,14 +51,14 @@ def labs_root() -> Path:
     return labs
 
 
-def controller_name(number: int) -> str:
-    """Of a lab's controllers, from 1: its daemon, its configuration, its socket."""
-    return "controller" if number == 1 else f"controller{number}"
+def of_controller(number: int, name: str = "controller") -> str:
+    """What belongs to one of a lab's controllers, from 1: its daemon, its socket, its store."""
+    return name if number == 1 else f"{name}{number}"
 
 
 def controller_socket(directory: Path, number: int) -> Path:
     """Where one of them answers once it is in charge."""
-    return directory / f"{controller_name(number)}.sock"
+    return directory / f"{of_controller(number)}.sock"
 
 
 def socket_in_charge(directory: Path) -> Path:

@@ -70,13 +70,8 @@ class JobRows:
 
     def takeovers(self, first_ns: int, last_ns: int) -> Columns:
         """What became of lost ranks in the window: the newest rows of `job_takeovers`."""
-        names = [column.name for column in TAKEOVER.columns]
-        rows = self._engine.select(
-            f"SELECT {', '.join(names)} FROM {TAKEOVER.name} WHERE {window(first_ns, last_ns)} "
-            f"ORDER BY ts_ns DESC LIMIT {MAX_TAKEOVERS}"
-        )
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-        return {name: list(values) for name, values in zip(names, columns, strict=True)}
+        which = f"{window(first_ns, last_ns)} ORDER BY ts_ns DESC LIMIT {MAX_TAKEOVERS}"
+        return self._columns(TAKEOVER, which)
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
@@ -115,13 +110,15 @@ class JobRows:
         return {str(row[0]) for row in rows}
 
     def _select(self, table: Table, first_ns: int, last_ns: int, which: str, most: int) -> Columns:
-        names = [column.name for column in table.columns]
-        rows = self._engine.select(
-            f"SELECT {', '.join(names)} FROM {table.name} "
-            f"WHERE {window(first_ns, last_ns)} AND {which} LIMIT {most + 1}"
-        )
-        if len(rows) > most:
+        within = f"{window(first_ns, last_ns)} AND {which} LIMIT {most + 1}"
+        found = self._columns(table, within)
+        if len(found["ts_ns"]) > most:
             raise UsageError(f"more than {most} rows in {table.name}; ask for a shorter window")
+        return found
+
+    def _columns(self, table: Table, which: str) -> Columns:
+        names = [column.name for column in table.columns]
+        rows = self._engine.select(f"SELECT {', '.join(names)} FROM {table.name} WHERE {which}")
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
         return {name: list(values) for name, values in zip(names, columns, strict=True)}
 

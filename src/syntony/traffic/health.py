@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent, LivenessEvent, StallEvent
@@ -314,8 +313,7 @@ class Health:
 
     def due_ns(self) -> int | None:
         """When `conclude` may have something to say."""
-        soonest = sorted(self._undecided(), key=itemgetter(1))
-        return next((at_ns for key, at_ns in soonest if self._proves(key)), None)
+        return min((at_ns for key, at_ns in self._undecided() if self._proves(key)), default=None)
 
     def _due(self, now_ns: int) -> list[Pair]:
         late = [key for key, at_ns in self._undecided() if at_ns <= now_ns]
