@@ -254,9 +254,10 @@ class _Builder:
         if not self._one_of:
             return
         size = len(self._kinds)
-        crossed = [path * size + place for path, place, _ in self._triples]
+        several = np.zeros(size, dtype=np.bool_)
+        several[list(self._one_of)] = True
+        crossed = [(path * size + place)[several[place]] for path, place, _ in self._triples]
         keys = np.unique(np.concatenate(crossed))
-        keys = keys[np.isin(keys % size, list(self._one_of))]
         path, link = keys // size, keys % size
         counts = np.bincount(path, minlength=self._listing.paths)
         column = np.arange(len(path)) - (np.cumsum(counts) - counts)[path]
@@ -264,9 +265,13 @@ class _Builder:
         table[:, 0] = self._combo_of
         table[path, 1 + column] = link
         some = counts > 0
-        rows, which = np.unique(table[some], axis=0, return_inverse=True)
+        rows = table[some]
+        words = np.random.default_rng(0x5E7).integers(1, 1 << 62, rows.shape[1], dtype=np.uint64)
+        with np.errstate(over="ignore"):
+            marks = (rows.astype(np.uint64) * words).sum(axis=1, dtype=np.uint64)
+        _, first, which = np.unique(marks, return_index=True, return_inverse=True)
         self._combo_of[some] = len(self._combos) + which.reshape(-1)
-        for combo, *links in rows.tolist():
+        for combo, *links in rows[first].tolist():
             known = self._combos[combo] if combo >= 0 else frozenset[int]()
             self._combos.append(known.union(*(self._one_of[n] for n in links if n >= 0)))
         self._full = np.bincount(link, minlength=size)
@@ -278,9 +283,8 @@ class _Builder:
             return None
         possible = np.ones((len(self._kinds), len(SHARES)), dtype=np.bool_)
         paths = np.bincount(self._combo_of[self._combo_of >= 0], minlength=len(self._combos))
-        every = np.zeros(len(self._kinds))
-        for combo, count in zip(self._combos, paths.tolist(), strict=True):
-            every[list(combo)] += count
+        member, combo = self._flat_combos()
+        every = np.bincount(member, paths[combo], minlength=len(self._kinds))
         full = np.zeros(len(self._kinds))
         for link, both in self._one_of.items():
             full[list(both)] += self._full[link]
@@ -379,14 +383,20 @@ class _Builder:
         np.minimum.at(least, place, times)
         np.maximum.at(most, place, times)
         times = np.where((least == most)[place], np.sign(times), times)
+        member, combo = self._flat_combos()
         with np.errstate(over="ignore"):
             for half in range(2):
                 np.add.at(marks[half], place, words[half][path] * times.astype(np.uint64))
                 sums = np.zeros(len(self._combos), dtype=np.uint64)
                 np.add.at(sums, self._combo_of[partly], words[2 + half][partly])
-                for number, combo in enumerate(self._combos):
-                    marks[half, list(combo)] += sums[number]
+                np.add.at(marks[half], member, sums[combo])
         return marks
+
+    def _flat_combos(self) -> tuple[Ints, Ints]:
+        """Members of all sets, and which set each is of."""
+        lengths = np.array([len(combo) for combo in self._combos], dtype=np.int64)
+        member = np.fromiter(chain.from_iterable(self._combos), np.int64, int(lengths.sum()))
+        return member, np.repeat(np.arange(len(lengths)), lengths)
 
     def _representatives(self, marks: NDArray[np.uint64]) -> Ints:
         """For each candidate the twin that stands for it."""
