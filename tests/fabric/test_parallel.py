@@ -114,12 +114,12 @@ def test_one_of_parallel_cables_is_named_while_it_loses_and_no_longer() -> None:
     fabric = Fabric(parallel=2)
     for _ in range(5):
         fabric.second()
-    for second in range(30):
+    for second in range(16):
         fabric.second({"leaf0->spine1#0": 0.3})
         found = fabric.watch.findings()
         if second >= 8:  # Until then it may be a stale map, as of any part that spares some.
             assert [(each.component, each.one_of) for each in found] == [("leaf0->spine1", 2)]
-    for after in range(40):
+    for after in range(16):
         fabric.second()
         found = fabric.watch.findings()
         if after >= 8:
