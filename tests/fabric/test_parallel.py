@@ -3,6 +3,8 @@ parts and more that only a common fit tells apart."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import numpy as np
 import pytest
@@ -163,6 +165,33 @@ def test_a_lossy_switch_with_a_worse_part_is_among_what_is_told(seed: int) -> No
     assert not graded(case, found).wrong
     told = {name for each in found for name in (each.component, *each.alternatives)}
     assert case.truth in told
+
+
+def test_a_dead_nic_beside_a_dead_cable_is_no_dead_leaf() -> None:
+    """The leaf explains more than either, but paths of another NIC at it are well."""
+    case = draw(54_000_097, also=None)
+    found = located(case)
+    assert graded(case, found) == Grade("twin", (), 0)
+
+
+def test_a_cable_that_no_lossy_path_lists_is_not_one_of_several() -> None:
+    """One path in each direction is dead of those of which nothing is known between two NICs."""
+
+    def way(a: int, b: int, spine: int) -> list[str]:
+        hops = [f"h{a}/r", f"leaf{a}", f"spine{spine}", f"leaf{b}", f"h{b}/r"]
+        links = [f"{here}->{there}" for here, there in pairwise(hops)]
+        return [name for pair in zip(hops, links, strict=False) for name in pair] + hops[-1:]
+
+    known = [way(a, b, spine) for a, b in ((0, 1), (1, 0)) for spine in (0, *[1] * 6)]
+    unknown = [
+        [f"h{a}/r", f"h{a}/r..h{b}/r", f"h{b}/r"] for a, b in ((0, 1), (1, 0)) for _ in "abc"
+    ]
+    candidates = make_candidates(
+        Listing.of([*known, *unknown]), parallel={"leaf0--spine0": 2, "leaf1--spine0": 2}
+    )
+    lost = np.array([0] * len(known) + [200, 0, 0] * 2)
+    window = WindowCounts("now", np.full(len(lost), 200), lost)
+    assert [each.one_of for each in locate(candidates, [window]) if each.one_of > 1] == []
 
 
 def test_delays_of_two_leaves_are_not_those_of_one_and_of_their_sum() -> None:
