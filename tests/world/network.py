@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from syntony.controller.service import FleetService
 
 PING_NS, PONG_NS = 2_500 * MS, 2_000 * MS
-"""`uplink._HASTY`: a controller that is silent for both is given up."""
+"""`io.dialling`: a controller that is silent for both is given up."""
 NOTICE_NS = 20 * S
 """After which a server gives a silent client up."""
 CONNECT_NS = 2 * S

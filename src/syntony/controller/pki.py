@@ -147,12 +147,10 @@ def load_authority(directory: Path) -> Authority:
 
 
 def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]:
-    """Client or server; both only for an agent that is reached at an address: it serves
-    ``/metrics`` there."""
-    if role is Role.CONTROLLER:
-        return [ExtendedKeyUsageOID.SERVER_AUTH]
-    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if role is Role.AGENT and addresses else []
-    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
+    """A client's; a server's too for a controller, and for an agent that is reached at an address:
+    it serves ``/metrics`` there."""
+    serves = role is Role.CONTROLLER or (role is Role.AGENT and bool(addresses))
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
 
 
 def create_authority(directory: Path) -> Authority:
