@@ -94,7 +94,8 @@ class Gateway:
         self._sessions: dict[str, _Relayed] = {}
         """Host → its agent, attached here."""
         self._streams: dict[int, _Relayed] = {}
-        self._revocations: Revocations | None = None
+        self.revocations: Revocations | None = None
+        """As a leader last said."""
         self.ready = asyncio.Event()
         """Set once a leader has said which certificates are revoked: nobody is admitted before."""
         self._fleet: tuple[int, int] | None = None
@@ -145,9 +146,9 @@ class Gateway:
         """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
         if who.certificate is None:
             return
-        if self._revocations is None:
+        if self.revocations is None:
             raise UsageError("this gateway has not heard of a leader yet")
-        why = refusal(who.certificate, self._revocations, self._civil_now())
+        why = refusal(who.certificate, self.revocations, self._civil_now())
         if why:
             raise UsageError(why)
 
@@ -282,7 +283,7 @@ class Gateway:
         elif isinstance(message, FleetNow):
             self._fleet = message.fleet_ns, time.monotonic_ns()
         elif isinstance(message, Revocations):
-            self._revocations = message
+            self.revocations = message
             self.ready.set()
             self._enforce()
 
@@ -307,11 +308,11 @@ class Gateway:
         relayed.session.outbox.put(message)
 
     def _enforce(self) -> None:
-        if self._revocations is None:
+        if self.revocations is None:
             return
         now_ns = self._civil_now()
         for relayed in list(self._sessions.values()):
-            why = refusal(relayed.session.certificate, self._revocations, now_ns)
+            why = refusal(relayed.session.certificate, self.revocations, now_ns)
             if why:
                 _log.warning("stream closed host=%s reason=%s", relayed.session.host, why)
                 relayed.session.end(why)

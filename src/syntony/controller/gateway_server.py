@@ -8,6 +8,7 @@ import datetime as dt
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.doors import STOP_GRACE_S
@@ -16,12 +17,16 @@ from syntony.controller.greeting import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.membership import civil_now
+from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError, WireError
 from syntony.io.credentials import TlsFiles, load_credentials
 from syntony.io.dialling import channel_options, explain
 from syntony.io.transport import grpc
+from syntony.metrics.sheet import Sheet
+from syntony.model import S
 from syntony.store import Store
+from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import RELAY, RELAY_QUERY
 from syntony.wire.x509 import check_validity, may_dial
 
@@ -87,6 +92,9 @@ class GatewayServer:
         service = FleetService(self._gateway, prefixes(self._config.nic_prefixes))
         certificate = ServerCertificate(self._config)
         server, self.port = open_server(self._config, service.handlers(), certificate)
+        scraping = open_metrics(self._config, _Exporter(self._gateway, certificate))
+        if scraping is not None:
+            scraping.revocations = lambda: self._gateway.revocations or Revocations()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
@@ -99,6 +107,8 @@ class GatewayServer:
                 await server.stop(STOP_GRACE_S)
                 running.cancel()
         finally:
+            if scraping is not None:
+                await asyncio.to_thread(scraping.close)
             _log.info("gateway down")
 
     async def _open(self, server: grpc.aio.Server, ready: Callable[[], None] | None) -> None:
@@ -108,6 +118,26 @@ class GatewayServer:
         _log.info("gateway up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
+
+
+class _Exporter(NamedTuple):
+    """What a gateway tells Prometheus."""
+
+    gateway: Gateway
+    certificate: ServerCertificate
+
+    async def sheet(self) -> Sheet:
+        """One page."""
+        sheet, gateway = new_sheet("gateway"), self.gateway
+        left_ns = max(0, self.certificate.validity.expires_ns - civil_now())
+        sheet.put("certificate_expiry_seconds", left_ns / S)
+        sheet.put("gateway_leader_connected", gateway.link.connected)
+        sheet.put("gateway_leader_changes_total", gateway.link.connections)
+        sheet.put("agents", gateway.agents, state="connected")
+        sheet.put("agents_refused_total", gateway.refused_agents)
+        sheet.put("ingest_rows_total", gateway.rows)
+        put_ingest(sheet, gateway.ingest)
+        return sheet
 
 
 class _Dial:

@@ -206,7 +206,7 @@ class Controller:
         doors = Doors(self._config, service, certificate, joining)
         self.port = doors.port
         exporter = Exporter(
-            self._services, self._listening, self._ingest, self._loops, self._fleet_now
+            self._services, self._listening, self._ingest, self._rows, self._loops, self._fleet_now
         )
         await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
