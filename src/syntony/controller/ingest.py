@@ -8,8 +8,9 @@ is acknowledged when the insert has returned. Three things keep a row from being
   before it acknowledged them, so they are looked up in the store first; of a stream that an earlier
   process of the agent left, every batch is, as its spool may have gone back in time;
 * so is everything that is tried again after an insert failed, as it may have failed half done;
-* so is what has waited for long, as the agent may have gone to another controller meanwhile. What
-  still waits when its agent's stream ends is dropped: it was not acknowledged, so it is sent again.
+* so is what has waited for long, or comes after a silence, as the agent may have gone to another
+  controller meanwhile. What still waits when its agent's stream ends is dropped: it was not
+  acknowledged, so it is sent again.
 """
 
 from __future__ import annotations
@@ -78,10 +79,14 @@ class Source:
         self.stored = 0
         """Everything up to this number is in the store, or was refused and counted."""
         self.unchecked = MAX_UNACKED
+        self._heard_ns = 0
 
-    def accept(self, seq: int) -> bool:
-        """Whether the store may have this batch, which is the newest now."""
+    def accept(self, seq: int, now_ns: int) -> bool:
+        """Whether the store may have this batch, which is the newest now; `now_ns` is monotonic."""
         self.accepted = seq
+        if now_ns - self._heard_ns > STALE_NS:  # it was on its way for long, or we were paused
+            self.unchecked = MAX_UNACKED
+        self._heard_ns = now_ns
         check = self.backlog or self.unchecked > 0
         self.unchecked -= self.unchecked > 0
         return check
@@ -199,7 +204,8 @@ class Ingest:
         # No await from here on: a batch is accepted and queued, or neither.
         if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False
-        item = _Item(batch, source, source.accept(batch.seq), time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns)
         self._items.append(item)
         self._bytes += item.size
         self._arrived.set()
