@@ -322,17 +322,16 @@ async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]
 async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:
     """Raises `RefusedError`, `WireError`."""
     async for data in requests:
-        for message in from_gateway(data):
-            if not isinstance(message, GatewayHello):
-                break
-            if message.protocol != RELAY_PROTOCOL:
-                raise RefusedError(
-                    f"the gateway speaks protocol {message.protocol}, this controller "
-                    f"{RELAY_PROTOCOL}; install versions that are next to each other"
-                )
-            return message
-        break
-    raise RefusedError("the first message of a gateway's stream must be its hello")
+        hello, *more = [*from_gateway(data), None]
+        if more != [None] or not isinstance(hello, GatewayHello):
+            break
+        if hello.protocol != RELAY_PROTOCOL:
+            raise RefusedError(
+                f"the gateway speaks protocol {hello.protocol}, this controller "
+                f"{RELAY_PROTOCOL}; install versions that are next to each other"
+            )
+        return hello
+    raise RefusedError("a gateway's stream must begin with its hello, alone")
 
 
 async def _send(writer: RelayWriter, message: Refuse) -> None:
