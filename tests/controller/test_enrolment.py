@@ -132,10 +132,11 @@ def test_usages_are_apart(fleet: Fleet, role: Role) -> None:
     issued = fleet.enrolment.join(JoinRequest(token=token, csr=csr("x1")), "ipv4:1", 2)
     certificate = x509.load_pem_x509_certificate(issued.certificate)
     usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    expected = {Role.CONTROLLER: {ExtendedKeyUsageOID.SERVER_AUTH}}
     both = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
     # An agent has an address, where it serves /metrics; a gateway dials its leader.
-    expected = both if role in {Role.AGENT, Role.CONTROLLER} else {ExtendedKeyUsageOID.CLIENT_AUTH}
-    assert usages == expected
+    expected |= dict.fromkeys((Role.AGENT, Role.GATEWAY), both)
+    assert usages == expected.get(role, {ExtendedKeyUsageOID.CLIENT_AUTH})
 
 
 def test_the_secret_is_nowhere_on_the_disk(fleet: Fleet) -> None:

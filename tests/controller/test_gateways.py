@@ -39,7 +39,7 @@ from syntony.wire.messages import Bundle, Refuse, bundles
 from syntony.wire.roles import Identity, Role
 
 HELLO = GatewayHello(protocol=RELAY_PROTOCOL, version="1", epoch=0)
-WHO = Caller(Identity(Role.CONTROLLER, "gw1"), "ipv4:1", CERTIFICATE)
+WHO = Caller(Identity(Role.GATEWAY, "gw1"), "ipv4:1", CERTIFICATE)
 
 
 def drive(work: Callable[[], Awaitable[None]]) -> None:

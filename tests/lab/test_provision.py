@@ -161,7 +161,7 @@ def test_agents_know_gateways_only_and_all_that_store_share_a_store(
     assert len(listening) == 8
     agent = load_config(tmp_path / "agent-h1.toml", AgentConfig)
     assert agent.controllers == tuple(config.listen for config in relaying)
-    assert {authority.roles[name] for name in gateways} == {Role.CONTROLLER}
+    assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
 def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(

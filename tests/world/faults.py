@@ -102,24 +102,22 @@ async def check_well(world: World) -> None:
 
 
 async def _check_gateways(world: World, leader: Process) -> None:
-    """The leader has them all, and they pass on what is asked."""
+    """The leader has them all; they pass on nothing that people ask."""
     if not world.gateways:
         return
-    for unit in (leader, *world.gateways):
-        found = await ask(world, unit, ControllerQuery())
-        connected = (
-            [each.name for each in found.gateways if each.connected]
-            if isinstance(found, ControllerStatus)
-            else found
-        )
-        world.ledger.hold(
-            connected == [each.name for each in world.gateways],
-            f"{unit.name} knows these gateways: {connected}",
-        )
-        world.ledger.hold(
-            isinstance(found, ControllerStatus) and found.agents >= len(world.agents),
-            f"{unit.name} knows of too few agents: {found}",
-        )
+    found = await ask(world, leader, ControllerQuery())
+    assert isinstance(found, ControllerStatus)
+    connected = [each.name for each in found.gateways if each.connected]
+    world.ledger.hold(
+        connected == [each.name for each in world.gateways],
+        f"{leader.name} knows these gateways: {connected}",
+    )
+    world.ledger.hold(
+        found.agents >= len(world.agents), f"{leader.name} knows of {found.agents} agents"
+    )
+    for unit in world.gateways:
+        answer = await ask(world, unit, ControllerQuery())
+        world.ledger.hold(isinstance(answer, Failure), f"{unit.name} answers people: {answer}")
 
 
 async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | None:

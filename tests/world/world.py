@@ -161,7 +161,7 @@ class World:
             Process(self, f"c{each}", b"") for each in range(1, settings.controllers + 1)
         ]
         self.gateways = [
-            GatewayUnit(self, f"g{each}", pem(f"g{each}", Role.CONTROLLER))
+            GatewayUnit(self, f"g{each}", pem(f"g{each}", Role.GATEWAY))
             for each in range(1, settings.gateways + 1)
         ]
         self.full: set[str] = set()

@@ -55,6 +55,8 @@ def allow_list() -> str:
     lines = ["| Request | " + " | ".join(Role) + " |", "| --- |" + " --- |" * len(Role)]
     attach = ["yes" if role is Role.AGENT else "" for role in Role]
     lines.append("| attach, as the certificate's host | " + " | ".join(attach) + " |")
+    relay = ["yes" if role is Role.GATEWAY else "" for role in Role]
+    lines.append("| relay agents and their requests, as a gateway | " + " | ".join(relay) + " |")
     lines.append("| join, with a token and no certificate |" + "  |" * len(Role))
     for name, roles in sorted((q.__name__, known.roles) for q, known in QUESTIONS.items()):
         cells = ["yes" if role in roles else "" for role in Role]

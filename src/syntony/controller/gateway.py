@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from syntony.controller.access import LOCAL, Caller
+from syntony.controller.access import Caller
 from syntony.controller.batches import Piece
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.relayed_rows import rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.service import GatewayLinks, OfFlows, check_relayed
 from syntony.controller.sessions import Session
 from syntony.errors import UsageError, WireError
 from syntony.model import S
@@ -223,9 +223,8 @@ class Gateway:
         raise RefusedError("this is a gateway itself; gateways dial leaders")
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """The leader's answer. Raises `BusyError`: there is no leader now; `UsageError`."""
-        if who.origin == LOCAL:
-            raise UsageError("a gateway answers over TLS only; ask the leader")
+        """The leader's answer. Raises `BusyError`: there is no leader now; `DeniedError`."""
+        check_relayed(who)
         return await self.link.ask(
             RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
         )

@@ -19,21 +19,32 @@ from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.membership import civil_now
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
 from syntony.controller.service import FleetService
-from syntony.errors import ConfigError, RemoteError, WireError
-from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.errors import ConfigError, RemoteError, SyntonyError
+from syntony.io.credentials import (
+    TlsFiles,
+    load_credentials,
+    new_request,
+    store_credentials,
+)
 from syntony.io.dialling import channel_options, explain
 from syntony.io.transport import grpc
 from syntony.metrics.sheet import Sheet
 from syntony.model import S
 from syntony.store import Store
-from syntony.wire.enrol import Revocations
-from syntony.wire.gateways import RELAY, RELAY_QUERY
-from syntony.wire.x509 import check_validity, may_dial
+from syntony.wire.coding import encode
+from syntony.wire.enrol import Issued, RenewQuery, Revocations
+from syntony.wire.gateways import RELAY, RELAY_QUERY, RelayedRequest
+from syntony.wire.query import Failure, decode_answer
+from syntony.wire.roles import Role
+from syntony.wire.x509 import check_validity, read_certificate
 
 _log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 70.0
 """A leader gives its longest answer within 60 s."""
+
+RENEW_CHECK_S = 5.0
+"""Between two looks at the certificate's age, and two tries to renew it."""
 
 
 def check_gateway(config: ControllerConfig) -> None:
@@ -91,6 +102,11 @@ class GatewayServer:
         """
         service = FleetService(self._gateway, prefixes(self._config.nic_prefixes))
         certificate = ServerCertificate(self._config)
+        if certificate.role is not Role.GATEWAY:
+            raise ConfigError(
+                f"certificate {self._config.tls_cert} is of role {certificate.role}; a gateway "
+                "needs one of its own role (syntony enrol token gateway NAME --address …)"
+            )
         server, self.port = open_server(self._config, service.handlers(), certificate)
         scraping = open_metrics(self._config, _Exporter(self._gateway, certificate))
         if scraping is not None:
@@ -101,8 +117,10 @@ class GatewayServer:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self._gateway.run())
                 opening = group.create_task(self._open(server, ready))
+                renewing = group.create_task(self._renew_in_time())
                 await self._stop.wait()
                 opening.cancel()
+                renewing.cancel()
                 self._gateway.close()
                 await server.stop(STOP_GRACE_S)
                 running.cancel()
@@ -118,6 +136,39 @@ class GatewayServer:
         _log.info("gateway up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
+
+    async def _renew_in_time(self) -> None:
+        reported = ""
+        while True:
+            try:
+                await self._renew_if_due()
+                reported = ""
+            except SyntonyError as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("the gateway's certificate is not renewed reason=%s", error)
+            await asyncio.sleep(RENEW_CHECK_S)
+
+    async def _renew_if_due(self) -> None:
+        """A new certificate at two thirds of this one's life. Raises `SyntonyError`: none."""
+        files = self._config.tls
+        own = await asyncio.to_thread(load_credentials, files)
+        certificate = read_certificate(own.certificate)
+        if civil_now() < certificate.validity.renewal_ns or not self._gateway.link.connected:
+            return
+        key, csr = new_request(certificate.identity.name)
+        pages = await self._gateway.link.ask(
+            RelayedRequest(
+                query=encode(RenewQuery(csr=csr)), certificate=own.certificate, peer="itself"
+            )
+        )
+        if not pages:
+            raise RemoteError("the leader has not answered")
+        answer = decode_answer(pages[0], Issued)
+        if isinstance(answer, Failure):
+            raise RemoteError(answer.reason)
+        await asyncio.to_thread(store_credentials, files, answer.certificate, key)
+        _log.info("certificate renewed file=%s", files.cert)
 
 
 class _Exporter(NamedTuple):
@@ -157,11 +208,6 @@ class _Dial:
         """A stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
         own = load_credentials(self._files)
         check_validity(own.certificate, str(self._files.cert), dt.datetime.now(dt.UTC))
-        if not may_dial(own.certificate):
-            raise WireError(
-                f"certificate {self._files.cert} is a server's only, as versions before gateways "
-                "issued them; issue a new one (syntony enrol token controller NAME)"
-            )
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
         async with grpc.aio.secure_channel(address, credentials, self._options) as channel:
             yield _Call(channel)

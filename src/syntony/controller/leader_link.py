@@ -108,6 +108,8 @@ class LeaderLink:
                     established = await self._follow(call)
             except SyntonyError as error:
                 self._report(str(error))
+            except Exception:  # noqa: BLE001 — supervisor: the link outlives one message's fault
+                _log.exception("leader's stream failed, dialling again address=%s", address)
             if self.leader:
                 _log.warning("leader lost leader=%s address=%s", self.leader, address)
                 self.leader = ""

@@ -147,10 +147,13 @@ def load_authority(directory: Path) -> Authority:
 
 
 def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]:
-    """A client's; a server's too for a controller, and for an agent that is reached at an address:
-    it serves ``/metrics`` there."""
-    serves = role is Role.CONTROLLER or (role is Role.AGENT and bool(addresses))
-    return [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
+    """Client or server; both only for a gateway, which dials its leader, and for an agent that is
+    reached at an address: it serves ``/metrics`` there."""
+    if role is Role.CONTROLLER:
+        return [ExtendedKeyUsageOID.SERVER_AUTH]
+    both = role is Role.GATEWAY or (role is Role.AGENT and bool(addresses))
+    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if both else []
+    return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
 
 def create_authority(directory: Path) -> Authority:

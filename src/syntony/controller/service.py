@@ -11,7 +11,7 @@ from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
 from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
 from syntony.controller.sessions import Opening, Session
-from syntony.errors import SyntonyError, UsageError, WireError
+from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
@@ -35,7 +35,7 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Failure, Query
 from syntony.wire.queue_pairs import QueuePairsReport
-from syntony.wire.roles import Role
+from syntony.wire.roles import Identity, Role
 from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import Certificate
@@ -219,7 +219,7 @@ class FleetService:
     async def _relay(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """A gateway's stream."""
         try:
-            who = _controller(caller(context))
+            who = _gateway(caller(context))
             self._hub.admit(who)
             links = self._hub.gateways()
         except (RefusedError, UsageError, WireError) as error:
@@ -233,18 +233,17 @@ class FleetService:
             yield page
 
     async def _relay_query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
-        """A request that came to a gateway."""
+        """A request that an agent has made to a gateway, or a gateway for itself."""
         try:
-            gateway = _controller(caller(context))
+            gateway = _gateway(caller(context))
             self._hub.admit(gateway)
             relayed = decode_relayed(data)
+            who = presented(relayed.certificate, f"{relayed.peer} through {gateway.identity.name}")
+            check_relayed(who, gateway.identity)
         except SyntonyError as error:
             yield encode(Failure(reason=str(error)))
             return
-        origin = f"{relayed.peer} through {gateway.identity.name}"
-        async for page in self._answer(
-            relayed.query, lambda: presented(relayed.certificate, origin)
-        ):
+        async for page in self._answer(relayed.query, lambda: who):
             yield page
 
     async def _answer(self, data: bytes, identify: Callable[[], Caller]) -> AsyncIterator[bytes]:
@@ -257,13 +256,21 @@ class FleetService:
             yield encode(Failure(reason=str(error)))
 
 
-def _controller(who: Caller) -> Caller:
-    """Raises `RefusedError`: it is no controller, so no gateway."""
+def check_relayed(who: Caller, gateway: Identity | None = None) -> None:
+    """What may be asked through a gateway: it says who asks, so that it must not speak for people.
+
+    Raises:
+        DeniedError: somebody else than an agent, or the gateway itself, asks.
+    """
+    if who.identity.role is not Role.AGENT and who.identity != gateway:
+        raise DeniedError("gateways pass on what agents ask, and nothing else; ask the leader")
+
+
+def _gateway(who: Caller) -> Caller:
+    """Raises `RefusedError`: it is none."""
     role, name = who.identity
-    if role is not Role.CONTROLLER:
-        raise RefusedError(
-            f"the certificate of {name!r} is of role {role}; gateways have one of role controller"
-        )
+    if role is not Role.GATEWAY:
+        raise RefusedError(f"the certificate of {name!r} is of role {role}; only gateways relay")
     return who
 
 

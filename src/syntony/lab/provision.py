@@ -28,7 +28,7 @@ from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
-from syntony.wire.roles import Role
+from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,7 +136,7 @@ def _controller(
         **options,
     }
     settings["local_socket"] = str(controller_socket(directory, number))
-    serving = _serving(directory, plan, authority, name, number)
+    serving = _serving(directory, plan, authority, number, Identity(Role.CONTROLLER, name))
     config = msgspec.convert({**serving, **settings}, ControllerConfig)
     words = _role(directory, name, config, "controller")
     daemon = _daemon(directory, name, CONTROLLER, inside(CONTROLLER), words)
@@ -145,13 +145,13 @@ def _controller(
 
 
 def _serving(
-    directory: Path, plan: Plan, authority: Authority, name: str, number: int
+    directory: Path, plan: Plan, authority: Authority, number: int, holder: Identity
 ) -> dict[str, Any]:
     """Ports and certificate of a controller or gateway, the `number`-th of all."""
     address, further = _mgmt(plan, CONTROLLER), (number - 1) * PORTS_APART
     tls = authority.issue(
-        name,
-        Role.CONTROLLER,
+        holder.name,
+        holder.role,
         addresses=[address],
         lifetime_ns=CERTIFICATE_LIFETIME_NS,
         directory=directory / TLS,
@@ -183,10 +183,11 @@ def _gateway(
 ) -> DaemonSpec:
     from syntony.controller.config import ControllerConfig
 
-    name = gateway_name(number)
+    name, place = gateway_name(number), file.controllers + number
+    serving = _serving(directory, plan, authority, place, Identity(Role.GATEWAY, name))
     config = msgspec.convert(
         {
-            **_serving(directory, plan, authority, name, file.controllers + number),
+            **serving,
             "store": URL,
             "gateway": True,
             "leaders": _addresses(plan, range(1, file.controllers + 1)),

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
 from syntony.errors import WireError
 from syntony.model import US, S
@@ -92,15 +92,6 @@ def read_validity(pem: bytes) -> Validity:
         WireError: no certificate, or not one of RFC 5280's form.
     """
     return _validity(_load(pem))
-
-
-def may_dial(pem: bytes) -> bool:
-    """Whether servers take the certificate of a client. Raises `WireError`: it is none."""
-    try:
-        usages = _load(pem).extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return True
-    return ExtendedKeyUsageOID.CLIENT_AUTH in usages
 
 
 def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
