@@ -21,8 +21,8 @@ NAME = "gateways-live"
 SMALL = ("--hosts", "4", "--rails", "1", "--leaves", "1", "--spines", "1")
 PATIENCE_S = 240
 DOUBLED = (
-    "SELECT count() - uniqExact(host, ts_ns) FROM agent_1s",
-    "SELECT count() - uniqExact(src, dst, ts_ns) FROM heard_1s",
+    "SELECT count() - uniqExact(host, stream, seq, ts_ns) FROM agent_1s",
+    "SELECT count() - uniqExact(host, stream, seq, src, dst, ts_ns) FROM heard_1s",
 )
 MISSING = (
     "SELECT host, stream, max(seq) + 1 - min(seq) - uniqExact(seq) AS missing FROM ("  # noqa: S608 — names are our own

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ _WHOLE = "SETTINGS max_partitions_per_insert_block = 0"
 
 
 class _Engine:
-    """The embedded engine, one statement at a time."""
+    """The embedded engine: one statement after the other, in the order in which they come, whether
+    or not anybody waits for the answer."""
 
     def __init__(self, directory: Path) -> None:
         from chdb.session import Session
@@ -30,16 +31,18 @@ class _Engine:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._session: Any = Session(str(directory))
         self._database = ""
-        self._lock = threading.Lock()
+        self._queue = ThreadPoolExecutor(1)
 
     def query(self, sql: str, database: str) -> bytes:
         """The answer. Raises `RuntimeError`: the engine's complaint."""
-        with self._lock:
-            if database and database != self._database:
-                self._session.query(f"USE {database}")
-                self._database = database
-            result = self._session.query(sql, "JSONCompact")
-            return bytes(result.bytes() or b"") if result is not None else b""
+        return self._queue.submit(self._query, sql, database).result()
+
+    def _query(self, sql: str, database: str) -> bytes:
+        if database and database != self._database:
+            self._session.query(f"USE {database}")
+            self._database = database
+        result = self._session.query(sql, "JSONCompact")
+        return bytes(result.bytes() or b"") if result is not None else b""
 
     def insert(self, sql: str, database: str, block: bytes) -> bytes:
         """Put a block of rows in, whole or not at all."""
@@ -61,7 +64,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        size = int(self.headers.get("Content-Length", "0"))
+        body = self.rfile.read(size)
+        if len(body) < size:  # who asked died amid it
+            self.close_connection = True
+            return
         database = asked.get("database", "")
         try:
             if "query" in asked:
