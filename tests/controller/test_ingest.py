@@ -361,25 +361,28 @@ def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
     drive(work)
 
 
-@pytest.mark.parametrize("waited_s", [0, 3])
-def test_what_has_waited_for_long_is_looked_up_again(
-    monkeypatch: pytest.MonkeyPatch, waited_s: int
+@pytest.mark.parametrize(("waited_s", "silent_s", "times"), [(0, 0, 2), (3, 0, 1), (0, 3, 1)])
+def test_what_has_waited_for_long_or_comes_after_a_silence_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch, waited_s: int, silent_s: int, times: int
 ) -> None:
-    """A gateway that was paused wakes up with a batch that the next one has stored meanwhile."""
+    """A gateway that was paused wakes up with a batch that the next one has stored meanwhile: in
+    its queue, or still in its socket."""
 
     async def work() -> None:
         store = FlakyStore()
         paused, other = Bench(store), Bench(store)
         for bench in (paused, other):
             bench.greet("h1", "s")
-            bench.sources["h1", "s"].unchecked = 0  # the stream is under way for long
+            source = bench.sources["h1", "s"]
+            source.unchecked = 0  # the stream is under way for long
+            source._heard_ns = time.monotonic_ns() - silent_s * S
         await paused.put("h1", "s", batch(1, T0))
         await other.put("h1", "s", batch(1, T0))
         await other.ingest.flush()
         now = time.monotonic_ns
         monkeypatch.setattr(time, "monotonic_ns", lambda: now() + waited_s * S)
         await paused.ingest.flush()
-        assert max(store.rows.values()) == (1 if waited_s else 2)
+        assert max(store.rows.values()) == times
         assert paused.acknowledged == [1]
 
     drive(work)
