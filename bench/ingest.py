@@ -263,7 +263,10 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     hosts = list(tls)
     agents = [
         Agent(
-            host, _peers(hosts, place, arguments.peers), _channel(controller, tls[host]), arguments
+            host,
+            peers_of(hosts, place, arguments.peers),
+            channel_to(controller, tls[host]),
+            arguments,
         )
         for place, host in enumerate(hosts)
     ]
@@ -275,7 +278,7 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
         await asyncio.gather(*(_flood(agent, arguments) for agent in agents))
     else:
         await asyncio.gather(
-            *(_steady(agent, place, arguments) for place, agent in enumerate(agents))
+            *(steady(agent, place, arguments) for place, agent in enumerate(agents))
         )
     await asyncio.gather(*(agent.settle() for agent in agents))
     after = Usage.now(controller.pid)
@@ -284,7 +287,7 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     return _outcome(agents, arguments.rows_per_batch, before, after, controller.pid)
 
 
-def _peers(hosts: Sequence[str], place: int, wanted: int) -> list[str]:
+def peers_of(hosts: Sequence[str], place: int, wanted: int) -> list[str]:
     """Some other hosts, drawn as a plan's are: all clocks are a few edges from each other."""
     others = len(hosts) - 1
     drawn = _RNG.choice(others, min(wanted, others), replace=False)
@@ -297,7 +300,7 @@ async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
         await agent.send(second)
 
 
-async def _steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
+async def steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
     # Agents report at their own moment of the second, not all at once.
     await asyncio.sleep(place / arguments.agents)
     agent.steady = True
@@ -329,7 +332,7 @@ def _outcome(agents: list[Agent], rows: int, before: Usage, after: Usage, pid: i
     )
 
 
-def _channel(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
+def channel_to(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
     credentials = grpc.ssl_channel_credentials(
         tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
     )

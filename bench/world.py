@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from tests.world.planted import PLANTED
+from tests.world.planted import NEED_GATEWAYS, PLANTED
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--hosts", type=int, default=Settings().hosts)
     parser.add_argument("--controllers", type=int, default=Settings().controllers)
+    parser.add_argument("--gateways", type=int, default=Settings().gateways)
     parser.add_argument("--seconds", type=float, default=Settings().faults_s, help="Of faults.")
     parser.add_argument(
         "--planted", default="", help=f"One or more, by commas, of {', '.join(PLANTED)}, or all."
@@ -36,8 +37,8 @@ def main() -> int:
     parser.add_argument("--echo", action="store_true", help="Print everything that happens.")
     options = parser.parse_args()
     settings = Settings(
-        hosts=options.hosts, controllers=options.controllers, faults_s=options.seconds,
-        echo=options.echo,
+        hosts=options.hosts, controllers=options.controllers, gateways=options.gateways,
+        faults_s=options.seconds, echo=options.echo,
     )  # fmt: skip
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
@@ -48,6 +49,8 @@ def main() -> int:
 
 def _look_for(name: str, seeds: range, settings: Settings) -> int:
     """Find a planted fault. 1: not found."""
+    if name in NEED_GATEWAYS:
+        settings = settings._replace(gateways=settings.gateways or 2)
     for seed in seeds:
         ran = run(seed, settings, name)
         if ran.broken:

@@ -147,6 +147,43 @@ class ControllerProcess:
         )
 
 
+class GatewayProcess(ControllerProcess):
+    """`syntony controller` as a gateway of others.
+
+    Args:
+        leaders: whom it follows; the first one's directory and authority are its own too.
+        name: in its certificate.
+        store: where it stores rows; None: in one of its own.
+        lifetime_ns: of its certificate.
+    """
+
+    def __init__(
+        self,
+        *leaders: ControllerProcess,
+        name: str,
+        store: str | None = None,
+        lifetime_ns: int = HOUR_NS,
+    ) -> None:
+        first = leaders[0]
+        self.directory, self.authority, self.name = first.directory, first.authority, name
+        self.port = free_port()
+        self.socket = first.directory / f"{name}.sock"
+        self.store = store or str(first.directory / f"store-{name}")
+        self._process = None
+        tls = self.tls = self.issue(name, Role.GATEWAY, lifetime_ns=lifetime_ns)
+        self.config = first.directory / f"{name}.toml"
+        addresses = [f"127.0.0.1:{each.port}" for each in leaders]
+        self.config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\nstore = "{self.store}"\ntls_ca = "{tls.ca}"\n'
+            f'tls_cert = "{tls.cert}"\ntls_key = "{tls.key}"\ngateway = true\n'
+            f"leaders = {addresses}\n"
+        )
+
+    def up(self) -> bool:
+        """Whether agents may attach."""
+        return "gateway up" in self.log()
+
+
 @contextlib.contextmanager
 def running(directory: Path, state: str = "") -> Iterator[ControllerProcess]:
     """A started controller, ended with the block."""

@@ -226,7 +226,7 @@ class World:
     # --- the controller ---
 
     def start_controller(self) -> None:
-        self.ingest = Ingest(cast("Store", self.store), lambda: None, lambda _: None)
+        self.ingest = Ingest(cast("Store", self.store), lambda: None, lambda *_: None)
         self.source = self.ingest.greet(HOST, "nothing")
         self.connect()
 

@@ -106,6 +106,40 @@ def test_what_is_inherited_is_told_to_nobody_before_it_is_seen_again() -> None:
     assert solver.solve(0) == ()
 
 
+def test_a_clock_that_stepped_before_its_first_report_to_a_successor_is_placed_anew() -> None:
+    """Its peers speak of it as it was; then it reports another epoch, 300 s away."""
+
+    def edge(a: int, b: int, theta_ns: float, epochs: tuple[int, int]) -> Edge:
+        return Edge(
+            a=f"n{a}", b=f"n{b}", ref_ns=EPOCH_NS, theta_ns=theta_ns, drift_ppb=0.0, sigma_ns=40.0,
+            drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=16, a_epoch=epochs[0],
+            b_epoch=epochs[1],
+        )  # fmt: skip
+
+    def whole(jump_ns: float, epoch: int) -> list[Edge]:
+        of_n0 = [edge(0, 1, -jump_ns, (epoch, 1)), edge(0, 2, -jump_ns, (epoch, 1))]
+        others = [edge(1, 0, jump_ns, (1, epoch)), edge(2, 0, jump_ns, (1, epoch))]
+        return [*of_n0, *others, edge(1, 2, 0.0, (1, 1)), edge(2, 1, 0.0, (1, 1))]
+
+    first, epochs = NetworkSolver(), {"n0": 1, "n1": 1, "n2": 1}
+    first.update(whole(0.0, 1), 0, epochs)
+    lines = first.solve(0)
+    second = NetworkSolver()
+    second.inherit(lines)
+    second.update([each for each in whole(0.0, 1) if each.a == "n1"], S, {"n1": 1})
+    second.solve(S)
+    jump_ns, stepped = 300.0 * S, {"n0": 2}
+    of_n0 = [each for each in whole(jump_ns, 2) if each.a == "n0"]
+    second.update(of_n0, 2 * S, {"n1": 1} | stepped)
+    second.solve(2 * S)
+    second.update(whole(jump_ns, 2), 3 * S, epochs | stepped)
+    found = {line.node: line for line in second.solve(3 * S)}
+    before = {line.node: line for line in lines}
+    for node, local_ns in (("n0", EPOCH_NS + round(jump_ns)), ("n1", EPOCH_NS), ("n2", EPOCH_NS)):
+        moved_ns = found[node].to_fleet_ns(local_ns) - before[node].to_fleet_ns(EPOCH_NS)
+        assert abs(moved_ns) < 1 * MS, node
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_fleet_time_survives_a_controller_killed_again_and_again(seed: int) -> None:
     """At any window, with whatever part of the fleet back by then; clocks are minutes apart, so

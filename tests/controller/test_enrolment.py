@@ -134,7 +134,8 @@ def test_usages_are_apart(fleet: Fleet, role: Role) -> None:
     usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     expected = {Role.CONTROLLER: {ExtendedKeyUsageOID.SERVER_AUTH}}
     both = {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH}
-    expected[Role.AGENT] = both  # it has an address, where it serves /metrics
+    # An agent has an address, where it serves /metrics; a gateway dials its leader.
+    expected |= dict.fromkeys((Role.AGENT, Role.GATEWAY), both)
     assert usages == expected.get(role, {ExtendedKeyUsageOID.CLIENT_AUTH})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
@@ -94,7 +95,9 @@ class Bench:
         self.store = store
         self.reported: list[Outcome] = []
         self.sources: dict[tuple[str, str], Source] = {}
-        self.ingest = Ingest(cast("Store", store), lambda: T0, self.reported.extend)
+        self.ingest = Ingest(
+            cast("Store", store), lambda: T0, lambda told, _: self.reported.extend(told)
+        )
 
     def greet(self, host: str, stream: str, *, backlog: bool = False) -> int:
         source = self.sources[host, stream] = self.ingest.greet(host, stream, backlog=backlog)
@@ -135,7 +138,7 @@ def test_rows_of_the_controllers_own_are_not_gathered_for_long(
     async def work() -> None:
         bench, stored = Bench(FlakyStore()), asyncio.Event()
 
-        def on_stored(found: list[Outcome]) -> None:
+        def on_stored(found: list[Outcome], _: object) -> None:
             bench.reported.extend(found)
             stored.set()
 
@@ -230,7 +233,7 @@ def test_a_successor_stores_the_rest_of_what_a_dead_controller_left(partitions_d
         await first.put("h1", "s", batch(1, EDGE - 1, EDGE))
         store.fail_after_partitions = partitions_done
         with pytest.raises(StoreError):  # it dies here: no retry, no acknowledgement
-            first.ingest._insert(_waiting_of(first))
+            first.ingest._insert(_waiting_of(first), None)
         second = Bench(store)
         second.greet("h1", "s")
         await second.put("h1", "s", batch(1, EDGE - 1, EDGE))
@@ -295,7 +298,10 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         monkeypatch.setattr(
             ingest_module,
             "MAX_QUEUED_BYTES",
-            3 * ingest_module._Item(batch(1, T0), bench.sources["h1", "s"], check=True).size,
+            3
+            * ingest_module._Item(
+                batch(1, T0), bench.sources["h1", "s"], check=True, arrived_ns=0
+            ).size,
         )
         running = asyncio.create_task(bench.ingest.run())
         accepted = 0
@@ -351,5 +357,58 @@ def test_what_is_refused_is_acknowledged_and_does_not_touch_the_rest() -> None:
         assert bench.acknowledged == [1, 2, 3, 4, 5]
         assert [outcome.refused for outcome in bench.reported] == [False, True, False, True, True]
         assert len(bench.store.rows) == 2
+
+    drive(work)
+
+
+@pytest.mark.parametrize(("waited_s", "silent_s", "times"), [(0, 0, 2), (3, 0, 1), (0, 3, 1)])
+def test_what_has_waited_for_long_or_comes_after_a_silence_is_looked_up(
+    monkeypatch: pytest.MonkeyPatch, waited_s: int, silent_s: int, times: int
+) -> None:
+    """A gateway that was paused wakes up with a batch that the next one has stored meanwhile: in
+    its queue, or still in its socket."""
+
+    async def work() -> None:
+        store = FlakyStore()
+        paused, other = Bench(store), Bench(store)
+        for bench in (paused, other):
+            bench.greet("h1", "s")
+            source = bench.sources["h1", "s"]
+            source.unchecked = 0  # the stream is under way for long
+            source._heard_ns = time.monotonic_ns() - silent_s * S
+        await paused.put("h1", "s", batch(1, T0))
+        await other.put("h1", "s", batch(1, T0))
+        await other.ingest.flush()
+        now = time.monotonic_ns
+        monkeypatch.setattr(time, "monotonic_ns", lambda: now() + waited_s * S)
+        await paused.ingest.flush()
+        assert max(store.rows.values()) == times
+        assert paused.acknowledged == [1]
+
+    drive(work)
+
+
+def test_what_waits_when_its_agent_leaves_is_left_to_the_next_controller() -> None:
+    async def work() -> None:
+        store = FlakyStore()
+        bench = Bench(store)
+        bench.greet("h1", "s")
+        bench.greet("h2", "s")
+        await bench.put("h1", "s", batch(1, T0))
+        await bench.ingest.flush()
+        for seq in (2, 3):
+            await bench.put("h1", "s", batch(seq, T0 + seq))
+        await bench.put("h2", "s", batch(1, T0))
+        assert bench.ingest.waited_ns(time.monotonic_ns()) > 0
+        bench.ingest.leave(bench.sources["h1", "s"])
+        await bench.ingest.flush()
+        assert {row[:3] for row in store.rows} == {("h1", "s", 1)}
+        assert bench.acknowledged == [1, 1]  # of h1 and h2, whose batch is refused
+        assert bench.ingest.queued_bytes == 0
+        assert bench.ingest.waited_ns(time.monotonic_ns()) == 0
+        assert bench.greet("h1", "s") == 1  # it comes back, and sends what was not acknowledged
+        assert await bench.put("h1", "s", batch(2, T0 + 2))
+        await bench.ingest.flush()
+        assert bench.acknowledged == [1, 1, 2]
 
     drive(work)

@@ -83,6 +83,6 @@ def test_a_certificate_carries_its_role_and_serves_only_what_the_role_needs(
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     assert identity("n1", uris) == Identity(role, "n1")
     usages = set(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    serves = role is Role.CONTROLLER or (role is Role.AGENT and bool(addresses))
+    serves = role in {Role.CONTROLLER, Role.GATEWAY} or (role is Role.AGENT and bool(addresses))
     assert (ExtendedKeyUsageOID.SERVER_AUTH in usages) == serves
     assert (ExtendedKeyUsageOID.CLIENT_AUTH in usages) == (role is not Role.CONTROLLER)

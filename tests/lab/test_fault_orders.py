@@ -40,6 +40,8 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
     ("cert-rotate", "h7", {}),
     ("controller-kill", "", {}),
     ("controller-pause", "ctl", {}),
+    ("gateway-kill", "gateway1", {}),
+    ("gateway-pause", "gateway2", {}),
     ("key-rotate", "", {}),
 ]
 BAD: list[tuple[str, str, dict[str, str], str]] = [
@@ -69,6 +71,8 @@ BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("mtu", "h3/rail0", {"bytes": "9000"}, "number from 1280"),
     ("rail-swap", "leaf0-1", {}, "no host"),
     ("controller-kill", "h3", {}, "no controller 'h3'"),
+    ("gateway-kill", "", {}, "needs a gateway"),
+    ("gateway-kill", "controller", {}, "its gateways are gateway1"),
     ("key-rotate", "", {"by": "1s"}, "it takes none"),
     ("flow-rate", "leaf0-1/spine0", {"to": "3mbit", "sport": "1", "dport": "2"}, "is of a NIC"),
     ("flow-rate", "h0/mgmt0", {"to": "3mbit", "sport": "1", "dport": "2"}, "is of a NIC"),

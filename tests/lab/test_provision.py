@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
+from syntony.controller.gateway_server import check_gateway
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan
@@ -125,6 +126,42 @@ def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(
     assert agent.controllers == tuple(config.listen for config in configs)
     scraped = scrape_config(tmp_path, plan, controllers=3)
     assert all(config.metrics.listen in scraped for config in configs)
+
+
+def test_agents_know_gateways_only_and_all_that_store_share_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = ModuleType("syntony.controller.pki")
+    authority = _Authority()
+    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
+    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+    spec = FabricSpec(hosts=2)
+    plan = make_plan(spec)
+    file = LabFile(
+        name="x",
+        spec=spec,
+        started_ns=0,
+        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
+        controllers=2,
+        gateways=2,
+    )
+    daemons = provision(tmp_path, file, plan)
+    controllers, gateways = ["controller", "controller2"], ["gateway1", "gateway2"]
+    assert [daemon.name for daemon in daemons][:5] == ["store", *controllers, *gateways]
+    leading, relaying = (
+        [load_config(tmp_path / f"{name}.toml", ControllerConfig) for name in names]
+        for names in (controllers, gateways)
+    )
+    for config in relaying:
+        check_gateway(config)
+        assert config.leaders == tuple(each.listen for each in leading)
+    every = [*leading, *relaying]
+    assert len({config.store for config in every}) == 1
+    listening = {c.listen for c in every} | {c.metrics.listen for c in every}
+    assert len(listening) == 8
+    agent = load_config(tmp_path / "agent-h1.toml", AgentConfig)
+    assert agent.controllers == tuple(config.listen for config in relaying)
+    assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
 def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(

@@ -21,7 +21,7 @@ from tests.wire.decoded import decode_columns
 
 from syntony.controller.dispatch import QUESTIONS
 from syntony.errors import WireError
-from syntony.wire import messages
+from syntony.wire import gateways, messages
 from syntony.wire.arrow import MAX_ROWS, arrow_schema, encode_columns
 from syntony.wire.query import MAX_ANSWER_BYTES, PAGE_BYTES, Failure, answer_type
 from syntony.wire.tables import HEARD, TABLES
@@ -31,6 +31,7 @@ AGREED = Path(__file__).with_name("protocol.txt")
 DOCS = Path(__file__).parents[2] / "docs/reference"
 UNIONS: tuple[types.UnionType | type[msgspec.Struct], ...] = (
     messages.AgentMessage, messages.ControllerMessage, messages.Joining, Failure,
+    gateways.FromGateway, gateways.ToGateway, gateways.RelayedRequest,
     *QUESTIONS, *map(answer_type, QUESTIONS),
 )  # fmt: skip
 

@@ -17,8 +17,9 @@ from syntony.agent.plans import usable
 from syntony.agent.reactor import kept
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
-from syntony.agent.stream import Dialling, Stream
+from syntony.agent.stream import Stream
 from syntony.errors import WireError
+from syntony.io.dialling import Dialling
 from syntony.io.probe_records import PeerKeys
 from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.arrow import encode_columns

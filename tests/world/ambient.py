@@ -107,6 +107,7 @@ def surroundings(
         return loop.true_ns
 
     replaced = (
+        (random, "uniform", chance.uniform),
         (time, "monotonic_ns", monotonic_ns),
         (time, "monotonic", lambda: monotonic_ns() / S),
         (time, "clock_gettime_ns", clock_gettime_ns),

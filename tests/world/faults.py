@@ -12,6 +12,7 @@ from tests.world.world import SETTLE_S
 
 from syntony.model import MS, S
 from syntony.wire.coding import encode
+from syntony.wire.control import ControllerQuery, ControllerStatus
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import KeysQuery, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
@@ -19,6 +20,7 @@ from syntony.wire.traffic import PlacementCommand
 
 if TYPE_CHECKING:
     from tests.world.loop import Node
+    from tests.world.unit import Unit
     from tests.world.world import Process, World
 
 ORDER_GAP_S = 9.0
@@ -26,18 +28,19 @@ ORDER_GAP_S = 9.0
 
 async def suffer(world: World) -> None:
     """The course of a world: it begins, suffers, and must be well again."""
-    for process in world.processes:
-        process.start()
+    for unit in world.units:
+        unit.start()
     for name in world.hosts:
         world.start_agent(name)
     if world.settings.hostile:
         world.loop.spawn(None, mallory(world))
     operator = world.loop.spawn(None, operate(world))
     await asyncio.sleep(20)
+    faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
     end_s = world.loop.time() + world.settings.faults_s
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
-        fault = world.chance.choices(*zip(*FAULTS.items(), strict=True))[0]
+        fault = world.chance.choices(*zip(*faults.items(), strict=True))[0]
         world.log.say("world", fault.__name__)
         world.loop.spawn(None, fault(world))
     operator.cancel()
@@ -59,9 +62,9 @@ def heal(world: World) -> None:
     world.store.fails = world.store.slow_ns = 0
     world.pager.loses = 0.0
     world.full.clear()
-    for process in world.processes:
-        if process.node is not None and process.node.paused:
-            world.loop.resume(process.node)
+    for unit in world.units:
+        if unit.node is not None and unit.node.paused:
+            world.loop.resume(unit.node)
     for name, agent in world.agents.items():
         if agent.node.paused:
             world.loop.resume(agent.node)
@@ -86,7 +89,10 @@ async def check_well(world: World) -> None:
                 order is not None and order.number >= wanted.number,
                 f"{name} obeys {order}, and {wanted} was acknowledged",
             )
-    if leader is None or world.settings.hostile:
+    if leader is None:
+        return
+    await _check_gateways(world, leader)
+    if world.settings.hostile:
         return
     status = await ask(world, leader, KeysQuery())
     ledger.hold(
@@ -95,7 +101,26 @@ async def check_well(world: World) -> None:
     )
 
 
-async def ask(world: World, process: Process, query: Query[A]) -> A | Failure | None:
+async def _check_gateways(world: World, leader: Process) -> None:
+    """The leader has them all; they pass on nothing that people ask."""
+    if not world.gateways:
+        return
+    found = await ask(world, leader, ControllerQuery())
+    assert isinstance(found, ControllerStatus)
+    connected = [each.name for each in found.gateways if each.connected]
+    world.ledger.hold(
+        connected == [each.name for each in world.gateways],
+        f"{leader.name} knows these gateways: {connected}",
+    )
+    world.ledger.hold(
+        found.agents >= len(world.agents), f"{leader.name} knows of {found.agents} agents"
+    )
+    for unit in world.gateways:
+        answer = await ask(world, unit, ControllerQuery())
+        world.ledger.hold(isinstance(answer, Failure), f"{unit.name} answers people: {answer}")
+
+
+async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | None:
     """A question, or an order, of the operator. None: no answer."""
     data = await world.network.ask("operator", process.address, world.operator_pem, encode(query))
     return None if data is None else decode_answer(data, answer_type(type(query)))
@@ -105,8 +130,8 @@ async def operate(world: World) -> None:
     """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
     while True:
         await asyncio.sleep(world.chance.expovariate(1 / ORDER_GAP_S))
-        process = world.leader if world.chance.random() < 0.8 else None
-        process = process or world.chance.choice(world.processes)
+        process: Unit | None = world.leader if world.chance.random() < 0.8 else None
+        process = process or world.chance.choice(world.units)
         draw = world.chance.random()
         if draw < 0.25:
             await ask(world, process, RotateKeys(by="op", why="world"))
@@ -117,7 +142,7 @@ async def operate(world: World) -> None:
             await _throw(world, process)
 
 
-async def _throw(world: World, process: Process) -> None:
+async def _throw(world: World, process: Unit) -> None:
     ledger = world.ledger
     order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
     ledger.orders.append(order)
@@ -137,7 +162,7 @@ def _any_controller(world: World) -> Process:
     return world.leader or world.chance.choice(world.processes)
 
 
-def _node(process: Process) -> Node:
+def _node(process: Unit) -> Node:
     assert process.node is not None
     return process.node
 
@@ -163,6 +188,19 @@ async def stop_controller(world: World) -> None:
 
 async def pause_controller(world: World) -> None:
     await _pause(world, _node(_any_controller(world)), world.chance.uniform(0.5, 20))
+
+
+async def kill_gateway(world: World) -> None:
+    world.kill(_node(world.chance.choice(world.gateways)))
+
+
+async def stop_gateway(world: World) -> None:
+    world.chance.choice(world.gateways).stop()
+
+
+async def pause_gateway(world: World) -> None:
+    node = _node(world.chance.choice(world.gateways))
+    await _pause(world, node, world.chance.uniform(0.5, 20))
 
 
 async def pause_agent(world: World) -> None:
@@ -214,11 +252,12 @@ async def flip_a_bit(world: World) -> None:
 
 
 async def partition(world: World) -> None:
-    """Some agents cannot reach some controllers; perhaps a controller not the database."""
+    """Some agents and gateways cannot reach some controllers; perhaps a controller not the
+    database."""
     pairs = {
-        frozenset((host, process.name))
-        for host in world.hosts
-        for process in world.processes
+        frozenset((client, unit.name))
+        for client in (*world.hosts, *(each.name for each in world.gateways))
+        for unit in (world.units if client in world.hosts else world.processes)
         if world.chance.random() < 0.5
     }
     world.network.partition(pairs)
@@ -292,7 +331,7 @@ async def clock_jump(world: World) -> None:
 
 
 async def controllers_clock_jump(world: World) -> None:
-    process = world.chance.choice(world.processes)
+    process = world.chance.choice(world.units)
     process.clock.jump(round(world.chance.gauss(0, 1000 * S)))
 
 
@@ -302,6 +341,7 @@ FAULTS: dict[Fault, float] = {
     pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
     partition: 1.5, database_away: 1.0, database_full: 0.7, database_slow: 0.7, store_away: 1.0,
     store_fails: 1.0, store_slow: 0.7, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
-    clock_jump: 0.7, controllers_clock_jump: 0.5,
-}  # fmt: skip
+    clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip
 """Each with its weight."""
+GATEWAY_FAULTS: dict[Fault, float] = {kill_gateway: 2.0, stop_gateway: 1.0, pause_gateway: 3.0}
+"""… where there are gateways."""

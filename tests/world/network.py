@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from syntony.controller.service import FleetService
 
 PING_NS, PONG_NS = 2_500 * MS, 2_000 * MS
-"""`uplink._HASTY`: a controller that is silent for both is given up."""
+"""`io.dialling`: a controller that is silent for both is given up."""
 NOTICE_NS = 20 * S
 """After which a server gives a silent client up."""
 CONNECT_NS = 2 * S
@@ -80,7 +80,7 @@ class Pipe:
 
 
 class Connection:
-    """One stream between an agent and a controller."""
+    """One stream between an agent or a gateway and a controller."""
 
     def __init__(self, network: Network, client: Node, server: Node) -> None:
         self._network = network
@@ -170,7 +170,9 @@ class Network:
         for pipe in waiting:
             pipe.release()
 
-    async def dial(self, client: Node, address: str, pem: bytes) -> Connection | None:
+    async def dial(
+        self, client: Node, address: str, pem: bytes, method: str = ATTACH
+    ) -> Connection | None:
         """A stream to whoever listens there; None: nobody answers."""
         found = self.services.get(address)
         if found is None or not found[0].alive:
@@ -182,7 +184,7 @@ class Network:
             return None
         connection = Connection(self, client, server)
         self.connections.append(connection)
-        handler = service.handlers().service(Called(ATTACH)).stream_stream
+        handler = service.handlers().service(Called(method)).stream_stream
         peer = Peer(client.name, pem, connection)
         connection.serving = self.loop.spawn(
             server, self._serve(handler(connection.requests(), peer), connection)
@@ -198,12 +200,14 @@ class Network:
         finally:
             connection.server_left()
 
-    async def ask(self, name: str, address: str, pem: bytes, data: bytes) -> bytes | None:
+    async def ask(
+        self, name: str, address: str, pem: bytes, data: bytes, method: str = QUERY
+    ) -> bytes | None:
         """A question's first page; None: no answer within 10 s."""
         found = self.services.get(address)
         if found is None or not found[0].alive or self.cut(name, found[0].name):
             return None
-        handler = found[1].handlers().service(Called(QUERY)).unary_stream
+        handler = found[1].handlers().service(Called(method)).unary_stream
         if found[0].paused:
             await asyncio.sleep(ANSWER_S)
             return None

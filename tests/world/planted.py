@@ -163,4 +163,6 @@ PLANTED: dict[str, Plant] = {
     "messages-without-their-own-key": _patch(render, "key", lambda _: secrets.token_hex(4)),
     "clock-evidence-not-checked": _patch(server, "credible", lambda _, said, __: (said, 0)),
     "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
+    "gateway-wakes-up-unaware": _patch(ingest, "STALE_NS", 1 << 60),
 }  # fmt: skip
+NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))

@@ -45,5 +45,6 @@ def command(seed: int, settings: Settings) -> str:
     """Runs this one again."""
     return (
         f"python -m bench.world --first {seed} --seeds 1 --hosts {settings.hosts} "
-        f"--controllers {settings.controllers} --seconds {settings.faults_s:g}"
+        f"--controllers {settings.controllers} --gateways {settings.gateways} "
+        f"--seconds {settings.faults_s:g}"
     )

@@ -20,11 +20,13 @@ from unittest import mock
 import psycopg
 from tests.world.agent import Agent, restore, snapshot
 from tests.world.ambient import Log, surroundings
+from tests.world.gateway import GatewayUnit
 from tests.world.ledger import Ledger, Pager
 from tests.world.loop import NODE, DiesNowError, HostClock, Loop, Node
 from tests.world.network import Network
 from tests.world.postgres import Server
 from tests.world.store import WorldStore
+from tests.world.unit import Unit
 
 from syntony.clock.anchored import AnchoredSolver
 from syntony.controller.config import AlertSettings, ControllerConfig
@@ -52,6 +54,7 @@ class Settings(NamedTuple):
 
     hosts: int = 4
     controllers: int = 2
+    gateways: int = 0
     faults_s: float = 150.0
     mean_gap_s: float = 6.0
     """Between two faults."""
@@ -77,28 +80,15 @@ class Host:
         )  # fmt: skip
 
 
-class Process:
-    """One controller's unit: it is started again whenever it ends."""
+class Process(Unit):
+    """One controller's unit."""
 
-    def __init__(self, world: World, name: str, pem: bytes) -> None:
-        self._world = world
-        self.name = name
-        self.pem = pem
-        self.address = f"{name}:8443"
-        chance = world.chance
-        self.clock = HostClock(round(chance.gauss(0, 1e9)), chance.gauss(0, 10_000))
-        self.node: Node | None = None
-        self.controller: Controller | None = None
-        self._running: asyncio.Task[None] | None = None
+    controller: Controller | None = None
 
-    def start(self) -> None:
-        """Begin a life."""
-        self.node = self._world.born(Node(self.name, self.clock))
+    async def live(self, node: Node) -> None:
+        """One life: it waits for control state, leads, and ends."""
+        world = self.world
         self.controller = None
-        self._running = self._world.loop.spawn(self.node, self._live(self.node))
-
-    async def _live(self, node: Node) -> None:
-        world = self._world
         try:
             controller = await self._hold()
             self.controller = controller
@@ -117,7 +107,7 @@ class Process:
 
     async def _hold(self) -> Controller:
         """As `import_files._hold`, without blocking everybody."""
-        world = self._world
+        world = self.world
         while True:
             try:
                 store = cast("Store", world.store)
@@ -126,17 +116,7 @@ class Process:
                 await asyncio.sleep(STANDBY_S)
 
     async def _close(self) -> None:
-        node = self.node
-        assert node is not None
-        self._world.network.services.pop(self.address, None)
-        for connection in self._world.network.connections:
-            if connection.server is node and not connection.server_gone:
-                connection.server_left()
-
-    def stop(self) -> None:
-        """As SIGTERM does."""
-        if self._running is not None:
-            self._running.cancel()
+        self.leave_network()
 
 
 class World:
@@ -180,6 +160,10 @@ class World:
         self.processes = [
             Process(self, f"c{each}", b"") for each in range(1, settings.controllers + 1)
         ]
+        self.gateways = [
+            GatewayUnit(self, f"g{each}", pem(f"g{each}", Role.GATEWAY))
+            for each in range(1, settings.gateways + 1)
+        ]
         self.full: set[str] = set()
         """Hosts whose disk is full."""
 
@@ -197,8 +181,18 @@ class World:
             ),
         )  # fmt: skip
 
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Controllers and gateways."""
+        return (*self.processes, *self.gateways)
+
     def addresses_for(self, host: Host) -> list[str]:
-        return [each.address for each in self.processes]
+        """Of gateways, where there are any; some hosts know the controllers as well."""
+        both = int(host.name[1:]) % 2 == 0 or not self.gateways
+        found: list[Unit] = [*(self.processes if both else ()), *self.gateways]
+        if self.gateways:
+            self.chance.shuffle(found)
+        return [each.address for each in found]
 
     @property
     def leader(self) -> Process | None:
@@ -256,9 +250,9 @@ class World:
             self._dead.append(agent)
             agent.spool.close()
             return
-        process = next(each for each in self.processes if each.name == node.name)
+        process = next(each for each in self.units if each.name == node.name)
         if process.node is node:
-            self._dead.append((process.controller, process._running))
+            self._dead.append((process.__dict__.copy(), process.running))
             if self.network.services.get(process.address, (None,))[0] is node:
                 del self.network.services[process.address]
             self.loop.call_later(RESTART_S, process.start, context=self.context)

@@ -1,4 +1,4 @@
-"""One stream to a controller, and whom to dial for it. Pure: bytes in, bytes and messages out.
+"""One stream to a controller. Pure: bytes in, bytes and messages out.
 
 `agent.uplink` moves the bytes over gRPC; the simulated world (tests/world) moves them itself.
 """
@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from syntony.agent.delivery import Delivery
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
-from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.messages import (
@@ -31,46 +29,6 @@ from syntony.wire.messages import (
 from syntony.wire.probes import Plan
 
 _log = logging.getLogger(__name__)
-
-BACKOFF_MIN_NS = 100 * MS
-BACKOFF_MAX_NS = 5 * S
-STANDBY_BACKOFF_MAX_NS = 1 * S
-"""Where another controller may be in charge."""
-
-
-class Dialling:
-    """Which controller to dial, and how long to wait first.
-
-    Args:
-        controllers: their addresses, in order of preference.
-    """
-
-    def __init__(self, controllers: Iterable[str]) -> None:
-        self._controllers = deque(controllers)
-        self.several = len(self._controllers) > 1
-        self._max_ns = STANDBY_BACKOFF_MAX_NS if self.several else BACKOFF_MAX_NS
-        self._backoff_ns = BACKOFF_MIN_NS
-
-    @property
-    def controller(self) -> str:
-        """Whom to dial now."""
-        return self._controllers[0]
-
-    def next_controller(self) -> None:
-        """A stream ended that we did not end: another controller may be in charge."""
-        self._controllers.rotate(-1)
-
-    def wait_ns(self, draw: Callable[[float, float], float], *, established: bool) -> int:
-        """How long to wait before the next dial. With full jitter, so that a fleet does not come
-        back in step after a controller restart.
-
-        Args:
-            draw: a number between two.
-            established: whether the last stream's controller ever answered.
-        """
-        doubled_ns = min(2 * self._backoff_ns, self._max_ns)
-        self._backoff_ns = BACKOFF_MIN_NS if established else doubled_ns
-        return round(draw(BACKOFF_MIN_NS / 2, self._backoff_ns))
 
 
 class Stream:

@@ -20,15 +20,16 @@ from typing import Self
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
-from syntony.agent.stream import Dialling, Stream
+from syntony.agent.stream import Stream
 from syntony.errors import MissingError, RemoteError, WireError
 from syntony.io.credentials import load_credentials
+from syntony.io.dialling import Dialling, channel_options, explain
 from syntony.io.process import name_thread
 from syntony.io.transport import grpc
 from syntony.model import Edge, S, UtcReading
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
-from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
+from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
 from syntony.wire.messages import (
     ATTACH,
@@ -49,33 +50,6 @@ from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-
-
-def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
-    """A controller that is silent for both times is given up. gRPC bounds the wait for an answer
-    twice, and by 60 s where it is not told both."""
-    return (
-        ("grpc.keepalive_time_ms", idle_ms),
-        ("grpc.keepalive_timeout_ms", answer_ms),
-        ("grpc.http2.ping_timeout_ms", answer_ms),
-    )
-
-
-_PATIENT = _keepalive(5_000, 15_000)
-"""Where there is no other controller to go to."""
-_HASTY = (
-    *_keepalive(2_500, 2_000),
-    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long a dead host may take to answer a connect
-)
-"""Where another one may be in charge: leaving a live one by mistake costs a reconnection."""
 _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
@@ -109,7 +83,7 @@ class Uplink:
         self._spool = spool
         self._fence = Fence(Path(config.spool_dir))
         self._dialling = Dialling(config.controllers)
-        self._options = _OPTIONS + (_HASTY if self._dialling.several else _PATIENT)
+        self._options = channel_options(several=self._dialling.several)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
@@ -258,7 +232,7 @@ class Uplink:
                 link.listen()
             except grpc.RpcError as error:
                 if not link.stream.renewed and not self._closing:
-                    self._report(_explain(error))
+                    self._report(explain(error))
             finally:
                 self._end(link)
             return link.stream.established
@@ -347,7 +321,7 @@ class _Link:
             data: bytes = self._query(encode(query), timeout=ASK_TIMEOUT_S)
             return decode_answer(data, answer_type(type(query)))
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel has been closed
-            why = _explain(error) if isinstance(error, grpc.RpcError) else str(error)
+            why = explain(error) if isinstance(error, grpc.RpcError) else str(error)
             raise RemoteError(f"the controller does not answer: {why}") from error
 
     def cancel(self) -> None:
@@ -356,23 +330,3 @@ class _Link:
     def renew(self) -> None:
         self.stream.renewed = True
         self.cancel()
-
-
-_TLS_TROUBLE = ("Tls handshake failed", "SSL_ERROR", "verification check failed")
-
-
-def _explain(error: grpc.RpcError) -> str:
-    """gRPC's account of a failed stream as one line."""
-    details = " ".join(str(error.details() or "").split())
-    if any(mark in details for mark in _TLS_TROUBLE):
-        return (
-            "TLS: a certificate is not accepted; check that both are of the same CA, not expired, "
-            f"and the controller's made for this address ({details[-160:]})"
-        )
-    if "Socket closed" in details:
-        # With TLS 1.3 a server refuses a client's certificate only after the client is done.
-        return (
-            "the controller closed the connection: it is going down, or does not accept this "
-            "agent's certificate (of another CA, or expired by the controller's clock)"
-        )
-    return f"{error.code().name}: {details[:300]}"

@@ -15,7 +15,7 @@ from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.model import format_ns
-from syntony.wire.control import ControllerQuery, TakeoverCommand
+from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
 
 if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
@@ -76,7 +76,7 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
 @fleet_options
 @click.pass_context
 def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Which controller is in charge, and since when.
+    """Which controller is in charge, since when, and how its gateways are.
 
     Exit status: 0 in charge, 1 its control state does not outlive it, 2 agents obey a later one.
 
@@ -95,12 +95,25 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
             ("state", "kept" if found.durable else "in memory: a restart forgets it"),
         ):
             console.print(Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
+        for gateway in found.gateways:
+            line = Text.assemble((f"{'gateway':<10}", "dim"), _gateway(gateway))
+            console.print(line, soft_wrap=True)
         if found.seen_epoch > found.epoch:
             messages.print(
                 f"agents have obeyed epoch {found.seen_epoch}: another controller took over, or "
                 "control state is from a backup (docs/reference/security.md)"
             )
     context.exit(2 if found.seen_epoch > found.epoch else int(not found.durable))
+
+
+def _gateway(found: GatewayStatus) -> str:
+    if not found.connected:
+        return f"{found.name}, absent for {format_ns(found.silent_ns)}: its agents dial another one"
+    store = "" if found.store_up else ", its store refuses rows"
+    return (
+        f"{found.name}, version {found.version}, {found.agents} agents, "
+        f"lag {format_ns(found.lag_ns)}{store}"
+    )
 
 
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
@@ -113,13 +126,18 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
             raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
     from syntony.clock.anchored import AnchoredSolver
     from syntony.clock.anchors import Anchor
-    from syntony.controller.main import run
+    from syntony.controller.gateway_server import check_gateway
+    from syntony.controller.main import run, run_gateway
     from syntony.mesh.plan import make_plan
     from syntony.store import open_store
 
+    check_gateway(config)
     anchors = [Anchor(x.node, x.bound_ns, x.reported) for x in config.anchors]
     store = open_store(store_url or config.store)
     try:
+        if config.gateway:
+            run_gateway(config, store)
+            return
         solver = AnchoredSolver(anchors, config.utc_step_ns)
         run(config, store, make_plan, solver, _api(config))
     finally:

@@ -102,6 +102,13 @@ def command() -> None:
     help="One in charge, the others standbys; several need --state.",
 )
 @click.option(
+    "--gateways",
+    type=click.IntRange(0, 5),
+    default=0,
+    show_default=True,
+    help="Take the agents in, and leave decisions to the controllers; all share a store.",
+)
+@click.option(
     "--console-port", default=0, metavar="PORT", help="Of console and API, on 127.0.0.1 [any]."
 )
 @click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
@@ -144,6 +151,7 @@ def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
         options=_daemon_options(options),
         placement=options["placement"],
         controllers=_controllers(options),
+        gateways=options["gateways"],
         console_port=_bounded("--console-port", options["console_port"], 0, 65_535),
     )
 
@@ -287,6 +295,7 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     Kinds of leaf0-1 or spine0: switch-down.
     Kinds of h3: agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
     cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
+    Kinds of gateway1: gateway-kill, gateway-pause.
     Kinds without a target: controller-kill, controller-pause, key-rotate.
 
     Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s
@@ -395,7 +404,10 @@ def scrape(name: str | None) -> None:
     if not file.agents:
         raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
     click.echo(
-        scrape_config(lab.directory, make_plan(file.spec), controllers=file.controllers), nl=False
+        scrape_config(
+            lab.directory, make_plan(file.spec), controllers=file.controllers + file.gateways
+        ),
+        nl=False,
     )
 
 

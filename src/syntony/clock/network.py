@@ -149,6 +149,8 @@ class NetworkSolver:
         Their age is unknown, which the doubt of holdover stands for.
         """
         self._inherited = {line.node: held(line, 0) for line in lines}
+        # A clock that steps before it reports here for the first time is in another epoch.
+        self._epochs = {line.node: line.epoch for line in lines if line.epoch} | self._epochs
 
     def away(self) -> tuple[Timeline, ...]:
         """Last timelines of clocks that are held over, or not back since a predecessor's end."""

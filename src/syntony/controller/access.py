@@ -24,6 +24,8 @@ class Caller(NamedTuple):
     """Its address as gRPC words it, or `LOCAL`."""
     certificate: Certificate | None = None
     """None: it came over the local socket."""
+    pem: bytes = b""
+    """The same as it was shown."""
 
     def issuer(self, by: str) -> Issuer:
         """For the audit log. Raises `UsageError`: neither certificate nor command names anybody."""
@@ -39,8 +41,13 @@ def caller(context: Any) -> Caller:
     if peer.startswith("unix:"):
         return Caller(Identity(Role.OPERATOR, ""), LOCAL)
     auth: Mapping[str, list[bytes]] = context.auth_context()
-    certificate = read_certificate((auth.get("x509_pem_cert") or [b""])[0])
-    return Caller(certificate.identity, peer, certificate)
+    return presented((auth.get("x509_pem_cert") or [b""])[0], peer)
+
+
+def presented(pem: bytes, peer: str) -> Caller:
+    """Who has shown a certificate. Raises `WireError`: it is unusable."""
+    certificate = read_certificate(pem)
+    return Caller(certificate.identity, peer, certificate, pem)
 
 
 def allow_list() -> str:
@@ -48,6 +55,8 @@ def allow_list() -> str:
     lines = ["| Request | " + " | ".join(Role) + " |", "| --- |" + " --- |" * len(Role)]
     attach = ["yes" if role is Role.AGENT else "" for role in Role]
     lines.append("| attach, as the certificate's host | " + " | ".join(attach) + " |")
+    relay = ["yes" if role is Role.GATEWAY else "" for role in Role]
+    lines.append("| relay agents and their requests, as a gateway | " + " | ".join(relay) + " |")
     lines.append("| join, with a token and no certificate |" + "  |" * len(Role))
     for name, roles in sorted((q.__name__, known.roles) for q, known in QUESTIONS.items()):
         cells = ["yes" if role in roles else "" for role in Role]

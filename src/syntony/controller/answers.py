@@ -292,7 +292,9 @@ def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
 
 @question(ControllerQuery, READ, Runs.LOOP)
 def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
-    return requested.services.leadership.status(len(requested.services.sessions))
+    services = requested.services
+    gateways = services.gateways.statuses(time.monotonic_ns())
+    return services.leadership.status(len(services.sessions), gateways)
 
 
 @question(CostQuery, READ, Runs.DISK)

@@ -130,6 +130,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """``postgresql://user@host:port/database`` for control state there instead."""
     standby: bool = False
     """Wait while another controller holds control state, and take over when it is gone."""
+    gateway: bool = False
+    """Take agents in and store their rows, and leave every decision to a leader."""
+    leaders: tuple[str, ...] = ()
+    """``ADDRESS:PORT`` of the leader and of its standbys, where a gateway dials them."""
     nic_prefixes: tuple[str, ...] = ()
     """Where the fleet's NICs have their addresses, for example ``10.0.0.0/8``: others are neither
     planned nor probed. Empty: anywhere."""

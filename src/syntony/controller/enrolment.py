@@ -30,6 +30,7 @@ from syntony.wire.enrol import (
     Issued,
     JoinRequest,
     RenewQuery,
+    Revocations,
     RevokeCommand,
     Revoked,
     TokenCommand,
@@ -105,12 +106,7 @@ class Enrolment:
 
     def refusal(self, certificate: Certificate) -> str:
         """Why a certificate is not accepted now; empty: it is. Does not block."""
-        name, serial = certificate.identity.name, certificate.serial
-        if self.revocations.covers(serial, name):
-            return f"the certificate of {name!r} with serial {serial} has been revoked"
-        if certificate.validity.expires_ns <= self._now():
-            return f"the certificate of {name!r} with serial {serial} has expired"
-        return ""
+        return refusal(certificate, self.revocations, self._now())
 
     def refresh(self) -> None:
         """Write down last uses and learn of revocations, also those through another controller with
@@ -247,6 +243,16 @@ class Enrolment:
                 "directory of the CA's certificate and key"
             )
         return self.authority
+
+
+def refusal(certificate: Certificate, revocations: Revocations, civil_ns: int) -> str:
+    """Why a certificate is not accepted; empty: it is. `civil_ns`: ns since 1970, UTC."""
+    name, serial = certificate.identity.name, certificate.serial
+    if revocations.covers(serial, name):
+        return f"the certificate of {name!r} with serial {serial} has been revoked"
+    if certificate.validity.expires_ns <= civil_ns:
+        return f"the certificate of {name!r} with serial {serial} has expired"
+    return ""
 
 
 def _check_token(command: TokenCommand) -> None:

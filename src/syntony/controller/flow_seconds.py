@@ -64,8 +64,10 @@ class RowBuffer:
         """Rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:
-                if piece.table.name in COLUMNS:
-                    kept = _Kept(piece.first_ns // S, piece.last_ns // S, piece.rows)
+                names = COLUMNS.get(piece.table.name)
+                if names is not None:
+                    rows = piece.rows.select(names)
+                    kept = _Kept(piece.first_ns // S, piece.last_ns // S, rows)
                     self._kept[piece.table.name].append(kept)
                     self._rows[piece.table.name] += piece.rows.num_rows
             for name, waiting in self._kept.items():
@@ -91,11 +93,7 @@ class RowBuffer:
         with self._lock:
             self._kept[name].extendleft(reversed(later))
             self._rows[name] += sum(each.rows.num_rows for each in later)
-        return {
-            second: pa.Table.from_batches(rows).select(COLUMNS[name])
-            for second, rows in by_second.items()
-            if rows
-        }
+        return {second: pa.Table.from_batches(rows) for second, rows in by_second.items() if rows}
 
 
 def _by_second(kept: _Kept) -> Iterator[_Kept]:

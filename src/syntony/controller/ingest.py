@@ -7,7 +7,10 @@ is acknowledged when the insert has returned. Three things keep a row from being
 * the first `MAX_UNACKED` batches after every Hello may have been stored by a predecessor that died
   before it acknowledged them, so they are looked up in the store first; of a stream that an earlier
   process of the agent left, every batch is, as its spool may have gone back in time;
-* so is everything that is tried again after an insert failed, as it may have failed half done.
+* so is everything that is tried again after an insert failed, as it may have failed half done;
+* so is what has waited for long, or comes after a silence, as the agent may have gone to another
+  controller meanwhile. What still waits when its agent's stream ends is dropped: it was not
+  acknowledged, so it is sent again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from syntony.controller.batches import Arrival, Piece, joined, open_batches, unrecorded, windows
@@ -24,7 +27,7 @@ from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Recorded, Store
 from syntony.wire.messages import MAX_UNACKED, Batch
-from syntony.wire.tables import PATH, PROBE, Table
+from syntony.wire.tables import PATH, Table
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,11 @@ GATHER_NS = 500 * MS
 LOCAL_GATHER_NS = 100 * MS
 """… where rows of the controller's own wait as well: they were gathered before."""
 RETRY_NS = 1 * S
+STALE_NS = 2 * S
+"""What was last known not to be in the store so long ago is looked up again: agents that know
+several controllers leave one that is silent for 4.5 s."""
+MAX_LOOKUPS = 3
+"""Before one insert: a store that takes `STALE_NS` to answer is taken at its word in the end."""
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
 ITEM_BYTES = 512
@@ -47,6 +55,8 @@ class _Item(NamedTuple):
     batch: Batch
     source: Source
     check: bool
+    arrived_ns: int
+    """CLOCK_MONOTONIC."""
 
     @property
     def size(self) -> int:
@@ -69,10 +79,14 @@ class Source:
         self.stored = 0
         """Everything up to this number is in the store, or was refused and counted."""
         self.unchecked = MAX_UNACKED
+        self._heard_ns = 0
 
-    def accept(self, seq: int) -> bool:
-        """Whether the store may have this batch, which is the newest now."""
+    def accept(self, seq: int, now_ns: int) -> bool:
+        """Whether the store may have this batch, which is the newest now; `now_ns` is monotonic."""
         self.accepted = seq
+        if now_ns - self._heard_ns > STALE_NS:  # it was on its way for long, or we were paused
+            self.unchecked = MAX_UNACKED
+        self._heard_ns = now_ns
         check = self.backlog or self.unchecked > 0
         self.unchecked -= self.unchecked > 0
         return check
@@ -82,6 +96,7 @@ class Outcome(NamedTuple):
     """What became of one batch."""
 
     host: str
+    stream: str
     seq: int
     rows: int
     dropped: int
@@ -104,22 +119,19 @@ class Ingest:
     Args:
         store: where rows go.
         fleet_now: fleet time, None while unknown; called from the inserting thread.
-        on_stored: called on the event loop with what became of the batches of one cycle, after
-            all their rows are in the store.
-        on_rows: called on the event loop with the rows of agents in a cycle, each batch once.
+        on_stored: called on the event loop with what became of the batches of one cycle, and with
+            their rows, after all of these are in the store.
     """
 
     def __init__(
         self,
         store: Store,
         fleet_now: Callable[[], int | None],
-        on_stored: Callable[[list[Outcome]], None],
-        on_rows: Sequence[Callable[[list[Piece]], None]] = (),
+        on_stored: Callable[[list[Outcome], list[Piece]], None],
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
         self._on_stored = on_stored
-        self._on_rows = on_rows
         self._items: list[_Item] = []
         self._bytes = 0
         self.local_shed = 0
@@ -130,13 +142,13 @@ class Ingest:
         """… and the time spent in them …"""
         self.failures = 0
         """… and how often one failed, to be tried again."""
-        self.probed: dict[str, int] = {}
-        """Host → newest instant of its rows of probing that is in the store, fleet time."""
         self._local: list[Piece] = []
         self._sources: dict[str, Source] = {}
         self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
+        self._under_way_ns: int | None = None
+        """When the oldest batch of the cycle under way arrived."""
 
     @property
     def queued_bytes(self) -> int:
@@ -147,6 +159,13 @@ class Ingest:
     def failing(self) -> bool:
         """Whether the store refuses rows."""
         return self._failing
+
+    def waited_ns(self, now_ns: int) -> int:
+        """For how long the oldest batch that is not stored has waited; `now_ns` is monotonic."""
+        oldest_ns = self._under_way_ns
+        if oldest_ns is None and self._items:
+            oldest_ns = self._items[0].arrived_ns
+        return 0 if oldest_ns is None else now_ns - oldest_ns
 
     def greet(self, host: str, stream: str, *, backlog: bool = False) -> Source:
         """A host (re)appears with what it delivers now.
@@ -163,6 +182,16 @@ class Ingest:
         known.unchecked = MAX_UNACKED
         return known
 
+    def leave(self, source: Source) -> None:
+        """Its agent has gone, and sends again what waits here, perhaps to another controller."""
+        if self._sources.get(source.host) is not source:
+            return
+        dropped = [item for item in self._items if item.source is source]
+        if dropped:
+            self._items = [item for item in self._items if item.source is not source]
+            self._bytes -= sum(item.size for item in dropped)
+            source.accepted = dropped[0].batch.seq - 1
+
     async def put(self, source: Source, batch: Batch) -> bool:
         """Queue a batch, waiting while the queue is full.
 
@@ -175,7 +204,8 @@ class Ingest:
         # No await from here on: a batch is accepted and queued, or neither.
         if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False
-        item = _Item(batch, source, source.accept(batch.seq))
+        now_ns = time.monotonic_ns()
+        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns)
         self._items.append(item)
         self._bytes += item.size
         self._arrived.set()
@@ -204,6 +234,7 @@ class Ingest:
     async def flush(self) -> None:
         """One cycle: everything queued (up to a bound) into the store, then tell."""
         items = self._take()
+        self._under_way_ns = items[0].arrived_ns if items else None
         local, self._local = self._local, []
         self._local_arrived.clear()
         # A backlog that is delivered again while its first delivery waits is here twice.
@@ -213,7 +244,7 @@ class Ingest:
         while waiting:
             began_ns = time.monotonic_ns()
             try:
-                await asyncio.to_thread(self._insert, waiting)
+                await asyncio.to_thread(self._insert, waiting, self._under_way_ns)
                 self._recovered()
                 self.inserts += 1
                 self.insert_ns += time.monotonic_ns() - began_ns
@@ -223,15 +254,11 @@ class Ingest:
                 await asyncio.sleep(RETRY_NS / S)
         for item in items:
             item.source.stored = item.batch.seq
-        for take in self._on_rows:  # before anybody learns how far a host has come
-            take(pieces)
-        for piece in pieces:
-            if piece.table is PROBE:
-                self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)
+        self._under_way_ns = None
         async with self._drained:
             self._bytes -= sum(item.size for item in items)
             self._drained.notify_all()
-        self._on_stored(outcomes)
+        self._on_stored(outcomes, pieces)
 
     def _take(self) -> list[_Item]:
         taken = size = 0
@@ -262,16 +289,26 @@ class Ingest:
                 outcomes.append(_outcome(item, piece))
         return outcomes, pieces
 
-    def _insert(self, waiting: dict[str, _Waiting]) -> None:
-        """Insert table by table; what is done leaves `waiting`, so a retry takes up the rest."""
+    def _insert(self, waiting: dict[str, _Waiting], arrived_ns: int | None) -> None:
+        """Insert table by table; what is done leaves `waiting`, so a retry takes up the rest.
+
+        Args:
+            arrived_ns: when the oldest batch did; None: there are rows of our own only.
+        """
         for name, work in list(waiting.items()):
-            pieces = work.pieces
+            pieces, known_ns = work.pieces, arrived_ns
             suspects = [piece for piece in pieces if piece.check or work.tried]
             work.tried = True
-            if suspects:
-                pieces = self._new_of(work.table, pieces, suspects)
-            if pieces:
-                self._store.insert(work.table, joined(pieces))
+            for _ in range(MAX_LOOKUPS):
+                if suspects:
+                    known_ns = time.monotonic_ns()
+                    pieces = self._new_of(work.table, pieces, suspects)
+                rows = joined(pieces) if pieces else None
+                if known_ns is None or time.monotonic_ns() - known_ns <= STALE_NS:
+                    break
+                suspects = pieces
+            if rows is not None:
+                self._store.insert(work.table, rows)
             del waiting[name]
 
     def _new_of(self, table: Table, pieces: list[Piece], suspects: list[Piece]) -> list[Piece]:
@@ -312,6 +349,7 @@ def _outcome(item: _Item, piece: Piece | None) -> Outcome:
     batch = item.batch
     return Outcome(
         item.source.host,
+        item.source.stream,
         batch.seq,
         batch.rows,
         batch.dropped,

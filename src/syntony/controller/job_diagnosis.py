@@ -39,6 +39,8 @@ REFUSED_NS = 600 * S
 """A job that had too many rows, or took too long, is left alone for so long."""
 STALE_NS = 120 * S
 """A verdict as old as that says nothing of now."""
+PROCESS_COLUMNS = ("job", "host", "pid", "ts_ns", "window_ns", "ended")
+"""Of `job_process`, what tells which jobs run."""
 JOB_RESULTS = ("judged", "failed", "too-large", "too-slow")
 
 
@@ -104,8 +106,7 @@ class JobDiagnosis:
         """Rows that have been stored: which jobs run."""
         for piece in pieces:
             if piece.table is JOB_PROCESS:
-                names = ("job", "host", "pid", "ts_ns", "window_ns", "ended")
-                columns = (piece.rows.column(name).to_pylist() for name in names)
+                columns = (piece.rows.column(name).to_pylist() for name in PROCESS_COLUMNS)
                 for job, host, pid, ts_ns, window_ns, ended in zip(*columns, strict=True):
                     if ended:
                         self._processes.pop((job, host, pid), None)

@@ -20,9 +20,11 @@ from syntony.wire.control import (
     MAX_EPOCH,
     ControllerStatus,
     EpochRaised,
+    GatewayStatus,
     Issuer,
     TakeoverCommand,
 )
+from syntony.wire.gateways import Welcome
 from syntony.wire.messages import (
     DECISIONS,
     ControllerMessage,
@@ -53,7 +55,7 @@ class Leadership:
         """Of this controller."""
         return self._state.epoch
 
-    def status(self, agents: int) -> ControllerStatus:
+    def status(self, agents: int, gateways: tuple[GatewayStatus, ...] = ()) -> ControllerStatus:
         """Who is in charge, and since when."""
         return ControllerStatus(
             name=self.name,
@@ -63,16 +65,25 @@ class Leadership:
             durable=self._state.durable,
             up_ns=time.monotonic_ns() - self._since_ns,
             agents=agents,
+            gateways=gateways,
         )
 
     def check(self, hello: Hello) -> None:
         """Raises `RefusedError`: the agent has obeyed a later controller than this one."""
-        self.seen = max(self.seen, min(hello.epoch, MAX_EPOCH))
-        if hello.epoch > self.epoch:
+        self._compare(f"host {hello.host!r}", hello.epoch)
+
+    def follow(self, gateway: str, epoch: int) -> Welcome:
+        """Takes a gateway that has followed `epoch`. Raises `RefusedError`: that is a later one."""
+        self._compare(gateway, epoch)
+        return Welcome(leader=self.name, epoch=self.epoch)
+
+    def _compare(self, who: str, epoch: int) -> None:
+        self.seen = max(self.seen, min(epoch, MAX_EPOCH))
+        if epoch > self.epoch:
             raise RefusedError(
-                f"host {hello.host!r} has obeyed a controller of epoch {hello.epoch}, this one has "
-                f"{self.epoch}: another controller took over, or this one's control state is from "
-                f"a backup; if so: syntony controller takeover --above {hello.epoch}"
+                f"{who} has obeyed a controller of epoch {epoch}, this one has {self.epoch}: "
+                "another controller took over, or this one's control state is from a backup; if "
+                f"so: syntony controller takeover --above {epoch}"
             )
 
     def seal(self, message: ControllerMessage, stored: int = 0) -> bytes:

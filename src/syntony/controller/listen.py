@@ -92,7 +92,7 @@ class ServerCertificate:
         self._failed = ""
         self.validity = read_validity(credentials.certificate)
         """Of the certificate in force."""
-        self.name = read_certificate(credentials.certificate).identity.name
+        self.role, self.name = read_certificate(credentials.certificate).identity
         self._initial = _configuration(credentials)
 
     def credentials(self, *, mutual: bool) -> grpc.ServerCredentials:

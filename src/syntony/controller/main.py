@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from syntony.controller.api_hub import OpenApi
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
+from syntony.controller.gateway_server import GatewayServer
 from syntony.controller.listen import raise_descriptor_limit
 from syntony.controller.loops import collect_seldom
 from syntony.controller.server import Controller
@@ -17,10 +20,19 @@ from syntony.store import Store
 def run(
     config: ControllerConfig, store: Store, planner: Planner, solver: Solver, api: OpenApi | None
 ) -> None:
-    """The daemon's main loop, see `Controller`; returns after SIGTERM or SIGINT."""
+    """A leader's main loop, see `Controller`; returns after SIGTERM or SIGINT."""
+    _run(lambda: Controller(config, store, planner, solver, api).serve())
+
+
+def run_gateway(config: ControllerConfig, store: Store) -> None:
+    """A gateway's main loop, see `GatewayServer`; returns after SIGTERM or SIGINT."""
+    _run(lambda: GatewayServer(config, store).serve())
+
+
+def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     import uvloop
 
     os.umask(0o077)
     raise_descriptor_limit()
     collect_seldom()
-    uvloop.run(Controller(config, store, planner, solver, api).serve())
+    uvloop.run(serve())

@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from syntony import __version__
 from syntony.alerts.incidents import Incident, State
 from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
 from syntony.controller.fleet import Fleet
+from syntony.controller.gateways import Gateways
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
 from syntony.controller.job_diagnosis import JOB_RESULTS, JobDiagnosis
@@ -28,6 +29,7 @@ from syntony.controller.placing import PlacementService
 from syntony.controller.services import Services
 from syntony.controller.sla import with_flows
 from syntony.controller.solve import SolveLoop
+from syntony.controller.stored_rows import StoredRows
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
 from syntony.io.process import own_usage
@@ -45,12 +47,20 @@ PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
 
 
+class Page(Protocol):
+    """What a process tells of."""
+
+    async def sheet(self) -> Sheet:
+        """One page; on the event loop."""
+
+
 class Exporter(NamedTuple):
     """Everything that the controller tells of."""
 
     services: Services
     listening: Listening
     ingest: Ingest
+    rows: StoredRows
     loops: Loops
     fleet_now: Callable[[], int | None]
 
@@ -61,6 +71,7 @@ class Exporter(NamedTuple):
         put_clocks(sheet, services.solving, self.fleet_now())
         put_traffic(sheet, services.traffic)
         put_ingest(sheet, self.ingest)
+        sheet.put("gateway_repeated_batches_total", self.rows.repeated)
         put_loops(sheet, self.loops.counts)
         put_findings(sheet, services.locating.answer.findings)
         put_slas(sheet, services.slas.rows)
@@ -70,11 +81,12 @@ class Exporter(NamedTuple):
         put_jobs(sheet, services.jobs)
         put_audits(sheet, services.audits)
         put_identities(sheet, services.membership, services.leadership)
+        put_gateways(sheet, services.gateways)
         await asyncio.to_thread(put_incidents, sheet, services.alerts)
         return sheet
 
 
-def open_metrics(config: ControllerConfig, exporter: Exporter) -> ScrapeServer | None:
+def open_metrics(config: ControllerConfig, exporter: Page) -> ScrapeServer | None:
     """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`."""
     wanted = config.metrics
     if not wanted.listen:
@@ -84,9 +96,7 @@ def open_metrics(config: ControllerConfig, exporter: Exporter) -> ScrapeServer |
     return serve(wanted.listen, answer, files if wanted.tls else None)
 
 
-def _page(
-    loop: asyncio.AbstractEventLoop, exporter: Exporter, accept: str
-) -> tuple[str, str] | None:
+def _page(loop: asyncio.AbstractEventLoop, exporter: Page, accept: str) -> tuple[str, str] | None:
     """The answer to one scrape, asked from another thread; None if the loop gives none in time."""
     if loop.is_closed():
         return None
@@ -98,9 +108,9 @@ def _page(
         return None
 
 
-def new_sheet() -> Sheet:
+def new_sheet(role: str = "controller") -> Sheet:
     """With what every process says of itself."""
-    sheet = Sheet({"role": "controller", "host": ""})
+    sheet = Sheet({"role": role, "host": ""})
     usage = own_usage()
     sheet.put("build_info", 1, version=__version__)
     sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
@@ -247,6 +257,14 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
     sheet.put("certificates_revoked", len(membership.enrolment.revocations.serials))
     sheet.put("controller_epoch", leadership.epoch)
     sheet.put("controller_later_epoch", leadership.seen)
+
+
+def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
+    """Those that have been connected since this leader took charge."""
+    for each in gateways.statuses(time.monotonic_ns()):
+        sheet.put("gateway_connected", each.connected, gateway=each.name)
+        sheet.put("gateway_agents", each.agents, gateway=each.name)
+        sheet.put("gateway_lag_seconds", each.lag_ns / S, gateway=each.name)
 
 
 def put_incidents(sheet: Sheet, service: IncidentService) -> None:

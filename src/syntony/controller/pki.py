@@ -147,11 +147,12 @@ def load_authority(directory: Path) -> Authority:
 
 
 def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]:
-    """Client or server; both only for an agent that is reached at an address: it serves
-    ``/metrics`` there."""
+    """Client or server; both only for a gateway, which dials its leader, and for an agent that is
+    reached at an address: it serves ``/metrics`` there."""
     if role is Role.CONTROLLER:
         return [ExtendedKeyUsageOID.SERVER_AUTH]
-    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if role is Role.AGENT and addresses else []
+    both = role is Role.GATEWAY or (role is Role.AGENT and bool(addresses))
+    serves = [ExtendedKeyUsageOID.SERVER_AUTH] if both else []
     return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
 

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from syntony.controller.access_tokens import AccessControl
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
+from syntony.controller.batches import Piece
 from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.gateways import Gateways
 from syntony.controller.greeting import prefixes
 from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
@@ -39,12 +41,13 @@ from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
-from syntony.controller.service import FleetService, OfFlows
+from syntony.controller.service import FleetService, GatewayLinks, OfFlows
 from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
+from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
@@ -119,8 +122,8 @@ class Controller:
         self._locating = LocateLoop(store, config.topology, self._state)
         self._jobs = JobDiagnosis(store, self._fleet_now)
         lost_ranks = LostRanks(store)
-        readers = self._locating.rows.put, self._jobs.put, lost_ranks.put
-        self._ingest = Ingest(store, self._fleet_now, self._stored, readers)
+        self._rows = StoredRows((self._locating.rows.put, self._jobs.put, lost_ranks.put))
+        self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = IncidentService(config.alerts, self._state, store)
         self._slas = SlaService(config.sla, store, self._fleet, self._locating)
@@ -164,6 +167,10 @@ class Controller:
         self._leadership = Leadership(self._state)
         self.seal, self.admit = self._leadership.seal, self._membership.enrolment.admit
         self._namesakes = Namesakes()
+        enrolment = self._membership.enrolment
+        self._gateways = Gateways(
+            self._leadership.follow, self._stored_anywhere, lambda: enrolment.revocations
+        )
         self._loops = Loops()
         self._services = Services(
             store=store,
@@ -182,6 +189,7 @@ class Controller:
             membership=self._membership,
             access=AccessControl(self._state, civil_now),
             leadership=self._leadership,
+            gateways=self._gateways,
             sessions=self._sessions,
             put_local=put_local,
         )
@@ -205,7 +213,7 @@ class Controller:
         doors = Doors(self._config, service, certificate, joining)
         self.port = doors.port
         exporter = Exporter(
-            self._services, self._listening, self._ingest, self._loops, self._fleet_now
+            self._services, self._listening, self._ingest, self._rows, self._loops, self._fleet_now
         )
         await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
@@ -235,6 +243,7 @@ class Controller:
         try:
             await self._work()
         finally:
+            self._gateways.close()
             for session in self._sessions.values():
                 session.outbox.close()
             await close_doors()
@@ -261,7 +270,8 @@ class Controller:
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
-                (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._enforce),
+                (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
+                (ENFORCE_INTERVAL_NS, self._enforce),
                 (LOOK_INTERVAL_NS, self._evaluation.look), (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
@@ -375,10 +385,16 @@ class Controller:
         """A stream ended; the agent keeps its place for a while."""
         if self._sessions.get(session.host) is session:
             del self._sessions[session.host]
+            if self._gateways.any_connected:
+                self._ingest.leave(session.source)
             self._fleet.leave(session.host, time.monotonic_ns())
             self._placement.service.detached(session.host)
             self._queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
+
+    def gateways(self) -> GatewayLinks:
+        """Serves the streams of gateways."""
+        return self._gateways
 
     def _hub(self) -> ApiHub:
         loop = asyncio.get_running_loop()
@@ -393,9 +409,17 @@ class Controller:
 
     # --- loops ---
 
-    def _stored(self, outcomes: list[Outcome]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+        """By this controller."""
+        self._stored_anywhere(outcomes, pieces)
+        for host in {outcome.host for outcome in outcomes}:
+            if (session := self._sessions.get(host)) is not None:
+                session.outbox.acknowledge(session.source.stored)
+
+    def _stored_anywhere(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+        """By this controller or a gateway: what is judged goes on from here."""
         now_ns = time.monotonic_ns()
-        for outcome in outcomes:
+        for outcome in self._rows.take(outcomes, pieces):
             # It may have left the fleet since.
             if (member := self._fleet.members.get(outcome.host)) is not None:
                 member.count(outcome)
@@ -404,9 +428,6 @@ class Controller:
             if outcome.paths_from_ns is not None:
                 self._locating.path_window.stored(outcome.paths_from_ns)
                 self._placement.path_window.stored(outcome.paths_from_ns)
-        for host in {outcome.host for outcome in outcomes}:
-            if (session := self._sessions.get(host)) is not None:
-                session.outbox.acknowledge(session.source.stored)
 
     async def _solve(self) -> None:
         now_ns = time.monotonic_ns()
@@ -432,7 +453,7 @@ class Controller:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
-        last = last_settled(self._ingest.probed, fleet_now_ns, self._hold_ns)
+        last = last_settled(self._rows.probed, fleet_now_ns, self._hold_ns)
         if not self._locating.due(last):
             return
         try:
@@ -484,6 +505,9 @@ class Controller:
         except StateError as error:
             _log.error("access tokens not read, those known hold reason=%s", error)
         await self._membership.enforce()
+
+    async def _tell_gateways(self) -> None:
+        self._gateways.tell(self._fleet_now(), self._membership.enrolment.refusal)
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()

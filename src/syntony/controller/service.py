@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from syntony.controller.access import Caller, caller
+from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
 from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
-from syntony.controller.sessions import Session
-from syntony.errors import SyntonyError, UsageError, WireError
+from syntony.controller.sessions import Opening, Session
+from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Fragmenter
+from syntony.wire.gateways import RELAY, RELAY_QUERY, decode_relayed
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
@@ -34,6 +35,7 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Failure, Query
 from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.roles import Identity, Role
 from syntony.wire.segments import SegmentsReport
 from syntony.wire.traffic import FlowsReport
 from syntony.wire.x509 import Certificate
@@ -41,10 +43,21 @@ from syntony.wire.x509 import Certificate
 _log = logging.getLogger(__name__)
 
 
+Write = Callable[[bytes], Awaitable[None]]
+Serve = Callable[[AsyncIterator[bytes], Callable[[], Caller], str, Write], Awaitable[None]]
+"""`FleetService.serve`."""
 OfFlows = FlowsReport | QueuePairsReport | SegmentsReport
 """What agents report of jobs' flows."""
 MAX_REFUSED = 4096
 """Refused addresses remembered, so that each is logged once."""
+
+
+class GatewayLinks(Protocol):
+    """Streams of gateways, which carry those of many agents."""
+
+    async def serve(
+        self, who: Caller, requests: AsyncIterator[bytes], serve: Serve, write: Write
+    ) -> None: ...
 
 
 class Hub(Protocol):
@@ -76,6 +89,8 @@ class Hub(Protocol):
 
     def detached(self, session: Session) -> None: ...
 
+    def gateways(self) -> GatewayLinks: ...
+
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]: ...
 
 
@@ -94,32 +109,53 @@ class FleetService:
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """The methods under their names, bytes in and bytes out."""
-        service, attach = ATTACH.strip("/").split("/")
-        _, query = QUERY.strip("/").split("/")
+        methods = {
+            ATTACH: grpc.stream_stream_rpc_method_handler(self._attach),
+            QUERY: grpc.unary_stream_rpc_method_handler(self._query),
+            RELAY: grpc.stream_stream_rpc_method_handler(self._relay),
+            RELAY_QUERY: grpc.unary_stream_rpc_method_handler(self._relay_query),
+        }
+        service, _ = ATTACH.strip("/").split("/")
         return grpc.method_handlers_generic_handler(
-            service,
-            {
-                attach: grpc.stream_stream_rpc_method_handler(self._attach),
-                query: grpc.unary_stream_rpc_method_handler(self._query),
-            },
+            service, {path.rpartition("/")[2]: each for path, each in methods.items()}
         )
 
     async def _attach(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        await self.serve(requests, lambda: caller(context), str(context.peer()), context.write)
+
+    async def serve(
+        self,
+        requests: AsyncIterator[bytes],
+        identify: Callable[[], Caller],
+        peer: str,
+        write: Write,
+    ) -> None:
+        """One stream of one agent, to its end.
+
+        Args:
+            requests: what it sends.
+            identify: says who it is; raises `WireError`: its certificate is unusable.
+            peer: its address, for the log.
+            write: sends to it.
+        """
         try:
-            who = caller(context)
+            who = identify()
             self._hub.admit(who)
-            hello, faults = greet(await _first(requests), who, self._prefixes)
+            first = await _first(requests)
+            hello, faults = greet(
+                None if first is None else decode_agent(first), who, self._prefixes
+            )
             self._hub.check(hello)
             certificate = _certificate(who)
         except (RefusedError, UsageError, WireError) as error:
             self._hub.refused()
-            self._log_refusal(str(context.peer()), str(error))
-            await context.write(encode(Refuse(reason=str(error))))
+            self._log_refusal(peer, str(error))
+            await write(encode(Refuse(reason=str(error))))
             return
-        self._refused.pop(str(context.peer()).rpartition(":")[0], None)
+        self._refused.pop(peer.rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello, certificate)
+        session = Session(hello, certificate, Opening(who.pem, peer, first or b""))
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()
@@ -128,7 +164,7 @@ class FleetService:
             fragmenter = Fragmenter()
             async for message, stored in session.outbox:
                 for data in fragmenter.divide(self._hub.seal(message, stored)):
-                    await context.write(data)
+                    await write(data)
         finally:
             receiving.cancel()
             self._hub.detached(session)
@@ -180,14 +216,62 @@ class FleetService:
         else:
             raise RefusedError("a second hello on one stream")
 
-    async def _query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _relay(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """A gateway's stream."""
         try:
-            query, who = decode_query(data), caller(context)
+            who = _gateway(caller(context))
+            self._hub.admit(who)
+            links = self._hub.gateways()
+        except (RefusedError, UsageError, WireError) as error:
+            self._log_refusal(str(context.peer()), str(error))
+            await context.write(encode(Refuse(reason=str(error))))
+            return
+        await links.serve(who, requests, self.serve, context.write)
+
+    async def _query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+        async for page in self._answer(data, lambda: caller(context)):
+            yield page
+
+    async def _relay_query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
+        """A request that an agent has made to a gateway, or a gateway for itself."""
+        try:
+            gateway = _gateway(caller(context))
+            self._hub.admit(gateway)
+            relayed = decode_relayed(data)
+            who = presented(relayed.certificate, f"{relayed.peer} through {gateway.identity.name}")
+            check_relayed(who, gateway.identity)
+        except SyntonyError as error:
+            yield encode(Failure(reason=str(error)))
+            return
+        async for page in self._answer(relayed.query, lambda: who):
+            yield page
+
+    async def _answer(self, data: bytes, identify: Callable[[], Caller]) -> AsyncIterator[bytes]:
+        try:
+            query, who = decode_query(data), identify()
             self._hub.admit(who)
             for page in await self._hub.answer(query, who):
                 yield page
         except SyntonyError as error:
             yield encode(Failure(reason=str(error)))
+
+
+def check_relayed(who: Caller, gateway: Identity | None = None) -> None:
+    """What may be asked through a gateway: it says who asks, so that it must not speak for people.
+
+    Raises:
+        DeniedError: somebody else than an agent, or the gateway itself, asks.
+    """
+    if who.identity.role is not Role.AGENT and who.identity != gateway:
+        raise DeniedError("gateways pass on what agents ask, and nothing else; ask the leader")
+
+
+def _gateway(who: Caller) -> Caller:
+    """Raises `RefusedError`: it is none."""
+    role, name = who.identity
+    if role is not Role.GATEWAY:
+        raise RefusedError(f"the certificate of {name!r} is of role {role}; only gateways relay")
+    return who
 
 
 def _certificate(who: Caller) -> Certificate:
@@ -196,8 +280,8 @@ def _certificate(who: Caller) -> Certificate:
     return who.certificate
 
 
-async def _first(requests: AsyncIterator[bytes]) -> AgentMessage | None:
+async def _first(requests: AsyncIterator[bytes]) -> bytes | None:
     """A stream's first message; None where it ended before."""
     async for data in requests:
-        return decode_agent(data)
+        return data
     return None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from syntony.controller.audits import AuditRuns
     from syntony.controller.batches import Piece
     from syntony.controller.fleet import Fleet
+    from syntony.controller.gateways import Gateways
     from syntony.controller.incidents import IncidentService
     from syntony.controller.job_diagnosis import JobDiagnosis
     from syntony.controller.leadership import Leadership
@@ -46,6 +47,7 @@ class Services(NamedTuple):
     membership: Membership
     access: AccessControl
     leadership: Leadership
+    gateways: Gateways
     sessions: Mapping[str, Session]
     """Host to its attached agent."""
     put_local: Callable[[Piece], None]

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 from syntony.controller.ingest import Source
 from syntony.model import MS
 from syntony.wire.clocks import Timelines
-from syntony.wire.messages import DECISIONS, MAX_UNACKED, Ack, ControllerMessage, Hello, Refuse
+from syntony.wire.messages import (
+    DECISIONS,
+    MAX_UNACKED,
+    Ack,
+    ControllerMessage,
+    Decision,
+    Hello,
+    Refuse,
+    kind_of,
+)
 from syntony.wire.x509 import Certificate
 
 TELL_NS = 1_500 * MS
@@ -32,7 +42,7 @@ class Outbox:
     """
 
     def __init__(self, *, patient: bool = False) -> None:
-        self._waiting: dict[type[ControllerMessage], ControllerMessage] = {}
+        self._waiting: dict[type[ControllerMessage] | str, ControllerMessage] = {}
         self._changed = asyncio.Event()
         self._closed = False
         self._patient = patient
@@ -42,8 +52,9 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, message: ControllerMessage) -> None:
-        """Replace what waits of this kind."""
-        self._waiting[type(message)] = message
+        """Replace what waits of this kind; of a sealed decision that is the kind of its content."""
+        kind = kind_of(message.message) if isinstance(message, Decision) else type(message)
+        self._waiting[kind] = message
         self._changed.set()
 
     def acknowledge(self, seq: int) -> None:
@@ -75,7 +86,7 @@ class Outbox:
             self._changed.clear()
             waiting, self._waiting = self._waiting, {}
             for message in waiting.values():
-                rides = self._patient and isinstance(message, DECISIONS)
+                rides = self._patient and isinstance(message, (*DECISIONS, Decision))
                 yield message, (self._take_stored() or 0) if rides else 0
             if (stored := self._take_stored()) is not None:
                 yield Ack(seq=stored), 0
@@ -92,20 +103,37 @@ class Outbox:
         return stored
 
 
+class Opening(NamedTuple):
+    """How a stream began, for whoever relays it."""
+
+    pem: bytes = b""
+    """The certificate that was shown."""
+    peer: str = ""
+    hello: bytes = b""
+    """As the agent sent it."""
+
+
 class Session:
     """One stream of one agent.
 
     Args:
         hello: the agent's.
         certificate: that it showed.
+        opening: how the stream began.
     """
 
     source: Source
     """What it delivers, since it was attached."""
 
-    def __init__(self, hello: Hello, certificate: Certificate) -> None:
+    def __init__(
+        self,
+        hello: Hello,
+        certificate: Certificate,
+        opening: Opening = Opening(),  # noqa: B008
+    ) -> None:
         self.host = hello.host
         self.certificate = certificate
+        self.opening = opening
         self.unknown = ""
         """The first kind of its messages that was skipped."""
         self.tasks: tuple[asyncio.Task[object], ...] = ()

@@ -40,6 +40,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     """Hosts that know UTC: fleet time is led to their clocks."""
     controllers: int = 1
     """Of these one is in charge, the others wait for it."""
+    gateways: int = 0
+    """That agents attach to, instead of the controllers."""
     image: str = ""
     """Folder of what the hosts boot, where they are virtual machines (`syntony.lab.verbs`)."""
     console_port: int = 0

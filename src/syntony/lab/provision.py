@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,14 +14,21 @@ from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LinkKind, Plan
-from syntony.lab.state import LOGS, clock_directory, controller_socket, of_controller
+from syntony.lab.state import (
+    LOGS,
+    clock_directory,
+    controller_socket,
+    gateway_name,
+    of_controller,
+)
+from syntony.lab.store_server import PORT, URL
 from syntony.lab.topology import topology
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.policy import Mode, Policy
-from syntony.wire.roles import Role
+from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,9 +78,13 @@ def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
         SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
     (directory / "topology.json").write_text(_topology(plan), encoding="utf-8")
-    made = [
+    made = [_store(directory)] if file.gateways else []
+    made += [
         _controller(directory, file, plan, authority, number)
         for number in range(1, file.controllers + 1)
+    ]
+    made += [
+        _gateway(directory, file, plan, authority, number) for number in range(1, file.gateways + 1)
     ]
     for host in plan.hosts:
         made += _agent(directory, file, plan, authority, host)
@@ -103,17 +114,10 @@ def _controller(
 
     address, name = _mgmt(plan, CONTROLLER), of_controller(number)
     further = (number - 1) * PORTS_APART
-    tls = authority.issue(
-        name,
-        Role.CONTROLLER,
-        addresses=[address],
-        lifetime_ns=CERTIFICATE_LIFETIME_NS,
-        directory=directory / TLS,
-    )
     options = dict(file.options)
     rules = options.pop("rules", "")
     settings: dict[str, Any] = {
-        "store": str(directory / of_controller(number, "store")),
+        "store": URL if file.gateways else str(directory / of_controller(number, "store")),
         "enrolment": {
             "listen": f"{address}:{JOIN_PORT + further}",
             "authority": str(directory / TLS),
@@ -131,22 +135,67 @@ def _controller(
         "anchors": [{"node": host, "bound_ns": ANCHOR_BOUND_NS} for host in file.anchors],
         **options,
     }
-    config = msgspec.convert(
-        {
-            "listen": f"{address}:{CONTROLLER_PORT + further}",
-            "tls_ca": str(tls.ca),
-            "tls_cert": str(tls.cert),
-            "tls_key": str(tls.key),
-            "local_socket": str(controller_socket(directory, number)),
-            "metrics": msgspec.to_builtins(_metrics(address, METRICS_PORT + further)),
-            **settings,
-        },
-        ControllerConfig,
-    )
+    settings["local_socket"] = str(controller_socket(directory, number))
+    serving = _serving(directory, plan, authority, number, Identity(Role.CONTROLLER, name))
+    config = msgspec.convert({**serving, **settings}, ControllerConfig)
     words = _role(directory, name, config, "controller")
     daemon = _daemon(directory, name, CONTROLLER, inside(CONTROLLER), words)
     fds = () if file.console is None else (file.console.fd,)
     return msgspec.structs.replace(daemon, fds=fds)
+
+
+def _serving(
+    directory: Path, plan: Plan, authority: Authority, number: int, holder: Identity
+) -> dict[str, Any]:
+    """Ports and certificate of a controller or gateway, the `number`-th of all."""
+    address, further = _mgmt(plan, CONTROLLER), (number - 1) * PORTS_APART
+    tls = authority.issue(
+        holder.name,
+        holder.role,
+        addresses=[address],
+        lifetime_ns=CERTIFICATE_LIFETIME_NS,
+        directory=directory / TLS,
+    )
+    return {
+        "listen": f"{address}:{CONTROLLER_PORT + further}",
+        "tls_ca": str(tls.ca),
+        "tls_cert": str(tls.cert),
+        "tls_key": str(tls.key),
+        "metrics": msgspec.to_builtins(_metrics(address, METRICS_PORT + further)),
+    }
+
+
+def _addresses(plan: Plan, numbers: Iterable[int]) -> tuple[str, ...]:
+    """Where these of all controllers and gateways listen, from 1."""
+    address = _mgmt(plan, CONTROLLER)
+    return tuple(f"{address}:{CONTROLLER_PORT + (number - 1) * PORTS_APART}" for number in numbers)
+
+
+def _store(directory: Path) -> DaemonSpec:
+    """That gateways and controllers share."""
+    module = ("-m", "syntony.lab.store_server", str(directory / "store"), str(PORT))
+    argv = (*inside(CONTROLLER), sys.executable, *module)
+    return DaemonSpec("store", CONTROLLER, argv, str(directory / LOGS / "store.log"))
+
+
+def _gateway(
+    directory: Path, file: LabFile, plan: Plan, authority: Authority, number: int
+) -> DaemonSpec:
+    from syntony.controller.config import ControllerConfig
+
+    name, place = gateway_name(number), file.controllers + number
+    serving = _serving(directory, plan, authority, place, Identity(Role.GATEWAY, name))
+    config = msgspec.convert(
+        {
+            **serving,
+            "store": URL,
+            "gateway": True,
+            "leaders": _addresses(plan, range(1, file.controllers + 1)),
+        },
+        ControllerConfig,
+    )
+    words = _role(directory, name, config, "controller")
+    return _daemon(directory, name, CONTROLLER, inside(CONTROLLER), words)
 
 
 def _api(file: LabFile) -> dict[str, str]:
@@ -188,9 +237,11 @@ def _agent(
     rails = [link for link in plan.links_of(host) if link.kind is LinkKind.RAIL]
     config = AgentConfig(
         host=host,
-        controller=tuple(
-            f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT + number * PORTS_APART}"
-            for number in range(file.controllers)
+        controller=_addresses(
+            plan,
+            range(file.controllers + 1, file.controllers + file.gateways + 1)
+            if file.gateways
+            else range(1, file.controllers + 1),
         ),
         tls=TlsFiles(ca=str(tls.ca), cert=str(tls.cert), key=str(tls.key)),
         nics=tuple(

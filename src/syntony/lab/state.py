@@ -23,6 +23,7 @@ LOGS = "logs"
 CLOCKS = "clock"
 TAPE = "tape"
 _LOCK = "lock"
+_GATEWAY = "gateway"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SOCKET_PATH_MAX = 107
 """sun_path without its final zero (unix(7))."""
@@ -55,6 +56,16 @@ def labs_root() -> Path:
 def of_controller(number: int, name: str = "controller") -> str:
     """What belongs to one of a lab's controllers, from 1: its daemon, its socket, its store."""
     return name if number == 1 else f"{name}{number}"
+
+
+def gateway_name(number: int) -> str:
+    """One of a lab's gateways, from 1: its daemon, its certificate."""
+    return f"{_GATEWAY}{number}"
+
+
+def is_gateway(name: str) -> bool:
+    """Whether this can name a gateway."""
+    return name.startswith(_GATEWAY) and name.removeprefix(_GATEWAY).isdecimal()
 
 
 def controller_socket(directory: Path, number: int) -> Path:

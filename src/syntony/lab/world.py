@@ -129,6 +129,7 @@ def new_lab(
     image: str = "",
     console_port: int = 0,
     controllers: int = 1,
+    gateways: int = 0,
 ) -> LabFile:
     """Everything a lab is made from, its clocks drawn and started now.
 
@@ -149,6 +150,7 @@ def new_lab(
         classes=classes,
         image=image,
         controllers=controllers,
+        gateways=gateways,
         anchors=() if clocks is None else clocks.utc,
         console_port=console_port,
         session=state.terminal_session(),

@@ -85,7 +85,7 @@ def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
 
     if len(data) > MAX_MESSAGE_BYTES:
         raise WireError(f"{table.name}: {len(data)} bytes of Arrow, over {MAX_MESSAGE_BYTES}")
-    with _arrow_errors(table):
+    with arrow_errors(table):
         messages = iter(pa.ipc.MessageReader.open_stream(data))
         first = next(messages, None)
         if first is None or first.type != "schema":
@@ -105,7 +105,7 @@ def check_values(table: Table, rows: pa.Table) -> None:
     Raises:
         WireError: a row is not what it says, or has a null.
     """
-    with _arrow_errors(table):
+    with arrow_errors(table):
         rows.validate(full=True)
     for column, values in zip(table.columns, rows.itercolumns(), strict=True):
         if values.null_count:
@@ -113,7 +113,8 @@ def check_values(table: Table, rows: pa.Table) -> None:
 
 
 @contextlib.contextmanager
-def _arrow_errors(table: Table) -> Iterator[None]:
+def arrow_errors(table: Table) -> Iterator[None]:
+    """Whatever reading Arrow raises, as `WireError`."""
     import pyarrow as pa
 
     try:

@@ -32,6 +32,25 @@ class ControllerQuery(Query["ControllerStatus"], frozen=True, kw_only=True, tag=
     """Which controller is in charge."""
 
 
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway as its leader sees it."""
+
+    name: str
+    """In its certificate."""
+    version: str
+    connected: bool
+    silent_ns: int
+    """Since its last message."""
+    agents: int
+    """Attached to it."""
+    lag_ns: int
+    """For how long the oldest batch that it has not stored waits."""
+    queued_bytes: int
+    store_up: bool
+    rows: int
+    """Stored since it started."""
+
+
 class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controller"):
     """The one that answers: a standby answers nobody."""
 
@@ -47,7 +66,9 @@ class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controlle
     up_ns: int
     """For how long it has been in charge."""
     agents: int
-    """Attached."""
+    """Attached, to it or to its gateways."""
+    gateways: tuple[GatewayStatus, ...] = ()
+    """That have been connected since it took charge."""
 
 
 class Issuer(NamedTuple):

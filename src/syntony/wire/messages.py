@@ -12,7 +12,7 @@ messages are skipped, and new fields have defaults (docs/decisions/0186).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -241,11 +241,12 @@ class _Tagged(msgspec.Struct):
     type: str
 
 
-_KINDS = frozenset(
-    kind.__struct_config__.tag
-    for union in (AgentMessage | Bundle, ControllerMessage, Joining)
-    for kind in get_args(union)
-)
+def kinds_of(*unions: Any) -> frozenset[str]:
+    """How the messages of these unions are tagged."""
+    return frozenset(kind.__struct_config__.tag for union in unions for kind in get_args(union))
+
+
+_KINDS = kinds_of(AgentMessage | Bundle, ControllerMessage, Joining)
 _T = TypeVar("_T")
 _bundled: msgspec.msgpack.Decoder[AgentMessage | Bundle] = msgspec.msgpack.Decoder(
     AgentMessage | Bundle
@@ -263,12 +264,13 @@ def decode_agent(data: bytes) -> AgentMessage:
 
 def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
     """What to send instead of these, encoded ones of an agent: as little as may be."""
-    waiting: list[bytes] = []
+    waiting, size = list[bytes](), 0
     for message in messages:
-        if waiting and sum(map(len, waiting)) + len(message) > BUNDLE_BYTES:
+        if waiting and size + len(message) > BUNDLE_BYTES:
             yield _bundle(waiting)
-            waiting = []
+            waiting, size = [], 0
         waiting.append(message)
+        size += len(message)
     if waiting:
         yield _bundle(waiting)
 
@@ -279,18 +281,12 @@ def _bundle(messages: list[bytes]) -> bytes:
 
 def decode_bundle(data: bytes) -> Iterator[AgentMessage | Unknown]:
     """What an agent sent, message by message. Raises `WireError` at the first that is none."""
-    message = _decode_any(_bundled, data)
-    if not isinstance(message, Bundle):
-        yield message
-        return
-    for part in message.messages:
-        inner = _decode_any(_agent, part)
-        yield inner
+    return unbundled(_bundled, _agent, data)
 
 
 def decode_controller(data: bytes) -> ControllerMessage | Unknown:
     """What a controller sent, perhaps in fragments. Raises `WireError`."""
-    return _decode_any(_controller, data, MAX_ASSEMBLED_BYTES)
+    return _decode_any(_controller, data, limit=MAX_ASSEMBLED_BYTES)
 
 
 def decode_joining(data: bytes) -> Joining:
@@ -298,18 +294,47 @@ def decode_joining(data: bytes) -> Joining:
     return decode(_joining, data)
 
 
+def kind_of(data: bytes) -> str:
+    """How an encoded message is tagged; empty: it is none."""
+    try:
+        return _tagged.decode(data).type
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return ""
+
+
+def unbundled(
+    outer: msgspec.msgpack.Decoder[_T | Bundle],
+    inner: msgspec.msgpack.Decoder[_T],
+    data: bytes,
+    known: frozenset[str] = _KINDS,
+) -> Iterator[_T | Unknown]:
+    """A peer's messages, perhaps in a bundle. Raises `WireError` at the first that is none.
+
+    Args:
+        outer: of the kinds that may come, and of bundles …
+        inner: … and without these.
+        data: what was sent.
+        known: how all kinds that this version knows are tagged.
+    """
+    message = _decode_any(outer, data, known)
+    if not isinstance(message, Bundle):
+        yield message
+        return
+    for part in message.messages:
+        found = _decode_any(inner, part, known)
+        yield found
+
+
 def _decode_any(
-    decoder: msgspec.msgpack.Decoder[_T], data: bytes, limit: int = MAX_MESSAGE_BYTES
+    decoder: msgspec.msgpack.Decoder[_T],
+    data: bytes,
+    known: frozenset[str] = _KINDS,
+    limit: int = MAX_MESSAGE_BYTES,
 ) -> _T | Unknown:
     try:
         return decode(decoder, data, limit)
     except WireError:
-        if len(data) > limit:
-            raise
-        try:
-            kind = _tagged.decode(data).type
-        except (msgspec.DecodeError, ValueError, RecursionError):
-            kind = None
-        if kind is None or kind in _KINDS:
+        kind = "" if len(data) > limit else kind_of(data)
+        if not kind or kind in known:
             raise
         return Unknown(kind=kind)

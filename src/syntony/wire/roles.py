@@ -19,6 +19,8 @@ class Role(enum.StrEnum):
     """Attaches as the host that the certificate names."""
     CONTROLLER = "controller"
     """Serves; gives no orders to other controllers."""
+    GATEWAY = "gateway"
+    """Takes agents in for a controller, and vouches for who they are."""
     OPERATOR = "operator"
     """Reads and gives orders."""
     VIEWER = "viewer"

@@ -28,6 +28,7 @@ class TargetKind(enum.StrEnum):
     HOST = "host"
     CONTROLLER = "controller"
     """There is one: it need not be named."""
+    GATEWAY = "gateway"
 
 
 class Site(NamedTuple):

@@ -17,6 +17,8 @@ from syntony.lab.faults.processes import (
     ControllerKill,
     ControllerPause,
     CpuHog,
+    GatewayKill,
+    GatewayPause,
     ReactorKill,
     ReactorStop,
     TelemetryKill,
@@ -25,6 +27,7 @@ from syntony.lab.faults.processes import (
 from syntony.lab.faults.shaping import Delay, FlowRate, Rate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
+from syntony.lab.state import is_gateway
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
     AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
-    CertRevoke, CertRotate, ControllerKill, ControllerPause, KeyRotate,
+    CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause, KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 
@@ -81,6 +84,10 @@ def _target(plan: Plan, fault: type[Fault], given: str) -> str:
         )
     if fault.target is TargetKind.LINK:
         return plan.link(given).name
+    if fault.target is TargetKind.GATEWAY:
+        if not is_gateway(given):
+            raise UsageError(f"no gateway {given!r} in this lab; its gateways are gateway1, …")
+        return given
     if fault.target is TargetKind.SWITCH:
         return plan.node(given, plan.switches, "switch")
     return plan.node(given, plan.hosts, "host")

@@ -109,6 +109,29 @@ class ControllerPause(_OfController, AgentStop):
     meaning = "the controller in charge is frozen (SIGSTOP)"
 
 
+class _OfGateway(_OfDaemons):
+    """The one that is named."""
+
+    target = TargetKind.GATEWAY
+
+    def names(self) -> tuple[str, ...]:
+        return (self.order.target,)
+
+
+class GatewayKill(_OfGateway, AgentKill):
+    """The same to a gateway."""
+
+    name = "gateway-kill"
+    meaning = "the gateway is killed, and started again at the end"
+
+
+class GatewayPause(_OfGateway, AgentStop):
+    """The same to a gateway."""
+
+    name = "gateway-pause"
+    meaning = "the gateway is frozen (SIGSTOP)"
+
+
 class CpuHog(Fault):
     """Processes of the host that never sleep."""
 

@@ -1,0 +1,105 @@
+"""What an agent costs its leader, attached to it and behind gateways; and what it costs a gateway.
+
+Everything is real except the agents (see `bench.ingest`): leader and gateways are processes of
+their own with an embedded store each. Each agent sends one batch of probe rows a second, and
+readings of others' clocks every other second.
+
+    python -m bench.gateways --agents 200 --gateways 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from bench.ingest import Agent, Usage, channel_to, peers_of, steady
+from tests.link import ControllerProcess, GatewayProcess
+
+
+class Cost(NamedTuple):
+    """Milliseconds of processor time for each agent and second."""
+
+    attached: str
+    agents: int
+    leader_ms: float
+    gateways_ms: float
+    """Of all gateways together."""
+    ack_p50_ms: float
+    ack_p99_ms: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--agents", type=int, default=200)
+    parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--seconds", type=int, default=20, help="of load")
+    parser.add_argument("--rows-per-batch", type=int, default=160)
+    parser.add_argument("--peers", type=int, default=10, help="whose clocks each agent measures")
+    parser.add_argument("--rounds", type=int, default=1, help="each of both kinds, in turn")
+    arguments = parser.parse_args()
+    arguments.ill = False
+    for _ in range(arguments.rounds):
+        for gateways in (0, arguments.gateways):
+            print(json.dumps(_measure(gateways, arguments)._asdict()), flush=True)
+    print(f"load {Path('/proc/loadavg').read_text().split()[0]}, {os.cpu_count()} cores")
+    return 0
+
+
+def _measure(gateways: int, arguments: argparse.Namespace) -> Cost:
+    with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:
+        leader = ControllerProcess(Path(directory), name="leader")
+        made = [GatewayProcess(leader, name=f"gw{number}") for number in range(gateways)]
+        try:
+            for process in (leader, *made):
+                process.start()
+            return asyncio.run(_drive(leader, made, arguments))
+        finally:
+            for process in (*made, leader):
+                process.end()
+
+
+async def _drive(
+    leader: ControllerProcess, gateways: Sequence[GatewayProcess], arguments: argparse.Namespace
+) -> Cost:
+    hosts = [f"b{number}" for number in range(arguments.agents)]
+    doors: Sequence[ControllerProcess] = gateways or [leader]
+    agents = [
+        Agent(
+            host, peers_of(hosts, place, arguments.peers),
+            channel_to(doors[place % len(doors)], leader.issue(host)), arguments,
+        )
+        for place, host in enumerate(hosts)
+    ]  # fmt: skip
+    listening = [await agent.attach() for agent in agents]
+    await asyncio.gather(*(agent.warm_up() for agent in agents))
+    await asyncio.sleep(5)
+    pids = [leader.pid, *(each.pid for each in gateways)]
+    before = [Usage.now(pid) for pid in pids]
+    await asyncio.gather(*(steady(agent, place, arguments) for place, agent in enumerate(agents)))
+    await asyncio.gather(*(agent.settle() for agent in agents))
+    after = [Usage.now(pid) for pid in pids]
+    for task in listening:
+        task.cancel()
+    share = 1e3 / arguments.agents / (after[0].at - before[0].at)
+    spent = [share * (b.controller - a.controller) for a, b in zip(before, after, strict=True)]
+    delays = np.sort([delay for agent in agents for delay in agent.delays]) * 1e3
+    return Cost(
+        "behind gateways" if gateways else "to the leader",
+        arguments.agents,
+        round(spent[0], 3),
+        round(sum(spent[1:]), 3),
+        round(float(delays[len(delays) // 2]), 1),
+        round(float(delays[int(len(delays) * 0.99)]), 1),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,317 @@
+"""A gateway: takes agents in and stores their rows; a leader decides.
+
+It holds no lease and keeps nothing that another gateway lacks. What agents say beside rows goes to
+the leader as it came, what the leader has for an agent goes to that agent. Without a leader agents
+stay attached, and rows are stored and acknowledged as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from syntony.controller.access import Caller
+from syntony.controller.batches import Piece
+from syntony.controller.enrolment import refusal
+from syntony.controller.greeting import RefusedError
+from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.leader_link import Dial, LeaderLink
+from syntony.controller.relayed_rows import rows_stored
+from syntony.controller.service import GatewayLinks, OfFlows, check_relayed
+from syntony.controller.sessions import Session
+from syntony.errors import UsageError, WireError
+from syntony.model import S
+from syntony.store import Store
+from syntony.wire.audit import AuditReport
+from syntony.wire.clocks import Edges
+from syntony.wire.coding import encode
+from syntony.wire.enrol import Revocations
+from syntony.wire.failover import PathsReport
+from syntony.wire.fragments import Assembler, Fragment
+from syntony.wire.gateways import (
+    AgentClosed,
+    AgentEnded,
+    AgentOpened,
+    FleetNow,
+    FromAgent,
+    GatewayReport,
+    RelayedRequest,
+    ToAgent,
+    ToGateway,
+)
+from syntony.wire.messages import (
+    Ack,
+    Batch,
+    ControllerMessage,
+    Decision,
+    Hello,
+    Refuse,
+    Unknown,
+    decode_controller,
+)
+from syntony.wire.parts import PartsReport, PartStatus
+from syntony.wire.probes import KeysHeld
+from syntony.wire.query import Query
+
+_log = logging.getLogger(__name__)
+
+REPORT_NS = 1 * S
+"""Between two reports to the leader, and two looks at certificates."""
+
+
+class _Relayed:
+    """An agent's stream, as the leader knows it."""
+
+    def __init__(self, number: int, session: Session) -> None:
+        self.number = number
+        self.session = session
+        self.assembler = Assembler()
+
+
+class Gateway:
+    """Implements `service.Hub`.
+
+    Args:
+        leaders: addresses of controllers, one of which leads.
+        store: open; closed by anyone who opened it.
+        dial: opens a stream to an address.
+        civil_now: ns since 1970, UTC.
+    """
+
+    def __init__(
+        self, leaders: tuple[str, ...], store: Store, dial: Dial, civil_now: Callable[[], int]
+    ) -> None:
+        self.ingest = Ingest(store, self.fleet_now, self._stored)
+        self.link = LeaderLink(leaders, dial, self._leader_up, self._from_leader)
+        self._civil_now = civil_now
+        self._numbers = count(1)
+        self._sessions: dict[str, _Relayed] = {}
+        """Host → its agent, attached here."""
+        self._streams: dict[int, _Relayed] = {}
+        self.revocations: Revocations | None = None
+        """As a leader last said."""
+        self.ready = asyncio.Event()
+        """Set once a leader has said which certificates are revoked: nobody is admitted before."""
+        self._fleet: tuple[int, int] | None = None
+        """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
+        self.refused_agents = 0
+        self.rows = 0
+
+    @property
+    def agents(self) -> int:
+        """Attached."""
+        return len(self._sessions)
+
+    def fleet_now(self) -> int | None:
+        """As the leader last said, and from then on by this host's clock."""
+        if self._fleet is None:
+            return None
+        return self._fleet[0] + time.monotonic_ns() - self._fleet[1]
+
+    async def run(self) -> None:
+        """Everything but the doors, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.ingest.run())
+            group.create_task(self.link.run())
+            group.create_task(self._report())
+
+    def close(self) -> None:
+        """Agents are to dial another gateway."""
+        for relayed in self._sessions.values():
+            relayed.session.outbox.close()
+
+    async def _report(self) -> None:
+        while True:
+            ingest = self.ingest
+            self.link.send(
+                GatewayReport(
+                    queued_bytes=ingest.queued_bytes,
+                    waited_ns=ingest.waited_ns(time.monotonic_ns()),
+                    store_up=not ingest.failing,
+                    rows=self.rows,
+                )
+            )
+            self._enforce()
+            await asyncio.sleep(REPORT_NS / S)
+
+    # --- what the service hands on ---
+
+    def admit(self, who: Caller) -> None:
+        """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
+        if who.certificate is None:
+            return
+        if self.revocations is None:
+            raise UsageError("this gateway has not heard of a leader yet")
+        why = refusal(who.certificate, self.revocations, self._civil_now())
+        if why:
+            raise UsageError(why)
+
+    def refused(self) -> None:
+        """An agent was not served."""
+        self.refused_agents += 1
+
+    def check(self, hello: Hello) -> None:
+        """The leader says whether it serves the agent."""
+
+    def seal(self, message: ControllerMessage, stored: int) -> bytes:
+        """Decisions are sealed by the leader; how far rows are stored is said here."""
+        if isinstance(message, Decision):
+            message = msgspec.structs.replace(message, stored=stored)
+        return encode(message)
+
+    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
+        """An agent is there."""
+        host = session.host
+        if (previous := self._sessions.get(host)) is not None:
+            self._end(previous)
+        session.source = self.ingest.greet(host, hello.stream, backlog=hello.backlog)
+        session.outbox.acknowledge(session.source.stored)
+        relayed = _Relayed(next(self._numbers), session)
+        self._sessions[host] = self._streams[relayed.number] = relayed
+        self._open(relayed)
+        _log.info("agent attached host=%s version=%s", host, hello.version)
+
+    async def batch(self, session: Session, batch: Batch) -> None:
+        """Rows of an agent."""
+        if not self._is_current(session):
+            return
+        queued = await self.ingest.put(session.source, batch)
+        if not queued and self._is_current(session):
+            session.outbox.acknowledge(session.source.stored)
+
+    def edges(self, session: Session, edges: Edges) -> None:
+        """An agent's view of the clocks around it."""
+        self._relay(session, edges)
+
+    def paths(self, session: Session, report: PathsReport) -> None:
+        """An agent's managed connections."""
+        self._relay(session, report)
+
+    async def audited(self, session: Session, report: AuditReport) -> None:
+        """An agent's answer to an audit's order."""
+        self._relay(session, report)
+
+    def flows(self, session: Session, report: OfFlows) -> None:
+        """What an agent says of jobs' flows."""
+        self._relay(session, report)
+
+    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+        """How the parts of an agent are."""
+        self._relay(session, PartsReport(parts=parts))
+
+    def keys_held(self, session: Session, report: KeysHeld) -> None:
+        """An agent uses the probe keys it was sent."""
+        self._relay(session, report)
+
+    def detached(self, session: Session) -> None:
+        """A stream ended."""
+        relayed = self._sessions.get(session.host)
+        if relayed is not None and relayed.session is session:
+            del self._sessions[session.host]
+            self.ingest.leave(session.source)
+            self._close(relayed)
+            _log.info("agent detached host=%s", session.host)
+
+    def gateways(self) -> GatewayLinks:
+        """Raises `RefusedError`: always."""
+        raise RefusedError("this is a gateway itself; gateways dial leaders")
+
+    async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
+        """The leader's answer. Raises `BusyError`: there is no leader now; `DeniedError`."""
+        check_relayed(who)
+        return await self.link.ask(
+            RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
+        )
+
+    # --- to the leader ---
+
+    def _is_current(self, session: Session) -> bool:
+        relayed = self._sessions.get(session.host)
+        return relayed is not None and relayed.session is session
+
+    def _relay(self, session: Session, report: msgspec.Struct) -> None:
+        relayed = self._sessions.get(session.host)
+        if relayed is not None and relayed.session is session:
+            self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
+
+    def _open(self, relayed: _Relayed) -> None:
+        opening = relayed.session.opening
+        relayed.assembler = Assembler()
+        self.link.send(
+            AgentOpened(agent=relayed.number, certificate=opening.pem, peer=opening.peer)
+        )
+        self.link.send(FromAgent(agent=relayed.number, data=opening.hello))
+
+    def _close(self, relayed: _Relayed) -> None:
+        if self._streams.pop(relayed.number, None) is not None:
+            self.link.send(AgentClosed(agent=relayed.number))
+
+    def _end(self, relayed: _Relayed) -> None:
+        self._close(relayed)
+        relayed.session.outbox.close()
+
+    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+        self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
+        if self.link.connected:
+            for message in rows_stored(outcomes, pieces):
+                self.link.send(message)
+        for host in {outcome.host for outcome in outcomes}:
+            if (relayed := self._sessions.get(host)) is not None:
+                relayed.session.outbox.acknowledge(relayed.session.source.stored)
+
+    def _leader_up(self) -> None:
+        """Another leader, or the same again: it learns who is attached."""
+        for relayed in self._sessions.values():
+            self._open(relayed)
+
+    # --- from the leader ---
+
+    def _from_leader(self, message: ToGateway) -> None:
+        if isinstance(message, ToAgent):
+            if (relayed := self._streams.get(message.agent)) is not None:
+                self._deliver(relayed, message.data)
+        elif isinstance(message, AgentEnded):
+            if (relayed := self._streams.pop(message.agent, None)) is not None:
+                relayed.session.outbox.close()
+        elif isinstance(message, FleetNow):
+            self._fleet = message.fleet_ns, time.monotonic_ns()
+        elif isinstance(message, Revocations):
+            self.revocations = message
+            self.ready.set()
+            self._enforce()
+
+    def _deliver(self, relayed: _Relayed, data: bytes) -> None:
+        """Hand on what an agent is to be sent. Raises `WireError`: that is nothing of the kind."""
+        message = decode_controller(data)
+        if isinstance(message, Fragment):
+            whole = relayed.assembler.take(message)
+            if whole is None:
+                return
+            message = decode_controller(whole)
+        if isinstance(message, (Ack, Unknown)):  # acknowledgements are of what is stored here
+            return
+        if isinstance(message, Refuse):
+            relayed.session.end(message.reason)
+            return
+        if isinstance(message, Decision) and message.epoch < self.link.epoch:
+            raise WireError(
+                f"a decision of epoch {message.epoch}, epoch {self.link.epoch} has been in charge "
+                "here since"
+            )
+        relayed.session.outbox.put(message)
+
+    def _enforce(self) -> None:
+        if self.revocations is None:
+            return
+        now_ns = self._civil_now()
+        for relayed in list(self._sessions.values()):
+            why = refusal(relayed.session.certificate, self.revocations, now_ns)
+            if why:
+                _log.warning("stream closed host=%s reason=%s", relayed.session.host, why)
+                relayed.session.end(why)

@@ -1,0 +1,240 @@
+"""The gateway process: its port, its certificate, its way to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from syntony.controller.config import ControllerConfig
+from syntony.controller.doors import STOP_GRACE_S
+from syntony.controller.gateway import Gateway
+from syntony.controller.greeting import prefixes
+from syntony.controller.leader_link import Call
+from syntony.controller.listen import ServerCertificate, open_server
+from syntony.controller.membership import civil_now
+from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
+from syntony.controller.service import FleetService
+from syntony.errors import ConfigError, RemoteError, SyntonyError
+from syntony.io.credentials import (
+    TlsFiles,
+    load_credentials,
+    new_request,
+    store_credentials,
+)
+from syntony.io.dialling import channel_options, explain
+from syntony.io.transport import grpc
+from syntony.metrics.sheet import Sheet
+from syntony.model import S
+from syntony.store import Store
+from syntony.wire.coding import encode
+from syntony.wire.enrol import Issued, RenewQuery, Revocations
+from syntony.wire.gateways import RELAY, RELAY_QUERY, RelayedRequest
+from syntony.wire.query import Failure, decode_answer
+from syntony.wire.roles import Role
+from syntony.wire.x509 import check_validity, read_certificate
+
+_log = logging.getLogger(__name__)
+
+ASK_TIMEOUT_S = 70.0
+"""A leader gives its longest answer within 60 s."""
+
+RENEW_CHECK_S = 5.0
+"""Between two looks at the certificate's age, and two tries to renew it."""
+
+
+def check_gateway(config: ControllerConfig) -> None:
+    """Raises `ConfigError`: what is configured is not a gateway's, or is one's and not for one."""
+    if not config.gateway:
+        if config.leaders:
+            raise ConfigError("leaders: only a gateway dials them; add gateway = true")
+        return
+    if not config.leaders:
+        raise ConfigError(
+            'gateway: whom does it follow? For example leaders = ["controller1.example:8443"]'
+        )
+    its_leaders = {
+        "state": config.state,
+        "state_dir": config.state_dir,
+        "standby": config.standby,
+        "local_socket": config.local_socket,
+        "enrolment.listen": config.enrolment.listen,
+        "enrolment.authority": config.enrolment.authority,
+        "api.listen": config.api.listen,
+    }
+    set_here = [name for name, value in its_leaders.items() if value]
+    if set_here:
+        raise ConfigError(f"{', '.join(set_here)}: a gateway has none, its leader does; leave out")
+
+
+class GatewayServer:
+    """One gateway.
+
+    Args:
+        config: where to listen, whom to follow.
+        store: open; closed by anyone who opened it.
+
+    Raises:
+        ConfigError: what is configured is not a gateway's.
+    """
+
+    def __init__(self, config: ControllerConfig, store: Store) -> None:
+        check_gateway(config)
+        self._config = config
+        dial = _Dial(config.tls, several=len(config.leaders) > 1)
+        self._gateway = Gateway(config.leaders, store, dial.open, civil_now)
+        self._stop = asyncio.Event()
+        self.port = 0
+        """Where agents attach."""
+
+    async def serve(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until SIGTERM or SIGINT, or until cancelled.
+
+        Args:
+            ready: called once connections are accepted.
+
+        Raises:
+            ConfigError, MissingError: certificates or addresses that cannot be used.
+        """
+        service = FleetService(self._gateway, prefixes(self._config.nic_prefixes))
+        certificate = ServerCertificate(self._config)
+        if certificate.role is not Role.GATEWAY:
+            raise ConfigError(
+                f"certificate {self._config.tls_cert} is of role {certificate.role}; a gateway "
+                "needs one of its own role (syntony enrol token gateway NAME --address …)"
+            )
+        server, self.port = open_server(self._config, service.handlers(), certificate)
+        scraping = open_metrics(self._config, _Exporter(self._gateway, certificate))
+        if scraping is not None:
+            scraping.revocations = lambda: self._gateway.revocations or Revocations()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(self._gateway.run())
+                opening = group.create_task(self._open(server, ready))
+                renewing = group.create_task(self._renew_in_time())
+                await self._stop.wait()
+                opening.cancel()
+                renewing.cancel()
+                self._gateway.close()
+                await server.stop(STOP_GRACE_S)
+                running.cancel()
+        finally:
+            if scraping is not None:
+                await asyncio.to_thread(scraping.close)
+            _log.info("gateway down")
+
+    async def _open(self, server: grpc.aio.Server, ready: Callable[[], None] | None) -> None:
+        _log.info("gateway, waiting for a leader leaders=%s", ", ".join(self._config.leaders))
+        await self._gateway.ready.wait()
+        await server.start()
+        _log.info("gateway up listen=%s port=%d", self._config.listen, self.port)
+        if ready is not None:
+            ready()
+
+    async def _renew_in_time(self) -> None:
+        reported = ""
+        while True:
+            try:
+                await self._renew_if_due()
+                reported = ""
+            except SyntonyError as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("the gateway's certificate is not renewed reason=%s", error)
+            await asyncio.sleep(RENEW_CHECK_S)
+
+    async def _renew_if_due(self) -> None:
+        """A new certificate at two thirds of this one's life. Raises `SyntonyError`: none."""
+        files = self._config.tls
+        own = await asyncio.to_thread(load_credentials, files)
+        certificate = read_certificate(own.certificate)
+        if civil_now() < certificate.validity.renewal_ns or not self._gateway.link.connected:
+            return
+        key, csr = new_request(certificate.identity.name)
+        pages = await self._gateway.link.ask(
+            RelayedRequest(
+                query=encode(RenewQuery(csr=csr)), certificate=own.certificate, peer="itself"
+            )
+        )
+        if not pages:
+            raise RemoteError("the leader has not answered")
+        answer = decode_answer(pages[0], Issued)
+        if isinstance(answer, Failure):
+            raise RemoteError(answer.reason)
+        await asyncio.to_thread(store_credentials, files, answer.certificate, key)
+        _log.info("certificate renewed file=%s", files.cert)
+
+
+class _Exporter(NamedTuple):
+    """What a gateway tells Prometheus."""
+
+    gateway: Gateway
+    certificate: ServerCertificate
+
+    async def sheet(self) -> Sheet:
+        """One page."""
+        sheet, gateway = new_sheet("gateway"), self.gateway
+        left_ns = max(0, self.certificate.validity.expires_ns - civil_now())
+        sheet.put("certificate_expiry_seconds", left_ns / S)
+        sheet.put("gateway_leader_connected", gateway.link.connected)
+        sheet.put("gateway_leader_changes_total", gateway.link.connections)
+        sheet.put("agents", gateway.agents, state="connected")
+        sheet.put("agents_refused_total", gateway.refused_agents)
+        sheet.put("ingest_rows_total", gateway.rows)
+        put_ingest(sheet, gateway.ingest)
+        return sheet
+
+
+class _Dial:
+    """Opens streams to leaders.
+
+    Args:
+        files: of this gateway's certificate; read anew each time.
+        several: leaders there are several of.
+    """
+
+    def __init__(self, files: TlsFiles, *, several: bool) -> None:
+        self._files = files
+        self._options = channel_options(several=several)
+
+    @contextlib.asynccontextmanager
+    async def open(self, address: str) -> AsyncIterator[Call]:
+        """A stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
+        own = load_credentials(self._files)
+        check_validity(own.certificate, str(self._files.cert), dt.datetime.now(dt.UTC))
+        credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
+        async with grpc.aio.secure_channel(address, credentials, self._options) as channel:
+            yield _Call(channel)
+
+
+class _Call:
+    """See `leader_link.Call`."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stream = channel.stream_stream(RELAY)()
+        self._ask = channel.unary_stream(RELAY_QUERY)
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._stream.write(data)
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise RemoteError("the stream has ended") from error
+
+    async def answers(self) -> AsyncIterator[bytes]:
+        try:
+            async for data in self._stream:
+                yield data
+        except grpc.RpcError as error:
+            raise RemoteError(explain(error)) from error
+
+    async def ask(self, data: bytes) -> list[bytes]:
+        try:
+            return [page async for page in self._ask(data, timeout=ASK_TIMEOUT_S)]
+        except grpc.RpcError as error:
+            raise RemoteError(explain(error)) from error

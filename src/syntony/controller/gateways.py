@@ -1,0 +1,342 @@
+"""The leader's side of gateways: each relays the streams of many agents on one of its own.
+
+The stream of an agent behind a gateway is served by the same `FleetService.serve` as one that is
+attached here; nothing beyond this module knows the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from syntony.controller.access import Caller, presented
+from syntony.controller.batches import Piece
+from syntony.controller.greeting import MAX_TEXT, RefusedError
+from syntony.controller.ingest import Outcome
+from syntony.controller.relay_writer import RelayWriter
+from syntony.controller.relayed_rows import opened
+from syntony.controller.service import Serve, Write
+from syntony.errors import WireError
+from syntony.wire.control import GatewayStatus
+from syntony.wire.enrol import Revocations
+from syntony.wire.gateways import (
+    RELAY_PROTOCOL,
+    AgentClosed,
+    AgentEnded,
+    AgentOpened,
+    FleetNow,
+    FromAgent,
+    FromGateway,
+    GatewayHello,
+    GatewayReport,
+    RowsStored,
+    ToAgent,
+    Welcome,
+    from_gateway,
+)
+from syntony.wire.messages import Refuse, Unknown
+from syntony.wire.x509 import Certificate
+
+_log = logging.getLogger(__name__)
+
+MAX_WAITING = 1_000
+"""Messages of one agent that have not been looked at: more, and its stream ends."""
+STOPPED_NS = 5_000_000_000
+"""A gateway that has said nothing for so long counts as absent, though its stream has not ended."""
+
+
+class Gateway:
+    """One gateway as its leader knows it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.version = ""
+        self.link: _Link | None = None
+        """None: it is not connected."""
+        self.heard_ns = 0
+        """CLOCK_MONOTONIC."""
+        self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
+
+    def status(self, now_ns: int) -> GatewayStatus:
+        """As of now; `now_ns` is monotonic."""
+        link, silent_ns, report = self.link, now_ns - self.heard_ns, self.report
+        connected = link is not None and silent_ns < STOPPED_NS
+        return GatewayStatus(
+            name=self.name,
+            version=self.version,
+            connected=connected,
+            silent_ns=silent_ns,
+            agents=0 if link is None else link.agents,
+            lag_ns=report.waited_ns + (silent_ns if report.waited_ns else 0),
+            queued_bytes=report.queued_bytes,
+            store_up=report.store_up,
+            rows=report.rows,
+        )
+
+
+class Gateways:
+    """One per leader, on its event loop. Implements `service.GatewayLinks`.
+
+    Args:
+        follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
+        stored: takes what a gateway has stored, as `Ingest` tells of it.
+        revocations: in force now.
+    """
+
+    def __init__(
+        self,
+        follow: Callable[[str, int], Welcome],
+        stored: Callable[[list[Outcome], list[Piece]], None],
+        revocations: Callable[[], Revocations],
+    ) -> None:
+        self._follow = follow
+        self._stored = stored
+        self._revocations = revocations
+        self._known: dict[str, Gateway] = {}
+        self._absent: set[str] = set()
+        self._closing = False
+
+    @property
+    def any_connected(self) -> bool:
+        """Whether rows are stored elsewhere too."""
+        return any(each.link is not None for each in self._known.values())
+
+    def statuses(self, now_ns: int) -> tuple[GatewayStatus, ...]:
+        """Every gateway that has been here since this leader began; `now_ns` is monotonic."""
+        return tuple(each.status(now_ns) for _, each in sorted(self._known.items()))
+
+    async def serve(
+        self, who: Caller, requests: AsyncIterator[bytes], serve: Serve, write: Write
+    ) -> None:
+        """One gateway's stream, to its end."""
+        name = who.identity.name
+        writer = RelayWriter(write)
+        try:
+            hello = await _first(requests)
+            welcome = self._follow(f"gateway {name!r}", hello.epoch)
+            if self._closing:
+                raise RefusedError("this controller is going down")
+        except (RefusedError, WireError) as error:
+            _log.warning("gateway refused gateway=%s reason=%s", name, error)
+            await _send(writer, Refuse(reason=str(error)))
+            return
+        gateway = self._known.setdefault(name, Gateway(name))
+        if gateway.link is not None:
+            _log.warning("gateway dials again, its stream before ends gateway=%s", name)
+            gateway.link.end()
+        link = gateway.link = _Link(gateway, who.certificate, writer, serve, self._stored)
+        gateway.version, gateway.heard_ns = hello.version[:MAX_TEXT], time.monotonic_ns()
+        writer.post(welcome)
+        link.tell_revocations(self._revocations())
+        _log.info("gateway connected gateway=%s version=%s", name, gateway.version)
+        try:
+            await link.run(requests)
+        finally:
+            if gateway.link is link:
+                gateway.link = None
+                _log.warning("gateway disconnected gateway=%s agents=%d", name, link.lost)
+
+    def tell(self, fleet_ns: int | None, refusal: Callable[[Certificate], str]) -> None:
+        """Once a second: what all gateways should know.
+
+        Args:
+            fleet_ns: fleet time; None while unknown.
+            refusal: why a certificate is not accepted any more; empty: it is.
+        """
+        revocations, now_ns = self._revocations(), time.monotonic_ns()
+        for gateway in self._known.values():
+            if (link := gateway.link) is None:
+                continue
+            if link.certificate is not None and (why := refusal(link.certificate)):
+                _log.warning("gateway's stream closed gateway=%s reason=%s", gateway.name, why)
+                link.end()
+                continue
+            link.tell_revocations(revocations)
+            if fleet_ns is not None:
+                link.post(FleetNow(fleet_ns=fleet_ns))
+        self._note_absent(now_ns)
+
+    def _note_absent(self, now_ns: int) -> None:
+        absent = {each.name for each in self.statuses(now_ns) if not each.connected}
+        for name in sorted(absent - self._absent):
+            _log.warning("gateway absent, its agents dial another one gateway=%s", name)
+        for name in sorted(self._absent - absent):
+            _log.info("gateway is back gateway=%s", name)
+        self._absent = absent
+
+    def close(self) -> None:
+        """Gateways are to dial the next leader; their agents stay with them."""
+        self._closing = True
+        for gateway in self._known.values():
+            if gateway.link is not None:
+                gateway.link.end()
+
+
+class _Link:
+    """One stream of a gateway."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        certificate: Certificate | None,
+        writer: RelayWriter,
+        serve: Serve,
+        stored: Callable[[list[Outcome], list[Piece]], None],
+    ) -> None:
+        self._gateway = gateway
+        self.certificate = certificate
+        self._writer = writer
+        self._serve = serve
+        self._stored = stored
+        self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._told: Revocations | None = None
+        self._unknown = ""
+        self._ended = asyncio.Event()
+        self._over = False
+        self.lost = 0
+        """Agents that were attached when it ended."""
+
+    @property
+    def agents(self) -> int:
+        """Attached through it."""
+        return len(self._streams)
+
+    def post(self, message: FleetNow | Revocations) -> None:
+        """Tell the gateway itself."""
+        self._writer.post(message)
+
+    def tell_revocations(self, revocations: Revocations) -> None:
+        """What it refuses certificates by."""
+        if revocations != self._told:
+            self._told = revocations
+            self._writer.post(revocations)
+
+    def end(self) -> None:
+        """Close it; the gateway dials again."""
+        self._over = True
+        self._ended.set()
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Serve until it ends."""
+        parts = [
+            asyncio.create_task(self._receive(requests)),
+            asyncio.create_task(self._writer.run()),
+            asyncio.create_task(self._ended.wait()),
+            asyncio.create_task(self._writer.overfull.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                if (error := part.exception()) is not None:
+                    _log.info("gateway's stream broke gateway=%s: %s", self._gateway.name, error)
+        finally:
+            self._over, self.lost = True, self.agents
+            streams = tuple(self._serving)
+            for task in (*streams, *parts):
+                task.cancel()
+            await asyncio.gather(*streams, *parts, return_exceptions=True)
+
+    async def _receive(self, requests: AsyncIterator[bytes]) -> None:
+        name = self._gateway.name
+        try:
+            async for data in requests:
+                self._gateway.heard_ns = time.monotonic_ns()
+                for message in from_gateway(data):
+                    self._take(message)
+        except WireError as error:
+            _log.warning("gateway's stream ended gateway=%s reason=%s", name, error)
+            await self._writer.post(Refuse(reason=str(error)))
+
+    def _take(self, message: FromGateway | Unknown) -> None:
+        if isinstance(message, FromAgent):
+            self._from_agent(message)
+        elif isinstance(message, RowsStored):
+            self._stored(*opened(message))
+        elif isinstance(message, AgentOpened):
+            self._open(message)
+        elif isinstance(message, AgentClosed):
+            if (stream := self._streams.pop(message.agent, None)) is not None:
+                stream.put_nowait(None)
+        elif isinstance(message, GatewayReport):
+            self._gateway.report = message
+        elif isinstance(message, Unknown):
+            if not self._unknown:
+                self._unknown = message.kind
+                _log.warning(
+                    "messages skipped gateway=%s kind=%.40r reason=of a newer version",
+                    self._gateway.name, message.kind,
+                )  # fmt: skip
+        else:
+            raise WireError("a second hello on one stream")
+
+    def _open(self, message: AgentOpened) -> None:
+        if message.agent in self._streams:
+            raise WireError(f"agent {message.agent} is open already")
+        stream: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._streams[message.agent] = stream
+        task = asyncio.create_task(self._serve_agent(message, stream))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    def _from_agent(self, message: FromAgent) -> None:
+        stream = self._streams.get(message.agent)
+        if stream is None:
+            return  # its stream has ended here, of which the gateway has not heard yet
+        if stream.qsize() >= MAX_WAITING:
+            del self._streams[message.agent]
+            stream.put_nowait(None)
+            _log.warning(
+                "agent's stream ended gateway=%s agent=%d reason=%d messages wait",
+                self._gateway.name, message.agent, MAX_WAITING,
+            )  # fmt: skip
+            return
+        stream.put_nowait(message.data)
+
+    async def _serve_agent(self, message: AgentOpened, stream: asyncio.Queue[bytes | None]) -> None:
+        peer = f"{message.peer} through {self._gateway.name}"
+
+        async def write(data: bytes) -> None:
+            await asyncio.shield(self._writer.post(ToAgent(agent=message.agent, data=data)))
+
+        identify = partial(presented, message.certificate, peer)
+        try:
+            await self._serve(_received(stream), identify, peer, write)
+        except Exception:  # noqa: BLE001 — supervisor: one agent's stream must not end the others
+            _log.exception("agent's stream failed gateway=%s", self._gateway.name)
+        finally:
+            if self._streams.get(message.agent) is stream:
+                del self._streams[message.agent]
+            if not self._over:
+                self._writer.post(AgentEnded(agent=message.agent))
+
+
+async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
+    while (data := await stream.get()) is not None:
+        yield data
+
+
+async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:
+    """Raises `RefusedError`, `WireError`."""
+    async for data in requests:
+        hello, *more = [*from_gateway(data), None]
+        if more != [None] or not isinstance(hello, GatewayHello):
+            break
+        if hello.protocol != RELAY_PROTOCOL:
+            raise RefusedError(
+                f"the gateway speaks protocol {hello.protocol}, this controller "
+                f"{RELAY_PROTOCOL}; install versions that are next to each other"
+            )
+        return hello
+    raise RefusedError("a gateway's stream must begin with its hello, alone")
+
+
+async def _send(writer: RelayWriter, message: Refuse) -> None:
+    """One message, and no more."""
+    sent, writing = writer.post(message), asyncio.create_task(writer.run())
+    await asyncio.wait((sent, writing), return_when=asyncio.FIRST_COMPLETED)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)

@@ -1,0 +1,169 @@
+"""A gateway's stream to the leader: found among several addresses, kept up, fenced by epoch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from syntony import __version__
+from syntony.controller.relay_writer import RelayWriter
+from syntony.errors import BusyError, RemoteError, SyntonyError, WireError
+from syntony.io.dialling import Dialling
+from syntony.model import S
+from syntony.wire.coding import encode
+from syntony.wire.gateways import (
+    RELAY_PROTOCOL,
+    GatewayHello,
+    RelayedRequest,
+    ToGateway,
+    Welcome,
+    to_gateway,
+)
+from syntony.wire.messages import Refuse, Unknown
+
+_log = logging.getLogger(__name__)
+
+
+class Call(Protocol):
+    """A stream to one controller."""
+
+    async def write(self, data: bytes) -> None:
+        """Send; waits while the other end does not read."""
+
+    def answers(self) -> AsyncIterator[bytes]:
+        """What comes, until the stream ends. Raises `RemoteError`: badly."""
+
+    async def ask(self, data: bytes) -> list[bytes]:
+        """The pages of the answer to a relayed request. Raises `RemoteError`."""
+
+
+Dial = Callable[[str], AbstractAsyncContextManager[Call]]
+"""Opens a stream to an address; raises `SyntonyError`."""
+
+
+class LeaderLink:
+    """One per gateway, on its event loop.
+
+    Args:
+        leaders: addresses of controllers, one of which leads.
+        dial: opens a stream.
+        up: called once a leader has taken this gateway.
+        take: called with everything that it sends afterwards.
+    """
+
+    def __init__(
+        self,
+        leaders: tuple[str, ...],
+        dial: Dial,
+        up: Callable[[], None],
+        take: Callable[[ToGateway], None],
+    ) -> None:
+        self._dialling = Dialling(leaders)
+        self._dial = dial
+        self._up = up
+        self._take = take
+        self._call: Call | None = None
+        self._writer: RelayWriter | None = None
+        self._reported: set[str] = set()
+        """What was said since a leader was there last: each reason once."""
+        self.leader = ""
+        """Its name; empty: there is none now."""
+        self.epoch = 0
+        """The highest of a leader that this gateway has followed."""
+        self.connections = 0
+        """Leaders that have taken it, one after the other."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a leader."""
+        return self._writer is not None
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Tell the leader; without one nobody is told. Never waits."""
+        if self._writer is not None:
+            self._writer.post(message)
+
+    async def ask(self, request: RelayedRequest) -> list[bytes]:
+        """The pages of the leader's answer. Raises `BusyError`: there is no leader, or it ends."""
+        call = self._call
+        if call is None or not self.connected:
+            raise BusyError("this gateway has no leader now; ask again, or ask the leader")
+        try:
+            return await call.ask(encode(request))
+        except RemoteError as error:
+            raise BusyError(f"the leader does not answer this gateway: {error}") from error
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            address, established = self._dialling.controller, False
+            try:
+                async with self._dial(address) as call:
+                    established = await self._follow(call)
+            except SyntonyError as error:
+                self._report(str(error))
+            except Exception:  # noqa: BLE001 — supervisor: the link outlives one message's fault
+                _log.exception("leader's stream failed, dialling again address=%s", address)
+            if self.leader:
+                _log.warning("leader lost leader=%s address=%s", self.leader, address)
+                self.leader = ""
+            self._dialling.next_controller()
+            wait_ns = self._dialling.wait_ns(random.uniform, established=established)
+            await asyncio.sleep(wait_ns / S)
+
+    def _report(self, reason: str) -> None:
+        if reason not in self._reported:
+            self._reported.add(reason)
+            _log.warning("no leader at %s, trying on reason=%s", self._dialling.controller, reason)
+
+    async def _follow(self, call: Call) -> bool:
+        """One stream to its end; whether a leader was there. Raises `SyntonyError`."""
+        writer, before = RelayWriter(call.write), self.connections
+        hello = GatewayHello(protocol=RELAY_PROTOCOL, version=__version__, epoch=self.epoch)
+        writer.post(hello)
+        parts = [
+            asyncio.create_task(writer.run()),
+            asyncio.create_task(self._listen(call, writer)),
+            asyncio.create_task(writer.overfull.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        finally:
+            self._writer = self._call = None
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        return self.connections > before
+
+    async def _listen(self, call: Call, writer: RelayWriter) -> None:
+        async for data in call.answers():
+            for message in to_gateway(data):
+                if isinstance(message, Refuse):
+                    raise RemoteError(f"refused: {message.reason}")
+                if isinstance(message, Welcome):
+                    self._welcome(message, call, writer)
+                elif self._writer is not writer:
+                    raise WireError("a leader's first message must be its welcome")
+                elif not isinstance(message, Unknown):
+                    self._take(message)
+
+    def _welcome(self, message: Welcome, call: Call, writer: RelayWriter) -> None:
+        if message.epoch < self.epoch:
+            raise WireError(
+                f"controller {message.leader[:80]!r} has epoch {message.epoch}, epoch {self.epoch} "
+                "has been in charge here since: it is not followed"
+            )
+        self.epoch, self.leader = message.epoch, message.leader[:80]
+        self._call, self._writer = call, writer
+        self.connections += 1
+        self._reported.clear()
+        _log.info("leader found leader=%s epoch=%d", self.leader, self.epoch)
+        self._up()

@@ -1,0 +1,91 @@
+"""Hands rows that are in the store to those who judge them, each batch once, whoever stored it.
+
+A batch may be heard of twice: from a gateway that stored it and was lost before it acknowledged it,
+and from the next one, which finds it in the store. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from syntony.wire.messages import MAX_UNACKED
+from syntony.wire.tables import PROBE
+
+if TYPE_CHECKING:
+    from syntony.controller.batches import Piece
+    from syntony.controller.ingest import Outcome
+
+WINDOW = 2 * MAX_UNACKED
+"""Numbers of a stream that are remembered one by one: no more are under way at once. Older ones
+count as known."""
+STREAMS = 4
+"""Of one host: the current one, and backlogs that were delivered before it."""
+
+
+class _Numbers:
+    """Batches of one stream that have been heard of."""
+
+    def __init__(self) -> None:
+        self._newest = 0
+        self._known = 0
+        """Bit n: number `_newest` - n."""
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        ahead = number - self._newest
+        if ahead > 0:
+            kept = self._known << ahead if ahead < WINDOW else 0
+            self._known = kept & ((1 << WINDOW) - 1) | 1
+            self._newest = number
+            return True
+        if -ahead >= WINDOW or self._known >> -ahead & 1:
+            return False
+        self._known |= 1 << -ahead
+        return True
+
+
+class StoredRows:
+    """One per leader, on its event loop.
+
+    Args:
+        readers: called with rows of agents, each batch once.
+    """
+
+    def __init__(self, readers: Sequence[Callable[[list[Piece]], None]]) -> None:
+        self._readers = readers
+        self._known: dict[str, OrderedDict[str, _Numbers]] = {}
+        self.probed: dict[str, int] = {}
+        """Host → newest instant of its rows of probing that is in the store, fleet time."""
+        self.repeated = 0
+        """Batches that were heard of again."""
+
+    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[Piece]) -> list[Outcome]:
+        """Batches that have been stored, and the rows of those that are judged. Returns what is
+        new."""
+        new = {
+            (each.host, each.stream, each.seq): each
+            for each in outcomes
+            if self._is_new(each.host, each.stream, each.seq)
+        }
+        fresh = [piece for piece in pieces if (piece.host, piece.stream, piece.seq) in new]
+        for read in self._readers:
+            read(fresh)
+        for piece in fresh:  # once it has been handed on: a second counts as whole from here
+            if piece.table is PROBE:
+                self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)
+        return list(new.values())
+
+    def _is_new(self, host: str, stream: str, number: int) -> bool:
+        streams = self._known.setdefault(host, OrderedDict())
+        numbers = streams.get(stream)
+        if numbers is None:
+            numbers = streams[stream] = _Numbers()
+            if len(streams) > STREAMS:
+                streams.popitem(last=False)
+        else:
+            streams.move_to_end(stream)
+        new = numbers.add(number)
+        self.repeated += not new
+        return new

@@ -1,0 +1,102 @@
+"""How agents and gateways dial controllers: whom, when, with which settings, and why it failed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from syntony.io.transport import grpc
+from syntony.model import MS, S
+from syntony.wire.coding import MAX_MESSAGE_BYTES
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
+    """A controller that is silent for both times is given up. gRPC bounds the wait for an answer
+    twice, and by 60 s where it is not told both."""
+    return (
+        ("grpc.keepalive_time_ms", idle_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+    )
+
+
+_PATIENT = _keepalive(5_000, 15_000)
+"""Where there is no other controller to go to."""
+_HASTY = (
+    *_keepalive(2_500, 2_000),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long a dead host may take to answer a connect
+)
+"""Where another one may be in charge: leaving a live one by mistake costs a reconnection."""
+BACKOFF_MIN_NS = 100 * MS
+BACKOFF_MAX_NS = 5 * S
+STANDBY_BACKOFF_MAX_NS = 1 * S
+"""Where another controller may be in charge."""
+
+
+class Dialling:
+    """Which controller to dial, and how long to wait first. Pure.
+
+    Args:
+        controllers: their addresses, in order of preference.
+    """
+
+    def __init__(self, controllers: Iterable[str]) -> None:
+        self._controllers = deque(controllers)
+        self.several = len(self._controllers) > 1
+        self._max_ns = STANDBY_BACKOFF_MAX_NS if self.several else BACKOFF_MAX_NS
+        self._backoff_ns = BACKOFF_MIN_NS
+
+    @property
+    def controller(self) -> str:
+        """Whom to dial now."""
+        return self._controllers[0]
+
+    def next_controller(self) -> None:
+        """A stream ended that we did not end: another controller may be in charge."""
+        self._controllers.rotate(-1)
+
+    def wait_ns(self, draw: Callable[[float, float], float], *, established: bool) -> int:
+        """How long to wait before the next dial. With full jitter, so that a fleet does not come
+        back in step after a controller restart.
+
+        Args:
+            draw: a number between two.
+            established: whether the last stream's controller ever answered.
+        """
+        doubled_ns = min(2 * self._backoff_ns, self._max_ns)
+        self._backoff_ns = BACKOFF_MIN_NS if established else doubled_ns
+        return round(draw(BACKOFF_MIN_NS / 2, self._backoff_ns))
+
+
+def channel_options(*, several: bool) -> tuple[tuple[str, int], ...]:
+    """Of a channel to a controller; `several`: there is another one to go to."""
+    return _OPTIONS + (_HASTY if several else _PATIENT)
+
+
+_TLS_TROUBLE = ("Tls handshake failed", "SSL_ERROR", "verification check failed")
+
+
+def explain(error: grpc.RpcError) -> str:
+    """gRPC's account of a failed stream as one line."""
+    details = " ".join(str(error.details() or "").split())
+    if any(mark in details for mark in _TLS_TROUBLE):
+        return (
+            "TLS: a certificate is not accepted; check that both are of the same CA, not expired, "
+            f"and the controller's made for this address ({details[-160:]})"
+        )
+    if "Socket closed" in details:
+        # With TLS 1.3 a server refuses a client's certificate only after the client is done.
+        return (
+            "the controller closed the connection: it is going down, or does not accept this "
+            "certificate (of another CA, or expired by the controller's clock)"
+        )
+    return f"{error.code().name}: {details[:300]}"

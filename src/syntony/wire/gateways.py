@@ -1,0 +1,160 @@
+"""Gateway ↔ leader: the streams of many agents on one, and what of their rows has been stored.
+
+A gateway relays what its agents say, except rows: these it stores itself, and tells the leader of
+them as columns. What comes down is what each agent would be sent; acknowledgements are the
+gateway's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from syntony.wire.coding import decode
+from syntony.wire.enrol import Revocations
+from syntony.wire.messages import Bundle, Refuse, Unknown, kinds_of, unbundled
+
+RELAY = "/syntony.Fleet/Relay"
+RELAY_QUERY = "/syntony.Fleet/RelayQuery"
+RELAY_PROTOCOL = 1
+"""Goes up where a peer must be answered differently, as `messages.PROTOCOL` does."""
+
+
+# --- gateway to leader -----------------------------------------------------------------------
+
+
+class GatewayHello(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-hello"):
+    """First message of a gateway's stream."""
+
+    protocol: int
+    version: str
+    epoch: int
+    """The highest epoch of a leader that it has followed, 0 for none."""
+
+
+class AgentOpened(msgspec.Struct, frozen=True, kw_only=True, tag="agent-opened"):
+    """An agent has attached to the gateway."""
+
+    agent: int
+    """Names this stream of it from now on; never used again."""
+    certificate: bytes
+    """That it has shown, PEM; the gateway has checked that it holds the key."""
+    peer: str
+    """Its address as gRPC words it."""
+
+
+class FromAgent(msgspec.Struct, frozen=True, kw_only=True, tag="from-agent"):
+    """What it sent; the first is its hello."""
+
+    agent: int
+    data: bytes
+
+
+class AgentClosed(msgspec.Struct, frozen=True, kw_only=True, tag="agent-closed"):
+    """Its stream has ended."""
+
+    agent: int
+
+
+class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One batch of an agent that is in the store, or was refused."""
+
+    host: str
+    stream: str
+    seq: int
+    table: str
+    rows: int
+    dropped: int
+    """See `messages.Batch`."""
+    first_ns: int
+    last_ns: int
+    """Fleet time of its oldest and newest row; 0 if it was refused."""
+    probes_per_s: float | None = None
+
+
+class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
+    """What of agents' rows has been stored."""
+
+    batches: tuple[StoredBatch, ...]
+    columns: dict[str, bytes]
+    """Table to what the leader judges of its rows, an Arrow IPC stream: those of the batches above
+    that are of this table, one after the other."""
+
+
+class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
+    """How it is, once a second."""
+
+    queued_bytes: int
+    """Batches that wait for the store."""
+    waited_ns: int
+    """For how long the oldest of them has."""
+    store_up: bool
+    rows: int
+    """Stored since it started."""
+
+
+FromGateway = GatewayHello | AgentOpened | FromAgent | AgentClosed | RowsStored | GatewayReport
+
+# --- leader to gateway -----------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    """First message of the answer."""
+
+    leader: str
+    epoch: int
+
+
+class ToAgent(msgspec.Struct, frozen=True, kw_only=True, tag="to-agent"):
+    """What an agent is to be sent."""
+
+    agent: int
+    data: bytes
+
+
+class AgentEnded(msgspec.Struct, frozen=True, kw_only=True, tag="agent-ended"):
+    """The leader has ended its stream."""
+
+    agent: int
+
+
+class FleetNow(msgspec.Struct, frozen=True, kw_only=True, tag="fleet-now"):
+    """Fleet time, once a second, where it is known."""
+
+    fleet_ns: int
+
+
+ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | Refuse
+
+# --- requests --------------------------------------------------------------------------------
+
+
+class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="relayed-request"):
+    """A request that came to a gateway, with who makes it; answered as if it had come here."""
+
+    query: bytes
+    certificate: bytes
+    """PEM."""
+    peer: str
+
+
+_UP = msgspec.msgpack.Decoder(FromGateway | Bundle), msgspec.msgpack.Decoder(FromGateway)
+_DOWN = msgspec.msgpack.Decoder(ToGateway | Bundle), msgspec.msgpack.Decoder(ToGateway)
+_request: msgspec.msgpack.Decoder[RelayedRequest] = msgspec.msgpack.Decoder(RelayedRequest)
+_KINDS = kinds_of(FromGateway | Bundle, ToGateway)
+
+
+def from_gateway(data: bytes) -> Iterator[FromGateway | Unknown]:
+    """What a gateway sent, message by message. Raises `WireError`."""
+    return unbundled(*_UP, data, _KINDS)
+
+
+def to_gateway(data: bytes) -> Iterator[ToGateway | Unknown]:
+    """What a leader sent, message by message. Raises `WireError`."""
+    return unbundled(*_DOWN, data, _KINDS)
+
+
+def decode_relayed(data: bytes) -> RelayedRequest:
+    """Raises `WireError`."""
+    return decode(_request, data)
