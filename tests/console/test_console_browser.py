@@ -121,6 +121,37 @@ def test_a_wrong_token_and_the_way_in_and_out(page: Page, url: str) -> None:
     page.get_by_label("Token").wait_for()
 
 
+def test_a_login_by_an_identity_provider_comes_back_to_the_view(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    page.goto(f"{url}/#/jobs?window=1d")
+    page.get_by_label("Token").wait_for()
+    assert page.get_by_role("link").count() == 0, "none is offered where there is no provider"
+    api.provider = "Example SSO"
+    page.reload()
+    page.get_by_role("link", name="Log in with Example SSO").click()
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    assert page.evaluate("location.hash") == "#/jobs?window=1d"
+    page.reload()
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+
+
+def test_a_job_tells_its_spares_and_lost_ranks(page: Page, url: str) -> None:
+    enter(page, url, view="jobs")
+    row = page.get_by_role("table", name="Jobs").get_by_role("row", name="train-7")
+    headings = page.get_by_role("columnheader").all_inner_texts()
+    cells = dict(zip(headings, row.get_by_role("cell").all_inner_texts(), strict=True))
+    wanted = {"Ranks": "4", "Spares": "1", "Generation": "3", "Replaced": "2"}
+    assert wanted.items() <= cells.items()
+    other = page.get_by_role("row", name="train-6")
+    assert "unprotected" in other.inner_text()
+    goto(page, "jobs/train-7")
+    lost = page.get_by_role("table", name="Lost ranks").get_by_role("row", name="replaced")
+    for text in ("killed by signal 9", "spare-2", "h5", "4 s"):
+        assert text in lost.inner_text()
+    page.get_by_role("img", name="Segments sent again").wait_for()
+
+
 def test_start_an_audit(page: Page, url: str, api: FakeApi) -> None:
     enter(page, url, view="audit")
     page.get_by_role("button", name="Start audit").click()

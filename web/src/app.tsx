@@ -1,6 +1,6 @@
 /** The frame around every view: navigation, login, what is lost, the theme. */
 import { useEffect, useState } from "preact/hooks";
-import { login, logout, onSessionLost, Problem, type Session, setSession, whoAmI } from "./api";
+import { login, logout, OIDC, onSessionLost, Problem, provider, type Session, setSession, whoAmI } from "./api";
 import { duration } from "./format";
 import { connect, disconnect, useLink } from "./live";
 import type { FailoverStatus, Incidents } from "./messages";
@@ -54,12 +54,29 @@ export function App() {
 async function begin(enter: (session: Session | null, why?: string) => void): Promise<void> {
   const given = /^#\/?token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
   if (given) history.replaceState(null, "", location.pathname + (given[2] ? `#${decodeURIComponent(given[2])}` : ""));
+  else if (!location.hash) comeBack();
   try {
     enter(given?.[1] ? await login(decodeURIComponent(given[1])) : await whoAmI());
   } catch (found) {
     const problem = found as Problem;
     enter(null, problem.status === 401 && !given ? "" : problem.message);
   }
+}
+
+const VIEW = "syntony-view";
+/** To the view from which a login by an identity provider set out: its redirect has no room for it. */
+function comeBack(): void {
+  const view = sessionStorage.getItem(VIEW);
+  sessionStorage.removeItem(VIEW);
+  if (view?.startsWith("#/")) history.replaceState(null, "", location.pathname + view);
+}
+
+/** A link to the identity provider, where there is one. */
+function ByProvider() {
+  const [label, setLabel] = useState("");
+  useEffect(() => void provider().then((found) => setLabel(found.offered ? found.label : "")), []);
+  if (!label) return null;
+  return <a class="button primary" href={`${OIDC}/login`} onClick={() => sessionStorage.setItem(VIEW, location.hash)}>Log in with {label}</a>;
 }
 
 function Login({ why, enter }: { why: string; enter: (session: Session) => void }) {
@@ -81,6 +98,7 @@ function Login({ why, enter }: { why: string; enter: (session: Session) => void 
         <span class="brand"><Mark /> Syntony</span>
         <h1 class="sr">Log in</h1>
         {problem && <div class="problem" role="alert">{problem}</div>}
+        <ByProvider />
         <label class="field">Token<input name="token" type="password" autocomplete="off" required autofocus /></label>
         <button class="primary" type="submit">Log in</button>
         <p class="note">The command line makes a link that logs you in:</p>

@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { clock, instant } from "./format";
+import type { Mark } from "./marks";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -11,11 +12,6 @@ export interface Line {
   colour?: string;
   dash?: boolean;
   fill?: boolean;
-}
-export interface Mark {
-  at_ns: number;
-  label: string;
-  tone: string;
 }
 
 export const SERIES = ["accent", "info", "warn", "unknown", "bad", "ok"];
