@@ -49,6 +49,8 @@ class FakeApi:
         self.failing: dict[str, tuple[int, str]] = {}
         """Route to the status and reason with which it is refused."""
         self.role = ""
+        self.ends_ns = 0
+        """Of the session; 0: in twelve hours."""
         self.provider = ""
         """What the login page calls it; empty: there is none."""
         self.away = False
@@ -99,7 +101,7 @@ class FakeApi:
         if request.method == "DELETE":
             self.role = ""
             return Response(status_code=204)
-        ends_ns = time.time_ns() + 12 * 3600 * 10**9  # noqa: TID251
+        ends_ns = self.ends_ns or time.time_ns() + 12 * 3600 * 10**9  # noqa: TID251
         view = {"role": self.role, "name": "alice", "csrf": CSRF, "expires_ns": ends_ns}
         return _json(view)
 

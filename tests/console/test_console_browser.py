@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from tests.console.browser import browser, enter, new_page
 from tests.console.fleet import BAD, Shape
@@ -252,6 +254,87 @@ def test_a_session_that_ends_asks_for_a_login_and_comes_back_to_the_view(
     page.get_by_label("Token").fill("operator")
     page.keyboard.press("Enter")
     page.get_by_text("What was ruled out").wait_for()
+
+
+def test_a_session_that_ends_soon_says_so(page: Page, url: str, api: FakeApi) -> None:
+    api.ends_ns = time.time_ns() + 240 * 10**9  # noqa: TID251 - a browser compares it
+    enter(page, url)
+    page.get_by_text("The session ends in").wait_for()
+
+
+def test_another_controller_that_took_over_is_followed_and_told(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="incidents")
+    page.get_by_text("● Live").wait_for()
+    page.evaluate("window.kept = true")
+    api.drop()
+    page.get_by_role("alert").get_by_text("Connection to the controller lost").wait_for()
+    first = api.answers["controller"]
+    api.answers["controller"] = msgspec.structs.replace(
+        first, name="standby", epoch=8, seen_epoch=8
+    )
+    api.answers["incidents"].incidents[0]["summary"] = "as the standby knows it"
+    api.away = False
+    page.get_by_text("Controller standby has taken over (epoch 8 after 7)").wait_for()
+    page.get_by_text("as the standby knows it").first.wait_for()
+    page.get_by_role("button", name="Dismiss").click()
+    page.get_by_text("has taken over").wait_for(state="detached")
+    assert page.evaluate("window.kept") is True
+    api.answers["controller"] = msgspec.structs.replace(first, epoch=8, seen_epoch=9)
+    api.announce("fleet")
+    page.get_by_role("alert").get_by_text("agents do not obey this one any more").wait_for()
+
+
+ABSURD = (
+    "delay?window=99999d&metric=nothing&end=-1", "delay?end=1e300", "delay/x/y?window=0s",
+    "delay/h0%2Frail0", "fabric?at=nobody&zoom=1e9&colour=x", "fabric/nobody%2Fnothing",
+    "clock?window=-1h&node=%00", "audit?order=zzz&against=zzz", "jobs?window=1000y",
+    "jobs/train-7?end=99999999999999999999&window=NaN&flow=none", "incidents/0", "incidents/-7",
+    "incidents/99999999999999999999", "incidents/12?then=-1", "incidents/12?then=x",
+    "incidents/rules/x", "traffic?window=Infinity", "cost?gpus=-1&window=1e99",
+    "nothing/of/this?kind=1", "%E0%A4%A", "overview?x=" + "y" * 4000,
+)  # fmt: skip
+
+
+def test_absurd_addresses_show_something_and_break_nothing(page: Page, url: str) -> None:
+    found = complaints(page)
+    enter(page, url)
+    for view in ABSURD:
+        goto(page, view)
+        page.get_by_role("main").get_by_role("heading").first.wait_for()
+        page.wait_for_timeout(200)
+        text = page.get_by_role("main").inner_text()
+        assert not re.search(r"NaN|undefined|Infinity|Invalid Date|\[object", text), (view, text)
+    assert found == []
+    goto(page, "jobs")
+    page.get_by_text(VIEWS["jobs"]).first.wait_for()
+
+
+def test_ten_times_the_data(chrome: Browser) -> None:
+    """Every view, of 80 hosts with 4 rails, and an hour of incidents in one."""
+    api = FakeApi(Shape(hosts=80, rails=4, leaves=4, spines=8))
+    several = api.answers["incidents"].incidents
+    many = tuple(
+        each | {"number": each["number"] + 1000 * copy} for copy in range(100) for each in several
+    )
+    api.answers["incidents"] = msgspec.structs.replace(api.answers["incidents"], incidents=many)
+    serving = Serving(api).started()
+    page = new_page(chrome)
+    found = complaints(page)
+    try:
+        enter(page, serving.url)
+        for view, text in VIEWS.items():
+            goto(page, view)
+            page.get_by_text(
+                text.replace("16 NICs, 6 switches", "320 NICs, 24 switches")
+            ).first.wait_for()
+        goto(page, "incidents")
+        page.get_by_role("button", name=re.compile("Show .* more of")).click()
+        assert found == []
+    finally:
+        page.context.close()
+        serving.end()
 
 
 def test_events_bring_news_and_nothing_polls_what_events_tell(

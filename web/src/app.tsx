@@ -1,9 +1,9 @@
 /** The frame around every view: navigation, login, what is lost, the theme. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { login, logout, OIDC, onSessionLost, Problem, provider, type Session, setSession, whoAmI } from "./api";
 import { duration } from "./format";
 import { connect, disconnect, useLink } from "./live";
-import type { FailoverStatus, Incidents } from "./messages";
+import type { ControllerStatus, FailoverStatus, Incidents } from "./messages";
 import { forgetAnswers, useQuery } from "./query";
 import { href, useRoute } from "./route";
 import { SessionContext } from "./session";
@@ -156,6 +156,7 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
         </div>
         <div>
           {link === "lost" && <div class="banner" role="alert">Connection to the controller lost. What is shown may be stale; trying again.</div>}
+          <Successor />
           {status.data?.switch?.stopped && <div class="banner bad" role="status">Traffic control is stopped by {status.data.switch.by}. <a href="#/traffic">Traffic</a></div>}
           <main class="main" id="main" tabIndex={-1}>
             <Expiring session={session} />
@@ -164,6 +165,25 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
         </div>
       </div>
     </>
+  );
+}
+
+/** Which controller answers: another one may have taken over since the page was opened. */
+function Successor() {
+  const status = useQuery<ControllerStatus>("controller", {}, { on: ["fleet"] });
+  const known = useRef(0);
+  const [dismissed, dismiss] = useState(0);
+  if (!status.data) return null;
+  const { epoch, seen_epoch, name } = status.data;
+  known.current ||= epoch;
+  if (seen_epoch > epoch)
+    return <div class="banner bad" role="alert">Another controller has taken over (epoch {seen_epoch}): agents do not obey this one any more (epoch {epoch}). Open the other one.</div>;
+  if (epoch === known.current || epoch === dismissed) return null;
+  return (
+    <div class="banner" role="status">
+      Controller {name} has taken over (epoch {epoch} after {known.current}). This page goes on with what it knows.
+      <button type="button" onClick={() => dismiss(epoch)}>Dismiss</button>
+    </div>
   );
 }
 

@@ -81,6 +81,7 @@ export interface JobReport {
 }
 export interface Takeover { ts_ns: number; what: string; rank: number; at: string; step: number; generation: number; reason: string; worker: string; stall_ns: number }
 
+export interface ControllerStatus { name: string; epoch: number; seen_epoch: number }
 export interface HostPaths {
   host: string; age_ns: number;
   report: { mode: string; stopped: boolean; degraded: number; left_out: number;

@@ -6,7 +6,7 @@ import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
 import { marksOf } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
-import { href, parseRoute } from "../src/route";
+import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
 
 describe("numbers have units and are never invented", () => {
@@ -27,6 +27,12 @@ describe("addresses can be shared", () => {
     expect(parseRoute(href(["fabric", name], { window: "1h", q: name }))).toEqual({ path: ["fabric", name], query: { window: "1h", q: name } });
   });
   it("survives a broken escape", () => expect(parseRoute("#/fabric/%E0%A4%A").path).toEqual(["fabric", "%E0%A4%A"]));
+  it.each([["1764140000123456789", 1764140000123456800], ["12.7", 12], ["0", 0], ["-1", 0], ["1e300", 0], ["NaN", 0], ["Infinity", 0], ["x", 0], ["", 0], [undefined, 0]])("instant %s", (text, ns) => expect(instantOf(text)).toBe(ns));
+  it.each([["7", 7], ["0", 0], ["-1", 5], ["1e99", 5], ["NaN", 5], ["x", 5], ["", 5], [undefined, 5]])("number %s", (text, value) => expect(numberOf(text, 5)).toBe(value));
+  it("takes only what is offered", () => {
+    const offered = [["a", "A"], ["b", "B"]] as const;
+    expect([choiceOf("b", offered, "a"), choiceOf("constructor", offered, "a"), choiceOf("", offered, "a"), choiceOf(undefined, offered, "b")]).toEqual(["b", "a", "a", "b"]);
+  });
   it("leaves out what is empty", () => expect(href(["delay"], { end: undefined, rail: "" })).toBe("#/delay"));
   it.each([["h5/rail1", "#/fabric/h5%2Frail1"], ["job train-7", "#/jobs/train-7"], ["h0/rail0<->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["h0/rail0->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["fleet", undefined], ["hosts at leaf0", undefined]])("place of %s", (subject, to) => expect(placeOf(subject)).toBe(to));
 });

@@ -5,7 +5,7 @@ import type { FlowLine, Incident, Incidents, JobReport, Jobs, JobView, Move, Pat
 import { type Mark, marksOf } from "../marks";
 import { Plot } from "../plot";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 import { causes, IncidentTable } from "./incidents";
 
@@ -22,7 +22,7 @@ export function JobsView({ route }: { route: Route }) {
 }
 
 function List({ route }: { route: Route }) {
-  const window = (route.query["window"] ?? "1h") as (typeof LISTED)[number][0];
+  const window = choiceOf(route.query["window"], LISTED, "1h");
   const answer = useQuery<Jobs>("jobs", { window_ns: LENGTH[window] }, { on: ["jobs"], every: 15_000 });
   return (
     <>
@@ -51,8 +51,8 @@ function List({ route }: { route: Route }) {
 }
 
 function One({ job, route }: { job: string; route: Route }) {
-  const window = (route.query["window"] ?? "2m") as (typeof WINDOWS)[number][0];
-  const end = Number(route.query["end"]) || 0;
+  const window = choiceOf(route.query["window"], WINDOWS, "2m");
+  const end = instantOf(route.query["end"]);
   const answer = useQuery<JobReport>("job-report", { job, window_ns: LENGTH[window] ?? 120e9, end_ns: end || undefined }, end ? {} : { on: ["jobs"], every: 30_000 });
   return (
     <>
