@@ -439,6 +439,35 @@ def test_keyboard_only(page: Page, url: str, api: FakeApi) -> None:
     assert api.orders == []
 
 
+REACHED = """() => {
+  const seen = window.reached ??= new Set();
+  seen.add(document.activeElement);
+  const kinds = ['a[href]', 'button', 'input', 'select', 'summary', '[tabindex="0"]'];
+  const all = [...document.querySelectorAll(kinds.map(each => `main ${each}`).join())];
+  const open = all.filter(each => !each.disabled && each.checkVisibility());
+  return open.filter(each => !seen.has(each)).map(each => each.outerHTML.slice(0, 120));
+}"""
+"""What of the view the keyboard can reach and has not yet."""
+MOST_TABS = 600
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_tab_reaches_everything_in_a_view(page: Page, url: str, view: str) -> None:
+    enter(page, url)
+    goto(page, view)
+    page.get_by_text(VIEWS[view]).first.wait_for()
+    page.wait_for_timeout(300)
+    left = page.evaluate(REACHED)
+    for _ in range(MOST_TABS):
+        if not left:
+            break
+        page.keyboard.press("Tab")
+        left = page.evaluate(REACHED)
+    assert left == [], view
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none", "where the focus is can be seen"
+
+
 def test_find_a_device_and_open_its_page(page: Page, url: str) -> None:
     enter(page, url, view="fabric")
     page.get_by_label("Find a device").fill(BAD)
