@@ -44,15 +44,20 @@ export function App() {
   useEffect(() => onSessionLost(() => enter(null, "The session has ended. Log in again; the page stays where it is.")), []);
   useEffect(() => {
     void begin(enter);
+    const link = () => void (TOKEN.test(location.hash) && begin(enter));
+    addEventListener("hashchange", link);
+    return () => removeEventListener("hashchange", link);
   }, []);
   if (!state.known) return <div class="loading" role="status">Loading…</div>;
   if (!state.session) return <Login why={state.why} enter={enter} />;
   return <SessionContext.Provider value={state.session}><Frame session={state.session} leave={() => enter(null)} /></SessionContext.Provider>;
 }
 
+const TOKEN = /^#\/?token=([^&]+)(?:&to=(.*))?$/;
+
 /** Exchange a token in the address for a session and remove it from the address; else ask who we are. */
 async function begin(enter: (session: Session | null, why?: string) => void): Promise<void> {
-  const given = /^#\/?token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
+  const given = TOKEN.exec(location.hash);
   if (given) history.replaceState(null, "", location.pathname + (given[2] ? `#${decodeURIComponent(given[2])}` : ""));
   else if (!location.hash) comeBack();
   try {
@@ -101,8 +106,8 @@ function Login({ why, enter }: { why: string; enter: (session: Session) => void 
         <ByProvider />
         <label class="field">Token<input name="token" type="password" autocomplete="off" required autofocus /></label>
         <button class="primary" type="submit">Log in</button>
-        <p class="note">The command line makes a link that logs you in:</p>
-        <pre>syntony login --console</pre>
+        <p class="note">An operator makes tokens on the controller's host:</p>
+        <pre>syntony enrol api token viewer NAME</pre>
       </form>
     </main>
   );

@@ -42,6 +42,17 @@ function ofTakeovers(takeovers: readonly Takeover[]): Mark[] {
   });
 }
 
+/** In which line under each other labels go that begin there and are so wide: none is written over another. */
+export function rowsOf(begins: readonly number[], widths: readonly number[]): number[] {
+  const ends: number[] = [];
+  return begins.map((begin, n) => {
+    const free = ends.findIndex((end) => end <= begin);
+    const row = free < 0 ? ends.length : free;
+    ends[row] = begin + (widths[n] ?? 0);
+    return row;
+  });
+}
+
 function together(marks: readonly Mark[], apart_ns: number): Mark[] {
   const groups: Mark[][] = [];
   for (const mark of marks) {

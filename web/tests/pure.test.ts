@@ -4,7 +4,7 @@ import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, worst 
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
-import { marksOf } from "../src/marks";
+import { marksOf, rowsOf } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
 import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
@@ -196,6 +196,7 @@ describe("what happened to a job is marked on its charts", () => {
     expect(found).toEqual([[10, "slow-flow", "bad"], [20, "path-loss", "bad"], [30, "reroute", "warn"], [40, "move: helped", "info"]]);
   });
   it("leaves out what is outside the window", () => expect(labels(report([takeover(125e9, { stall_ns: 1e9 }), takeover(5e9)]), [], [], [])).toEqual([[5, "replaced after 10 s", "ok"]]));
+  it("writes no label over another", () => expect([rowsOf([0, 50, 60, 100, 300], [100, 20, 100, 10, 10]), rowsOf([], [])]).toEqual([[0, 1, 2, 0, 0], []]));
   it("puts together what is too near, the worst first", () => {
     const near = labels(report([takeover(60e9, { stall_ns: 0.5e9 })]), [{ ts_ns: 59e9, action: "reroute" } as PathEvent, { ts_ns: 60.5e9, action: "reroute" } as PathEvent], [], []);
     expect(near).toEqual([[59.5, "rank 3 lost: killed (+2)", "bad"]]);

@@ -39,7 +39,7 @@ function List({ route }: { route: Route }) {
               { title: "Generation", num: true, cell: (each) => each.generation ?? "", sort: (each) => each.generation ?? -1 },
               { title: "Replaced", num: true, cell: (each) => (each.generation === null && !each.replaced ? "" : count(each.replaced)), sort: (each) => each.replaced },
               { title: "Processes", num: true, cell: (each) => `${each.running} of ${each.processes}`, sort: (each) => each.processes },
-              { title: "Hosts", cell: (each) => <span title={each.hosts.join(", ")}>{each.hosts.slice(0, 8).join(", ")}{each.hosts.length > 8 && ` and ${each.hosts.length - 8} more`}</span> },
+              { title: "Hosts", cell: (each) => <span class="nowrap" title={each.hosts.join(", ")}>{each.hosts.slice(0, 4).join(", ")}{each.hosts.length > 4 && ` and ${each.hosts.length - 4} more`}</span> },
               { title: "Age", num: true, cell: (each) => duration(Math.max(0, data.now_ns - each.began_ns)), sort: (each) => data.now_ns - each.began_ns },
               { title: "Last seen", num: true, cell: (each) => ago(each.seen_ns, data.now_ns), sort: (each) => -each.seen_ns },
               { title: "Programs", cell: (each) => <span class="mono">{each.programs.join(", ")}</span> },
