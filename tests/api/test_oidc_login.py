@@ -7,7 +7,6 @@ import signal
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -55,6 +54,7 @@ def setting(running: Setting) -> Iterator[Setting]:
     before = dict(running.issuer.person)
     yield running
     running.issuer.person, running.issuer.make = before, sign
+    running.issuer.tokens = None
 
 
 def begin(setting: Setting) -> tuple[str, str]:
@@ -220,19 +220,9 @@ def test_without_a_provider_there_is_no_such_login(api: ApiController) -> None:
         assert "no identity provider" in refusal(api.call("GET", path), 404)
 
 
-def test_a_provider_that_is_gone_is_told(tmp_path: Path) -> None:
-    issuer = Issuer()
-    issuer.end()
-    api = ApiController(tmp_path)
-    with api.config.open("a") as file:
-        file.write(
-            f'[oidc]\nissuer = "{issuer.url}"\nurl = "{api.url}"\nclient_id = "x"\n'
-            'viewers = ["all"]\n'
-        )
-    api.start()
-    try:
-        page = refusal(api.call("GET", OIDC_LOGIN), 502)
-        assert f"the identity provider {issuer.url} does not answer" in page
-        assert api.call("GET", FLEET, api.token()).status == 200
-    finally:
-        api.end(signal.SIGKILL)
+def test_a_provider_that_answers_nonsense_is_told(setting: Setting) -> None:
+    login = begin(setting)
+    setting.issuer.tokens = {"id_token": 7}
+    page = refusal(end(setting, *login), 502)
+    assert f"the identity provider {setting.issuer.url} answers what is not to be used" in page
+    assert setting.api.call("GET", FLEET, setting.api.token()).status == 200
