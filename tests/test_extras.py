@@ -13,7 +13,8 @@ from syntony.cli.controller import NEEDS
 ROOT = Path(__file__).parents[1]
 OPTIONAL = {"matplotlib", "psycopg", "torch"}
 """Imported only where that says what to install (extras `report`, `postgresql`, `torch`)."""
-MODULES = {"grpcio": "grpc", "nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client"}
+MODULES = {"grpcio": "grpc", "nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client",
+           "pyjwt": "jwt"}  # fmt: skip
 """Packages whose module has another name."""
 
 

@@ -27,6 +27,7 @@ from syntony.model import S
 from syntony.store import open_store
 from syntony.wire.control import ChangesQuery
 from syntony.wire.failover import FailoverLogQuery, FailoverStatusQuery, SwitchCommand
+from syntony.wire.incidents import RulesQuery
 from syntony.wire.messages import FleetQuery
 from syntony.wire.query import Query
 from syntony.wire.rest import MAX_BODY_BYTES, OPENAPI, PREFIX
@@ -81,7 +82,7 @@ def test_answers_are_those_of_the_other_way_in(api: ApiController, viewer: str) 
     api.call("POST", f"{PREFIX}/switch", api.token("operator", "o2"), {"stopped": False})
     with Client(api.url, token=viewer) as client:
         queries: tuple[Query[Any], ...] = (
-            FleetQuery(), FailoverStatusQuery(), ChangesQuery(limit=3),
+            RulesQuery(), FailoverStatusQuery(), ChangesQuery(limit=3),
         )  # fmt: skip
         for query in queries:
             assert client.ask(query) == ask(api.local, query)

@@ -15,7 +15,7 @@ from syntony.model import MS, S
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.wire.clocks import ClockHistory, Clocks, ClockSample, ClockTruths
-from syntony.wire.control import Change, Changes
+from syntony.wire.control import Change, Changes, ControllerStatus
 from syntony.wire.fabric import FabricChange, FabricChanges, FabricMap, Findings, MapDevice
 from syntony.wire.failover import (
     ConnectionView,
@@ -70,6 +70,10 @@ def answers(now_ns: int, shape: Shape | None = None) -> dict[str, Any]:
     chance = random.Random(7)
     return {
         "fleet": _fleet(now_ns, shape),
+        "controller": ControllerStatus(
+            name="gateway", version="0.1.0", epoch=7, seen_epoch=7, durable=True,
+            up_ns=3600 * S, agents=shape.hosts,
+        ),
         "incidents": _incidents(now_ns),
         "rules": _rules(),
         "clock": _clocks(now_ns, shape, chance),

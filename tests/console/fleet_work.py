@@ -16,7 +16,7 @@ from syntony.wire.audit import (
     AuditVerdict,
     AuditView,
 )
-from syntony.wire.jobs import FlowDelays, JobReport, Jobs, JobView
+from syntony.wire.jobs import FlowDelays, JobReport, Jobs, JobView, Takeover
 
 HOSTILE = '<img src=x onerror="window.harmed=1">'
 """A job's name that must stay text."""
@@ -30,7 +30,10 @@ def jobs(now_ns: int) -> Jobs:
             programs=("python3", HOSTILE),
         )  # fmt: skip
 
-    found = (job("train-7", 4, 1), job(HOSTILE, 4, 40), job("train-6", 0, 900))
+    protected = msgspec.structs.replace(
+        job("train-7", 4, 1), generation=3, spares=1, replaced=2
+    )  # fmt: skip
+    found = (protected, job(HOSTILE, 4, 40), job("train-6", 0, 900))
     return Jobs(now_ns=now_ns, jobs=found)
 
 
@@ -80,6 +83,13 @@ def job_report(now_ns: int, chance: random.Random) -> JobReport:
         ),
         steps_at_ns=tuple(begin_ns + each * S for each in range(0, windows, 2)),
         steps_ns=tuple(1.4e9 if each > 70 else 4.1e8 for each in range(0, windows, 2)),
+        resent=tuple(40.0 if each > 70 else 0.0 for each in range(windows)),
+        takeovers=(
+            Takeover(ts_ns=begin_ns + 32 * S, what="replaced", rank=3, at="h5", step=41,
+                     generation=3, reason="killed by signal 9", worker="spare-2", stall_ns=4 * S),
+            Takeover(ts_ns=begin_ns + 33 * S, what="verified", rank=-1, at="h0", step=43,
+                     generation=3, reason="", worker="", stall_ns=0),
+        ),
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ def main(folder: Path) -> None:
     """Draw all of them."""
     with lab_fleet("console-pictures") as fleet, browser() as found:
         page = new_page(found)
+        page.on("pageerror", lambda error: print(f"error of the page: {error}", file=sys.stderr))
         enter(page, fleet.url, fleet.token("operator", "alice"), "audit")
         audit(page)
         fleet.lab.inject("loss", BAD, {"percent": "30"})

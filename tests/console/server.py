@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from tests.console.fleet import Shape, answers
 from tests.console.fleet_work import audit_view
@@ -49,6 +49,10 @@ class FakeApi:
         self.failing: dict[str, tuple[int, str]] = {}
         """Route to the status and reason with which it is refused."""
         self.role = ""
+        self.ends_ns = 0
+        """Of the session; 0: in twelve hours."""
+        self.provider = ""
+        """What the login page calls it; empty: there is none."""
         self.away = False
         """Streams end and every request is refused: a controller that restarts."""
         self._streams: set[asyncio.Queue[bytes]] = set()
@@ -58,6 +62,8 @@ class FakeApi:
                 routes=[
                     Route("/api/v1/session", self._session, methods=["GET", "POST", "DELETE"]),
                     Route("/api/v1/events", self._events),
+                    Route("/api/v1/oidc", self._offer),
+                    Route("/api/v1/oidc/login", self._by_provider),
                     Route("/api/v1/{name}", self._question, methods=["GET"]),
                     Route("/api/v1/{name}", self._order, methods=["POST"]),
                     Mount("/", ConsoleFiles()),
@@ -95,9 +101,17 @@ class FakeApi:
         if request.method == "DELETE":
             self.role = ""
             return Response(status_code=204)
-        ends_ns = time.time_ns() + 12 * 3600 * 10**9  # noqa: TID251
+        ends_ns = self.ends_ns or time.time_ns() + 12 * 3600 * 10**9  # noqa: TID251
         view = {"role": self.role, "name": "alice", "csrf": CSRF, "expires_ns": ends_ns}
         return _json(view)
+
+    async def _offer(self, _: Request) -> Response:
+        return _json({"offered": bool(self.provider), "label": self.provider})
+
+    async def _by_provider(self, _: Request) -> Response:
+        """As if the provider had sent the browser back."""
+        self.role = "viewer"
+        return RedirectResponse("/", 303)
 
     async def _events(self, request: Request) -> Response:
         refused = self._refused("events")

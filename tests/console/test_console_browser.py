@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from tests.console.browser import browser, enter, new_page
 from tests.console.fleet import BAD, Shape
@@ -119,6 +121,40 @@ def test_a_wrong_token_and_the_way_in_and_out(page: Page, url: str) -> None:
     page.get_by_role("navigation", name="Views").wait_for()
     page.get_by_role("button", name="Log out").click()
     page.get_by_label("Token").wait_for()
+    goto(page, "token=operator&to=%2Fjobs")  # a link that is pasted into the open page
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    assert page.evaluate("location.hash") == "#/jobs"
+
+
+def test_a_login_by_an_identity_provider_comes_back_to_the_view(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    page.goto(f"{url}/#/jobs?window=1d")
+    page.get_by_label("Token").wait_for()
+    assert page.get_by_role("link").count() == 0, "none is offered where there is no provider"
+    api.provider = "Example SSO"
+    page.reload()
+    page.get_by_role("link", name="Log in with Example SSO").click()
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    assert page.evaluate("location.hash") == "#/jobs?window=1d"
+    page.reload()
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+
+
+def test_a_job_tells_its_spares_and_lost_ranks(page: Page, url: str) -> None:
+    enter(page, url, view="jobs")
+    row = page.get_by_role("table", name="Jobs").get_by_role("row", name="train-7")
+    headings = page.get_by_role("columnheader").all_inner_texts()
+    cells = dict(zip(headings, row.get_by_role("cell").all_inner_texts(), strict=True))
+    wanted = {"Ranks": "4", "Spares": "1", "Generation": "3", "Replaced": "2"}
+    assert wanted.items() <= cells.items()
+    other = page.get_by_role("row", name="train-6")
+    assert "unprotected" in other.inner_text()
+    goto(page, "jobs/train-7")
+    lost = page.get_by_role("table", name="Lost ranks").get_by_role("row", name="replaced")
+    for text in ("killed by signal 9", "spare-2", "h5", "4 s"):
+        assert text in lost.inner_text()
+    page.get_by_role("img", name="Segments sent again").wait_for()
 
 
 def test_start_an_audit(page: Page, url: str, api: FakeApi) -> None:
@@ -223,6 +259,87 @@ def test_a_session_that_ends_asks_for_a_login_and_comes_back_to_the_view(
     page.get_by_text("What was ruled out").wait_for()
 
 
+def test_a_session_that_ends_soon_says_so(page: Page, url: str, api: FakeApi) -> None:
+    api.ends_ns = time.time_ns() + 240 * 10**9  # noqa: TID251 - a browser compares it
+    enter(page, url)
+    page.get_by_text("The session ends in").wait_for()
+
+
+def test_another_controller_that_took_over_is_followed_and_told(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    enter(page, url, view="incidents")
+    page.get_by_text("● Live").wait_for()
+    page.evaluate("window.kept = true")
+    api.drop()
+    page.get_by_role("alert").get_by_text("Connection to the controller lost").wait_for()
+    first = api.answers["controller"]
+    api.answers["controller"] = msgspec.structs.replace(
+        first, name="standby", epoch=8, seen_epoch=8
+    )
+    api.answers["incidents"].incidents[0]["summary"] = "as the standby knows it"
+    api.away = False
+    page.get_by_text("Controller standby has taken over (epoch 8 after 7)").wait_for()
+    page.get_by_text("as the standby knows it").first.wait_for()
+    page.get_by_role("button", name="Dismiss").click()
+    page.get_by_text("has taken over").wait_for(state="detached")
+    assert page.evaluate("window.kept") is True
+    api.answers["controller"] = msgspec.structs.replace(first, epoch=8, seen_epoch=9)
+    api.announce("fleet")
+    page.get_by_role("alert").get_by_text("agents do not obey this one any more").wait_for()
+
+
+ABSURD = (
+    "delay?window=99999d&metric=nothing&end=-1", "delay?end=1e300", "delay/x/y?window=0s",
+    "delay/h0%2Frail0", "fabric?at=nobody&zoom=1e9&colour=x", "fabric/nobody%2Fnothing",
+    "clock?window=-1h&node=%00", "audit?order=zzz&against=zzz", "jobs?window=1000y",
+    "jobs/train-7?end=99999999999999999999&window=NaN&flow=none", "incidents/0", "incidents/-7",
+    "incidents/99999999999999999999", "incidents/12?then=-1", "incidents/12?then=x",
+    "incidents/rules/x", "traffic?window=Infinity", "cost?gpus=-1&window=1e99",
+    "nothing/of/this?kind=1", "%E0%A4%A", "overview?x=" + "y" * 4000,
+)  # fmt: skip
+
+
+def test_absurd_addresses_show_something_and_break_nothing(page: Page, url: str) -> None:
+    found = complaints(page)
+    enter(page, url)
+    for view in ABSURD:
+        goto(page, view)
+        page.get_by_role("main").get_by_role("heading").first.wait_for()
+        page.wait_for_timeout(200)
+        text = page.get_by_role("main").inner_text()
+        assert not re.search(r"NaN|undefined|Infinity|Invalid Date|\[object", text), (view, text)
+    assert found == []
+    goto(page, "jobs")
+    page.get_by_text(VIEWS["jobs"]).first.wait_for()
+
+
+def test_ten_times_the_data(chrome: Browser) -> None:
+    """Every view, of 80 hosts with 4 rails, and an hour of incidents in one."""
+    api = FakeApi(Shape(hosts=80, rails=4, leaves=4, spines=8))
+    several = api.answers["incidents"].incidents
+    many = tuple(
+        each | {"number": each["number"] + 1000 * copy} for copy in range(100) for each in several
+    )
+    api.answers["incidents"] = msgspec.structs.replace(api.answers["incidents"], incidents=many)
+    serving = Serving(api).started()
+    page = new_page(chrome)
+    found = complaints(page)
+    try:
+        enter(page, serving.url)
+        for view, text in VIEWS.items():
+            goto(page, view)
+            page.get_by_text(
+                text.replace("16 NICs, 6 switches", "320 NICs, 24 switches")
+            ).first.wait_for()
+        goto(page, "incidents")
+        page.get_by_role("button", name=re.compile("Show .* more of")).click()
+        assert found == []
+    finally:
+        page.context.close()
+        serving.end()
+
+
 def test_events_bring_news_and_nothing_polls_what_events_tell(
     page: Page, url: str, api: FakeApi
 ) -> None:
@@ -325,6 +442,35 @@ def test_keyboard_only(page: Page, url: str, api: FakeApi) -> None:
     assert api.orders == []
 
 
+REACHED = """() => {
+  const seen = window.reached ??= new Set();
+  seen.add(document.activeElement);
+  const kinds = ['a[href]', 'button', 'input', 'select', 'summary', '[tabindex="0"]'];
+  const all = [...document.querySelectorAll(kinds.map(each => `main ${each}`).join())];
+  const open = all.filter(each => !each.disabled && each.checkVisibility());
+  return open.filter(each => !seen.has(each)).map(each => each.outerHTML.slice(0, 120));
+}"""
+"""What of the view the keyboard can reach and has not yet."""
+MOST_TABS = 600
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_tab_reaches_everything_in_a_view(page: Page, url: str, view: str) -> None:
+    enter(page, url)
+    goto(page, view)
+    page.get_by_text(VIEWS[view]).first.wait_for()
+    page.wait_for_timeout(300)
+    left = page.evaluate(REACHED)
+    for _ in range(MOST_TABS):
+        if not left:
+            break
+        page.keyboard.press("Tab")
+        left = page.evaluate(REACHED)
+    assert left == [], view
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none", "where the focus is can be seen"
+
+
 def test_find_a_device_and_open_its_page(page: Page, url: str) -> None:
     enter(page, url, view="fabric")
     page.get_by_label("Find a device").fill(BAD)
@@ -339,22 +485,31 @@ def test_find_a_device_and_open_its_page(page: Page, url: str) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_accessible(chrome: Browser, url: str, dark: bool) -> None:
+def test_accessible(chrome: Browser, url: str, api: FakeApi, dark: bool) -> None:
     if not AXE.is_file():
         pytest.skip("no web/node_modules/axe-core: `make web` fetches it")
     page = new_page(chrome, dark=dark)
+    api.provider = "Example SSO"
+    page.goto(url)
+    page.get_by_role("link", name="Log in with Example SSO").wait_for()
+    assert barriers(page) == []
+    page.goto("about:blank")
     enter(page, url)
-    page.evaluate(AXE.read_text())
     for view, text in VIEWS.items():
         goto(page, view)
         page.get_by_text(text).first.wait_for()
         page.wait_for_timeout(300)
-        found = page.evaluate(
-            "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})"
-        )
-        told = [
-            (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
-            for each in found["violations"]
-        ]
-        assert told == [], (view, told)
+        assert barriers(page) == [], view
     page.context.close()
+
+
+def barriers(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds against WCAG 2.2, levels A and AA."""
+    page.evaluate(f"window.axe || (() => {{ {AXE.read_text()} }})()")
+    found = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})"
+    )
+    return [
+        (each["id"], [node["html"][:160] for node in each["nodes"][:3]])
+        for each in found["violations"]
+    ]

@@ -46,6 +46,11 @@ def test_a_job_s_report_says_what_its_recording_says() -> None:
     assert (found.end_ns, found.begin_ns) == (NOW - SETTLE_NS, NOW - 30 * S)
     assert found.notes
     assert len(found.at_ns) == len(found.rate_bps)
+    (lost,) = found.takeovers
+    assert (lost.ts_ns, lost.worker, lost.stall_ns) == (
+        found.begin_ns, "night", found.end_ns - found.begin_ns
+    )  # fmt: skip
+    assert len(found.resent) == len(found.at_ns)
     assert job_report(rows_with({})).verdicts == ()
 
 

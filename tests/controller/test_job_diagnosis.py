@@ -20,6 +20,7 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS
 from syntony.wire.job_diagnosis import JobRows, JobVerdict, JudgedJob
+from syntony.wire.jobs import Takeover
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
 NOW = T0 + 30 * S
@@ -52,6 +53,12 @@ class Jobs:
         if last_ns - first_ns > self.most_ns:
             raise UsageError("more than that many rows")
         return self.rows[job]
+
+    def takeovers_of(self, job: str, first_ns: int, last_ns: int) -> tuple[Takeover, ...]:
+        """One, at the begin of the window."""
+        lost = {"what": "replaced", "rank": 1, "at": "h1", "step": 9, "generation": 1}
+        more = {"reason": "killed", "worker": job, "stall_ns": last_ns - first_ns}
+        return (msgspec.convert({"ts_ns": first_ns, **lost, **more}, Takeover),)
 
 
 class Store:

@@ -28,6 +28,7 @@ from syntony.controller.notify import (
     post_json,
 )
 from syntony.errors import ConfigError
+from syntony.io import http_request
 from syntony.model import S
 from syntony.state import ControlState
 from syntony.state.outbox import Outbox
@@ -331,7 +332,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
 
 def test_a_receiver_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time; the answer never does."""
-    monkeypatch.setattr(notify, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(http_request, "DEADLINE_S", 0.2)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

@@ -70,6 +70,27 @@ def test_a_job_that_gives_up_is_told_with_the_rank() -> None:
     assert other["rank"] == -1, "nobody was lost since"
 
 
+def test_spares_are_told_when_they_change() -> None:
+    trail, told = Trail({}, "here"), []
+    for generation, ready in ((0, 0), (0, 2), (0, 2), (1, 1), (1, 1), (1, 2), (2, 2)):
+        told += trail.of_spares(generation, ready, time.monotonic_ns())
+    assert {each["what"] for each in told} == {"spares"}
+    assert [(each["generation"], each["spares"]) for each in told] == [
+        (0, 0), (0, 2), (1, 1), (1, 2), (2, 2)
+    ]  # fmt: skip
+
+
+def test_spares_become_rows_and_no_event(agent: TakeoverSocket, tmp_path: Path) -> None:
+    tell(tmp_path, [*Trail({}, "here").of_spares(3, 2, time.monotonic_ns()), *story(Trail({}, ""))])
+    rows = gathered(agent, 3)
+    assert [(each["what"], each["generation"], each["spares"]) for each in rows] == [
+        ("spares", 3, 2), ("replaced", 1, -1), ("verified", 0, -1)
+    ]  # fmt: skip
+    assert agent.malformed == 0
+    newest_first = {name: [each[name] for each in reversed(rows)] for name in rows[0]}
+    assert len(observations(newest_first)) == 1, "the lost rank alone"
+
+
 @pytest.mark.parametrize(
     ("reason", "found"),
     [
@@ -149,6 +170,7 @@ def test_what_a_coordinator_tells_becomes_rows_counts_and_an_incident(
     [
         [], {"what": "replaced"}, {"rank": -2}, {"what": "nothing"}, {"at": "a\nb"}, {"more": 1},
         {"reason": "x" * 300}, {"at_ns": 0}, {"took_ns": -1}, {"step": "7"},
+        {"spares": -2}, {"what": "spares"}, {"spares": 1 << 20},
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_counted_and_not_used(

@@ -8,7 +8,7 @@ from tests.store.rows import T0, probed, rows_of
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.store import Store
-from syntony.wire.tables import CLOCK, COLLECTIVE, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE
+from syntony.wire.tables import CLOCK, COLLECTIVE, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE, TAKEOVER
 
 END = T0 + 60 * S
 
@@ -47,6 +47,29 @@ def test_jobs_by_their_processes(store: Store) -> None:
     assert night.programs == ("python",)
     assert (day.job, day.processes, day.running) == ("day's", 1, 1)
     assert store.jobs.jobs(T0 + 20 * S, END) == ()
+
+
+def test_protected_jobs_tell_their_spares_and_losses(store: Store) -> None:
+    fill(store)
+    rows = [
+        ("night", "spares", 0, 0, 2, ""), ("night", "replaced", 1, 1, -1, "killed"),
+        ("night", "replaced", 2, 1, -1, "drained"), ("night", "spares", 3, 1, 1, ""),
+        ("day's", "replaced", 1, 1, -1, "killed"), ("gone", "spares", 1, 7, 7, ""),
+    ]  # fmt: skip
+    made = [
+        {"job": job, "what": what, "ts_ns": T0 + second * S, "generation": generation,
+         "spares": spares, "reason": reason, "rank": 3, "stall_ns": S}
+        for job, what, second, generation, spares, reason in rows
+    ]  # fmt: skip
+    store.insert(TAKEOVER, rows_of(TAKEOVER, made))
+    day, night = store.jobs.jobs(T0 + 2 * S, END)
+    assert (night.generation, night.spares, night.replaced) == (1, 1, 1), "since it began"
+    assert (day.generation, day.spares, day.replaced) == (None, None, 1), "an earlier version"
+    told = store.jobs.takeovers_of("night", T0, END)
+    assert [(each.ts_ns - T0, each.reason) for each in told] == [(S, "killed"), (2 * S, "drained")]
+    (lost,) = store.jobs.takeovers_of("day's", T0, END)
+    assert (lost.what, lost.rank, lost.generation, lost.stall_ns) == ("replaced", 3, 1, S)
+    assert store.jobs.takeovers_of("day's", T0 + 2 * S, END) == ()
 
 
 def test_a_recording_has_what_the_job_used_and_nothing_else(store: Store) -> None:

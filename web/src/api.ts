@@ -104,4 +104,11 @@ export async function checkSession(): Promise<void> {
     if (found instanceof Problem && found.status === 401) lost.forEach((each) => each());
   }
 }
+export interface Provider {
+  offered: boolean;
+  label: string;
+}
+/** With which identity provider people can log in here; none where nobody says. */
+export const provider = () => request<Provider>("GET", OIDC).catch(() => ({ offered: false, label: "" }));
+export const OIDC = "/api/v1/oidc";
 export const logout = () => request<void>("DELETE", SESSION);

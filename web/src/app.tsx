@@ -1,9 +1,9 @@
 /** The frame around every view: navigation, login, what is lost, the theme. */
-import { useEffect, useState } from "preact/hooks";
-import { login, logout, onSessionLost, Problem, type Session, setSession, whoAmI } from "./api";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { login, logout, OIDC, onSessionLost, Problem, provider, type Session, setSession, whoAmI } from "./api";
 import { duration } from "./format";
 import { connect, disconnect, useLink } from "./live";
-import type { FailoverStatus, Incidents } from "./messages";
+import type { ControllerStatus, FailoverStatus, Incidents } from "./messages";
 import { forgetAnswers, useQuery } from "./query";
 import { href, useRoute } from "./route";
 import { SessionContext } from "./session";
@@ -44,22 +44,44 @@ export function App() {
   useEffect(() => onSessionLost(() => enter(null, "The session has ended. Log in again; the page stays where it is.")), []);
   useEffect(() => {
     void begin(enter);
+    const link = () => void (TOKEN.test(location.hash) && begin(enter));
+    addEventListener("hashchange", link);
+    return () => removeEventListener("hashchange", link);
   }, []);
   if (!state.known) return <div class="loading" role="status">Loading…</div>;
   if (!state.session) return <Login why={state.why} enter={enter} />;
   return <SessionContext.Provider value={state.session}><Frame session={state.session} leave={() => enter(null)} /></SessionContext.Provider>;
 }
 
+const TOKEN = /^#\/?token=([^&]+)(?:&to=(.*))?$/;
+
 /** Exchange a token in the address for a session and remove it from the address; else ask who we are. */
 async function begin(enter: (session: Session | null, why?: string) => void): Promise<void> {
-  const given = /^#\/?token=([^&]+)(?:&to=(.*))?$/.exec(location.hash);
+  const given = TOKEN.exec(location.hash);
   if (given) history.replaceState(null, "", location.pathname + (given[2] ? `#${decodeURIComponent(given[2])}` : ""));
+  else if (!location.hash) comeBack();
   try {
     enter(given?.[1] ? await login(decodeURIComponent(given[1])) : await whoAmI());
   } catch (found) {
     const problem = found as Problem;
     enter(null, problem.status === 401 && !given ? "" : problem.message);
   }
+}
+
+const VIEW = "syntony-view";
+/** To the view from which a login by an identity provider set out: its redirect has no room for it. */
+function comeBack(): void {
+  const view = sessionStorage.getItem(VIEW);
+  sessionStorage.removeItem(VIEW);
+  if (view?.startsWith("#/")) history.replaceState(null, "", location.pathname + view);
+}
+
+/** A link to the identity provider, where there is one. */
+function ByProvider() {
+  const [label, setLabel] = useState("");
+  useEffect(() => void provider().then((found) => setLabel(found.offered ? found.label : "")), []);
+  if (!label) return null;
+  return <a class="button primary" href={`${OIDC}/login`} onClick={() => sessionStorage.setItem(VIEW, location.hash)}>Log in with {label}</a>;
 }
 
 function Login({ why, enter }: { why: string; enter: (session: Session) => void }) {
@@ -81,10 +103,11 @@ function Login({ why, enter }: { why: string; enter: (session: Session) => void 
         <span class="brand"><Mark /> Syntony</span>
         <h1 class="sr">Log in</h1>
         {problem && <div class="problem" role="alert">{problem}</div>}
+        <ByProvider />
         <label class="field">Token<input name="token" type="password" autocomplete="off" required autofocus /></label>
         <button class="primary" type="submit">Log in</button>
-        <p class="note">The command line makes a link that logs you in:</p>
-        <pre>syntony login --console</pre>
+        <p class="note">An operator makes tokens on the controller's host:</p>
+        <pre>syntony enrol api token viewer NAME</pre>
       </form>
     </main>
   );
@@ -138,6 +161,7 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
         </div>
         <div>
           {link === "lost" && <div class="banner" role="alert">Connection to the controller lost. What is shown may be stale; trying again.</div>}
+          <Successor />
           {status.data?.switch?.stopped && <div class="banner bad" role="status">Traffic control is stopped by {status.data.switch.by}. <a href="#/traffic">Traffic</a></div>}
           <main class="main" id="main" tabIndex={-1}>
             <Expiring session={session} />
@@ -146,6 +170,25 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
         </div>
       </div>
     </>
+  );
+}
+
+/** Which controller answers: another one may have taken over since the page was opened. */
+function Successor() {
+  const status = useQuery<ControllerStatus>("controller", {}, { on: ["fleet"] });
+  const known = useRef(0);
+  const [dismissed, dismiss] = useState(0);
+  if (!status.data) return null;
+  const { epoch, seen_epoch, name } = status.data;
+  known.current ||= epoch;
+  if (seen_epoch > epoch)
+    return <div class="banner bad" role="alert">Another controller has taken over (epoch {seen_epoch}): agents do not obey this one any more (epoch {epoch}). Open the other one.</div>;
+  if (epoch === known.current || epoch === dismissed) return null;
+  return (
+    <div class="banner" role="status">
+      Controller {name} has taken over (epoch {epoch} after {known.current}). This page goes on with what it knows.
+      <button type="button" onClick={() => dismiss(epoch)}>Dismiss</button>
+    </div>
   );
 }
 

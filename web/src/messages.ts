@@ -59,7 +59,7 @@ export interface LinkEvent { ts_ns: number; nic: string; kind: string; losses: n
 export interface LinkCounter { nic: string; counter: string; increase: number; last_ns: number; reading: string }
 export interface LinkHistory { events: LinkEvent[]; counters: LinkCounter[]; now_ns: number }
 
-export interface JobView { job: string; began_ns: number; seen_ns: number; hosts: string[]; processes: number; running: number; ranks: number; programs: string[] }
+export interface JobView { job: string; began_ns: number; seen_ns: number; hosts: string[]; processes: number; running: number; ranks: number; programs: string[]; generation: number | null; spares: number | null; replaced: number }
 export interface Jobs { now_ns: number; jobs: JobView[] }
 export interface Verdict {
   class: string; subjects: string[]; onset_ns: number; end_ns: number | null; confidence: number; action: string;
@@ -77,9 +77,11 @@ export interface JobReport {
   job: string; begin_ns: number; end_ns: number; sentences: string[]; verdicts: Verdict[]; flows: FlowLine[]; flows_left_out: number;
   notes: string[]; at_ns: number[]; rate_bps: (number | null)[];
   delays: { flow: string; in_band_ns: (number | null)[]; out_of_band_ns: (number | null)[] }[];
-  steps_at_ns: number[]; steps_ns: number[];
+  steps_at_ns: number[]; steps_ns: number[]; resent: (number | null)[]; takeovers: Takeover[];
 }
+export interface Takeover { ts_ns: number; what: string; rank: number; at: string; step: number; generation: number; reason: string; worker: string; stall_ns: number }
 
+export interface ControllerStatus { name: string; epoch: number; seen_epoch: number }
 export interface HostPaths {
   host: string; age_ns: number;
   report: { mode: string; stopped: boolean; degraded: number; left_out: number;

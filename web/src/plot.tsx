@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { clock, instant } from "./format";
+import { type Mark, rowsOf } from "./marks";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -11,11 +12,6 @@ export interface Line {
   colour?: string;
   dash?: boolean;
   fill?: boolean;
-}
-export interface Mark {
-  at_ns: number;
-  label: string;
-  tone: string;
 }
 
 export const SERIES = ["accent", "info", "warn", "unknown", "bad", "ok"];
@@ -101,9 +97,12 @@ function drawMarks(made: uPlot, marks: Mark[]): void {
   const { ctx, bbox } = made;
   ctx.save();
   ctx.textAlign = "left";
-  ctx.font = `${11 * devicePixelRatio}px system-ui`;
-  for (const mark of marks) {
-    const x = made.valToPos(mark.at_ns / 1e9, "x", true);
+  const size = 11 * devicePixelRatio;
+  ctx.font = `${size}px system-ui`;
+  const places = marks.map((mark) => made.valToPos(mark.at_ns / 1e9, "x", true));
+  const rows = rowsOf(places, marks.map((mark) => ctx.measureText(mark.label).width + size));
+  for (const [n, mark] of marks.entries()) {
+    const x = places[n] ?? 0;
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
     ctx.strokeStyle = ctx.fillStyle = token(mark.tone || "muted");
     ctx.lineWidth = devicePixelRatio;
@@ -112,7 +111,7 @@ function drawMarks(made: uPlot, marks: Mark[]): void {
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText(mark.label, x + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+    ctx.fillText(mark.label, x + 4 * devicePixelRatio, bbox.top + size * (1 + (rows[n] ?? 0) * 1.2));
   }
   ctx.restore();
 }

@@ -29,6 +29,23 @@ export function href(path: string[], query: Record<string, string | number | und
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
+/** One of a view's options; the usual one where the address names none of them. */
+export function choiceOf<T extends string>(given: string | undefined, options: readonly (readonly [T, ...unknown[]])[], usual: T): T {
+  return options.find(([each]) => each === given)?.[0] ?? usual;
+}
+
+/** A number of 0 or more from an address; the usual one where it is none. */
+export function numberOf(given: string | undefined, usual: number): number {
+  const value = given ? Number(given) : usual;
+  return value >= 0 && value < 1e15 ? value : usual;
+}
+
+/** An instant in ns from an address; 0 where it is none that a controller could know. */
+export function instantOf(given: string | undefined): number {
+  const ns = Number(given);
+  return ns > 0 && ns < 2 ** 62 ? Math.floor(ns) : 0;
+}
+
 export function useRoute(): Route {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {

@@ -4,7 +4,7 @@ export type Tone = "ok" | "warn" | "bad" | "unknown" | "info" | "";
 
 const TONES: Record<string, Tone> = {
   pass: "ok", ok: "ok", up: "ok", active: "ok", connected: "ok", SYNCHRONIZED: "ok", resolved: "ok",
-  running: "ok", act: "ok", helped: "ok", done: "ok", better: "ok", reused: "ok",
+  running: "ok", act: "ok", helped: "ok", done: "ok", better: "ok", reused: "ok", replaced: "ok", verified: "ok", checkpoint: "warn", unprotected: "warn", differs: "bad",
   warn: "warn", warning: "warn", HOLDOVER: "warn", degraded: "warn", stale: "warn", waiting: "warn",
   stalled: "warn", silent: "warn", observe: "info", moved: "info", ordered: "info", plain: "info",
   standby: "info", acknowledged: "info", changed: "warn",

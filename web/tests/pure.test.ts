@@ -4,8 +4,9 @@ import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, worst 
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
-import type { Cell, FabricMap, Fleet, Incident, Port } from "../src/messages";
-import { href, parseRoute } from "../src/route";
+import { marksOf, rowsOf } from "../src/marks";
+import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
+import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
 
 describe("numbers have units and are never invented", () => {
@@ -26,6 +27,12 @@ describe("addresses can be shared", () => {
     expect(parseRoute(href(["fabric", name], { window: "1h", q: name }))).toEqual({ path: ["fabric", name], query: { window: "1h", q: name } });
   });
   it("survives a broken escape", () => expect(parseRoute("#/fabric/%E0%A4%A").path).toEqual(["fabric", "%E0%A4%A"]));
+  it.each([["1764140000123456789", 1764140000123456800], ["12.7", 12], ["0", 0], ["-1", 0], ["1e300", 0], ["NaN", 0], ["Infinity", 0], ["x", 0], ["", 0], [undefined, 0]])("instant %s", (text, ns) => expect(instantOf(text)).toBe(ns));
+  it.each([["7", 7], ["0", 0], ["-1", 5], ["1e99", 5], ["NaN", 5], ["x", 5], ["", 5], [undefined, 5]])("number %s", (text, value) => expect(numberOf(text, 5)).toBe(value));
+  it("takes only what is offered", () => {
+    const offered = [["a", "A"], ["b", "B"]] as const;
+    expect([choiceOf("b", offered, "a"), choiceOf("constructor", offered, "a"), choiceOf("", offered, "a"), choiceOf(undefined, offered, "b")]).toEqual(["b", "a", "a", "b"]);
+  });
   it("leaves out what is empty", () => expect(href(["delay"], { end: undefined, rail: "" })).toBe("#/delay"));
   it.each([["h5/rail1", "#/fabric/h5%2Frail1"], ["job train-7", "#/jobs/train-7"], ["h0/rail0<->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["h0/rail0->h3/rail0", "#/delay/h0%2Frail0/h3%2Frail0"], ["fleet", undefined], ["hosts at leaf0", undefined]])("place of %s", (subject, to) => expect(placeOf(subject)).toBe(to));
 });
@@ -173,5 +180,25 @@ describe("the audit", () => {
     const reach = reachOf({ cells });
     expect(names.map((name) => reach.get(name)?.status)).toEqual(["pass", "pass", "pass", "fail"]);
     expect(reach.get("d")?.text).toBe("0 of 3 peers");
+  });
+});
+
+describe("what happened to a job is marked on its charts", () => {
+  const takeover = (at: number, more: Partial<Takeover> = {}): Takeover => ({ ts_ns: at, what: "replaced", rank: 3, at: "h1", step: 41, generation: 1, reason: "killed", worker: "w9", stall_ns: 10e9, ...more });
+  const report = (takeovers: Takeover[], verdicts: object[] = []) => ({ begin_ns: 0, end_ns: 120e9, verdicts, takeovers }) as unknown as JobReport;
+  const labels = (...given: Parameters<typeof marksOf>) => marksOf(...given).map((each) => [each.at_ns / 1e9, each.label, each.tone]);
+  it("marks a loss and what came of it", () => expect(labels(report([takeover(60e9)]), [], [], [])).toEqual([[50, "rank 3 lost: killed", "bad"], [60, "replaced after 10 s", "ok"]]));
+  it("counts ranks that were lost together", () => expect(labels(report([takeover(60e9), takeover(60e9, { rank: 4 })]), [], [], [])[0]).toEqual([50, "2 ranks lost: killed", "bad"]));
+  it("keeps takeovers of other generations apart", () => expect(labels(report([takeover(60e9), takeover(100e9, { generation: 2 })]), [], [], [])).toHaveLength(4));
+  it("says what was not replaced", () => expect(labels(report([takeover(60e9, { what: "ended", rank: -1 }), takeover(70e9, { what: "verified" })]), [], [], [])).toEqual([[60, "job ended", "bad"]]));
+  it("marks faults, incidents, failovers and moves", () => {
+    const found = labels(report([], [{ onset_ns: 10e9, class: "slow-flow" }]), [{ ts_ns: 30e9, action: "reroute" } as PathEvent], [{ ts_ns: 40e9, result: "helped" } as Move], [{ opened_ns: 20e9, rule: "path-loss" } as Incident]);
+    expect(found).toEqual([[10, "slow-flow", "bad"], [20, "path-loss", "bad"], [30, "reroute", "warn"], [40, "move: helped", "info"]]);
+  });
+  it("leaves out what is outside the window", () => expect(labels(report([takeover(125e9, { stall_ns: 1e9 }), takeover(5e9)]), [], [], [])).toEqual([[5, "replaced after 10 s", "ok"]]));
+  it("writes no label over another", () => expect([rowsOf([0, 50, 60, 100, 300], [100, 20, 100, 10, 10]), rowsOf([], [])]).toEqual([[0, 1, 2, 0, 0], []]));
+  it("puts together what is too near, the worst first", () => {
+    const near = labels(report([takeover(60e9, { stall_ns: 0.5e9 })]), [{ ts_ns: 59e9, action: "reroute" } as PathEvent, { ts_ns: 60.5e9, action: "reroute" } as PathEvent], [], []);
+    expect(near).toEqual([[59.5, "rank 3 lost: killed (+2)", "bad"]]);
   });
 });

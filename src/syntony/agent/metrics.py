@@ -17,7 +17,7 @@ from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.messages import State
 from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
-from syntony.agent.takeovers import REASONS, WHAT, TakeoverSocket
+from syntony.agent.takeovers import REASONS, SPARES, WHAT, TakeoverSocket
 from syntony.agent.uplink import Uplink
 from syntony.io.process import own_usage
 from syntony.links.counters import EVERY, Counter
@@ -157,7 +157,7 @@ def put_takeovers(sheet: Sheet, at: TakeoverSocket) -> None:
         sheet.put("job_ranks_replaced_total", at.replaced[reason], reason=reason)
     sheet.put("job_takeover_stall_seconds_total", at.stall_ns / S)
     for what in WHAT:
-        if what != "replaced":
+        if what not in {"replaced", SPARES}:
             sheet.put("job_takeover_events_total", at.events[what], event=what)
     sheet.put("job_takeover_messages_unused_total", at.malformed)
 

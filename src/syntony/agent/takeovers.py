@@ -23,7 +23,9 @@ MAX_AT_ONCE = 64
 """Messages of one process that are read in a second; the rest stays in its own buffer."""
 MAX_WAITING = 4096
 OLDEST_NS = 3600 * S
-WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint")
+SPARES = "spares"
+"""How many wait: no event of a lost rank."""
+WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint", SPARES)
 REASONS = ("killed", "stopped", "silent", "gone", "hung", "drained", "failed", "other")
 """Why ranks were lost, as metrics tell it."""
 _TEXT = re.compile(r"[ -~]*")
@@ -43,6 +45,8 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     before: str
     after: str
     at_ns: int
+    spares: int = -1
+    """That wait, of what is `SPARES`."""
 
     def is_plausible(self, now_ns: int) -> bool:
         """Whether it can be believed; it is a process's own word all the same."""
@@ -53,6 +57,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
             and -1 <= self.rank < 1 << 20
             and -1 <= self.step < 1 << 48
             and 0 <= self.generation < 1 << 31
+            and (0 if self.what == SPARES else -1) <= self.spares < 1 << 20
             and 0 <= self.took_ns < OLDEST_NS
             and now_ns - OLDEST_NS < self.at_ns <= now_ns + S
         )
@@ -164,4 +169,5 @@ class TakeoverSocket(JobPeers[_Inbox]):
             "stall_ns": np.array([each.took_ns for _, each in found], np.int64),
             "sha256_before": [each.before for _, each in found],
             "sha256": [each.after for _, each in found],
+            "spares": np.array([each.spares for _, each in found], np.int64),
         }

@@ -19,15 +19,23 @@ from starlette.routing import Route as HttpRoute
 from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub
-from syntony.api.identity import Identifier, Known, cookie_name, origin
+from syntony.api.identity import (
+    Identifier,
+    Known,
+    cookie_name,
+    cookie_rules,
+    origin,
+    set_session,
+)
 from syntony.api.observed import observe
+from syntony.api.oidc import Provider
+from syntony.api.oidc_login import OidcLogin
 from syntony.api.openapi import document
 from syntony.api.problems import ProblemError, Reason, problem_of
 from syntony.api.routes import ROUTES, Route
-from syntony.controller.access_tokens import SESSION_NS, csrf_token
+from syntony.controller.access_tokens import csrf_token
 from syntony.controller.api_hub import ApiHub
 from syntony.errors import SyntonyError, UsageError
-from syntony.model import S
 from syntony.wire.access_tokens import RevokeAccessCommand
 from syntony.wire.query import Query
 from syntony.wire.rest import (
@@ -76,9 +84,10 @@ class Api:
 
     Args:
         hub: the controller.
+        provider: with which people can log in; None: with tokens only.
     """
 
-    def __init__(self, hub: ApiHub) -> None:
+    def __init__(self, hub: ApiHub, provider: Provider | None = None) -> None:
         self._hub = hub
         access, enrolment = hub.services.access, hub.services.membership.enrolment
         self._access = access
@@ -95,6 +104,7 @@ class Api:
                 HttpRoute(SESSION, _guarded(self._session), methods=["GET", "POST", "DELETE"]),
                 HttpRoute(EVENTS, _guarded(self._stream), methods=["GET"]),
                 HttpRoute(OPENAPI, _guarded(self._openapi), methods=["GET"]),
+                *OidcLogin(hub, self._identifier, provider).routes(),
                 Mount("/api", _guarded_app),
                 Mount("/", ConsoleFiles()),
             ],
@@ -163,7 +173,7 @@ class Api:
             issuer = known.caller.issuer("")
             await asyncio.to_thread(self._access.revoke, end, issuer, self._hub.now())
             response = Response(status_code=204)
-            response.delete_cookie(cookie_name(request), **_cookie_rules(request))
+            response.delete_cookie(cookie_name(request), **cookie_rules(request))
             return response
         return _answer([msgspec.json.encode(known.view())])
 
@@ -185,9 +195,7 @@ class Api:
             expires_ns=access.expires_ns,
         )  # fmt: skip
         response = _answer([msgspec.json.encode(view)])
-        response.set_cookie(
-            cookie_name(request), session.secret, max_age=SESSION_NS // S, **_cookie_rules(request)
-        )
+        set_session(request, response, session.secret)
         return response
 
     # --- live events ---
@@ -263,11 +271,6 @@ def _answer(pages: list[bytes], next_cursor: str = "") -> Response:
     if next_cursor:
         headers[NEXT_CURSOR] = next_cursor
     return Response(pages[0], headers=headers, media_type=_JSON)
-
-
-def _cookie_rules(request: Request) -> dict[str, Any]:
-    secure = request.url.scheme == "https"
-    return {"httponly": True, "samesite": "strict", "path": "/", "secure": secure}
 
 
 async def _body(request: Request) -> bytes:

@@ -6,14 +6,15 @@ import logging
 import secrets
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from syntony.api.limits import RateLimiter
 from syntony.api.problems import ProblemError, Reason
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import AccessControl, csrf_token
+from syntony.controller.access_tokens import SESSION_NS, AccessControl, csrf_token
 from syntony.controller.enrolment import Enrolment
 from syntony.errors import UsageError, WireError
 from syntony.model import S
@@ -136,8 +137,10 @@ class Identifier:
         except UsageError as error:
             raise self.failed(request, error) from error
         identity = Identity(Role(access.role), access.name)
-        session = secret if kind is Kind.SESSION else ""
-        return Known(Caller(identity, origin(request)), access, session)
+        if kind is Kind.TOKEN:
+            return Known(Caller(identity, origin(request)), access)
+        by = "" if access.parent else f", OIDC session {access.number}"
+        return Known(Caller(identity, origin(request) + by), access, secret)
 
     def _by_certificate(self, request: Request, der: bytes) -> Known:
         try:
@@ -162,6 +165,18 @@ def cookie_name(request: Request) -> str:
         return "__Host-syntony"
     server = request.scope.get("server") or ("", 0)
     return f"syntony-{server[1]}"
+
+
+def set_session(request: Request, response: Response, secret: str) -> None:
+    """Give a browser the cookie of its session."""
+    rules = cookie_rules(request)
+    response.set_cookie(cookie_name(request), secret, max_age=SESSION_NS // S, **rules)
+
+
+def cookie_rules(request: Request) -> dict[str, Any]:
+    """Of the session's cookie: no script reads it, no other site's request carries it."""
+    secure = request.url.scheme == "https"
+    return {"httponly": True, "samesite": "strict", "path": "/", "secure": secure}
 
 
 def _unauthenticated(detail: str) -> ProblemError:

@@ -16,9 +16,13 @@ from syntony.wire.rest import (
     EVENTS,
     MAX_PAGE_ROWS,
     NEXT_CURSOR,
+    OIDC,
+    OIDC_CALLBACK,
+    OIDC_LOGIN,
     OPENAPI,
     PAGE_SIZE,
     SESSION,
+    OidcView,
     Problem,
     SessionRequest,
     SessionView,
@@ -34,7 +38,7 @@ _INT64 = (1 << 63) - 1
 def document() -> bytes:
     """As JSON."""
     kinds = [each for route in ROUTES.values() for each in (route.request, route.answer)]
-    extra = (Problem, SessionRequest, SessionView)
+    extra = (OidcView, Problem, SessionRequest, SessionView)
     every = list(dict.fromkeys([*kinds, *extra]))
     schemas, components = msgspec.json.schema_components(every, ref_template=_REF)
     of = dict(zip(every, schemas, strict=True))
@@ -42,6 +46,12 @@ def document() -> bytes:
     for route in ROUTES.values():
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, of, components)
     paths[SESSION] = _session(of)
+    paths[OIDC] = {"get": _offer(of)}
+    for path, name, summary in (
+        (OIDC_LOGIN, "begin-oidc-login", "Send a browser to the identity provider."),
+        (OIDC_CALLBACK, "end-oidc-login", "The provider has sent it back; begins a session."),
+    ):
+        paths[path] = {"get": _for_browsers(name, summary)}
     paths[EVENTS] = {"get": _events()}
     paths[OPENAPI] = {"get": _plain("openapi", "This document.", {_JSON: {"schema": {}}})}
     answered = msgspec.json.encode([paths, components])
@@ -132,6 +142,19 @@ def _session(of: dict[Any, Any]) -> dict[str, Any]:
         "post": token,
         "delete": _plain("end-session", f"End the session; needs the header {CSRF}.", None),
     }
+
+
+def _offer(of: dict[Any, Any]) -> dict[str, Any]:
+    answer = {_JSON: {"schema": of[OidcView]}}
+    found = _plain("oidc", "Whether the login page offers an identity provider.", answer)
+    return found | {"security": []}
+
+
+def _for_browsers(name: str, summary: str) -> dict[str, Any]:
+    """What a browser opens by itself: it is sent on, or shown a page."""
+    page = {"description": "Why it was not carried out.", "content": {"text/html": {}}}
+    responses = {"303": {"description": "Where to go."}, "default": page}
+    return {"operationId": name, "summary": summary, "security": [], "responses": responses}
 
 
 def _events() -> dict[str, Any]:

@@ -33,6 +33,8 @@ class Reason(enum.Enum):
     RATE = ("rate", HTTPStatus.TOO_MANY_REQUESTS)
     INTERNAL = ("internal", HTTPStatus.INTERNAL_SERVER_ERROR)
     STORE = ("store", HTTPStatus.BAD_GATEWAY)
+    PROVIDER = ("identity-provider", HTTPStatus.BAD_GATEWAY)
+    """It does not answer, or not as OpenID Connect says."""
     BUSY = ("busy", HTTPStatus.SERVICE_UNAVAILABLE)
     STATE = ("state", HTTPStatus.SERVICE_UNAVAILABLE)
     """Control state cannot be read or written."""

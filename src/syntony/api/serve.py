@@ -27,6 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from syntony.api.app import HEADERS, Api
 from syntony.api.identity import PEER_CERTIFICATE
+from syntony.api.oidc import Provider
 from syntony.api.problems import ProblemError, Reason
 from syntony.controller.api_hub import ApiHub
 from syntony.controller.config import TlsFiles
@@ -60,7 +61,8 @@ class HttpServer:
         hub: the controller.
 
     Raises:
-        ConfigError: an address that is none, a certificate that cannot be used.
+        ConfigError: an address that is none, a certificate or an identity provider that cannot be
+            used.
         MissingError: it cannot be listened on.
     """
 
@@ -73,6 +75,7 @@ class HttpServer:
         if config.api.login_digest:
             hub.services.access.admit_first(config.api.login_digest, config.api.login_name)
         self._hub = hub
+        self._provider = Provider(config.oidc) if config.oidc else None
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._ready = threading.Event()
         self._server: uvicorn.Server | None = None
@@ -107,7 +110,7 @@ class HttpServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        api = Api(self._hub)
+        api = Api(self._hub, self._provider)
         config = uvicorn.Config(
             with_headers(limited(api.app)),
             http=_Protocol,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
     from syntony.controller.config import ControllerConfig
 
-NEEDS = ("pyarrow", "scipy", "starlette", "uvicorn")
+NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
 
 

@@ -23,7 +23,7 @@ from syntony.wire.access_tokens import (
     RevokeAccessCommand,
 )
 from syntony.wire.control import Issuer
-from syntony.wire.roles import Role
+from syntony.wire.roles import Identity, Role
 
 TOKEN_BYTES = 32
 ROLES = (Role.VIEWER, Role.OPERATOR)
@@ -130,6 +130,25 @@ class AccessControl:
         )  # fmt: skip
         self.refresh()
         return Session(session_secret, kept)
+
+    def begin_person_session(self, who: Identity, origin: str, at_ns: int, comment: str) -> Session:
+        """A session of a person whom an identity provider vouches for. Blocks.
+
+        Args:
+            comment: for the audit log: whom the provider named.
+
+        Raises:
+            UsageError: there are too many.
+            StateError: it is not recorded.
+        """
+        secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
+        session = self._new(secret, Kind.SESSION, who.role, who.name, SESSION_NS)
+        kept = self._store.begin_person_session(
+            session._replace(issuer=origin), issuer=Issuer(who.name, origin), at_ns=at_ns,
+            comment=comment,
+        )  # fmt: skip
+        self.refresh()
+        return Session(secret, kept)
 
     def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
         """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,

@@ -100,6 +100,29 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whose session that is."""
 
 
+class OidcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[oidc]``: the console's login by an OpenID Connect provider (docs/how-to/oidc.md)."""
+
+    issuer: str
+    """The provider, as it calls itself: ``https://…``, plain ``http://`` only for loopback."""
+    url: str
+    """This console as browsers reach it; the provider has to know ``URL/api/v1/oidc/callback``."""
+    client_id: str
+    client_secret_file: str = ""
+    """A file that holds the client's secret; empty: a public client, by PKCE alone."""
+    label: str = "single sign-on"
+    """On the button of the login page, after "Log in with"."""
+    scopes: tuple[str, ...] = ("openid", "profile")
+    name_claim: str = "preferred_username"
+    """Of the ID token: the name under which a person is in the audit log."""
+    role_claim: str = "groups"
+    """Of the ID token: a text or a list of them; matched against the next two."""
+    operators: tuple[str, ...] = ()
+    viewers: tuple[str, ...] = ()
+    ca: str = ""
+    """PEM file of the CA of the provider's certificate; empty: those of the system."""
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
@@ -150,6 +173,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     pacing: PacingConfig = PacingConfig()
     metrics: MetricsConfig = MetricsConfig()
     api: ApiConfig = ApiConfig()
+    oidc: OidcConfig | None = None
     true_clocks: dict[str, SyntheticClockSpec] = {}
     """Of a lab: host → the clock that it reads, so that errors can be told; else empty."""
     sla: str = ""

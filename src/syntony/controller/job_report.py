@@ -57,6 +57,8 @@ def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
         delays=tuple(_course(facts, each) for each in lines[:MAX_DRAWN]),
         steps_at_ns=tuple(end for end, _ in steps),
         steps_ns=tuple(took for _, took in steps),
+        resent=_resent(facts.flows),
+        takeovers=store.jobs.takeovers_of(query.job, begin_ns, end_ns),
     )
 
 
@@ -72,6 +74,15 @@ def _total(flows: Flows | None) -> tuple[float | None, ...]:
     rates = sent if np.isfinite(sent).any() else flows.rate
     known = np.isfinite(rates).any(axis=0)
     return _numbers(np.where(known, np.nansum(rates, axis=0), np.nan))
+
+
+def _resent(flows: Flows | None) -> tuple[float | None, ...]:
+    """Segments sent again in each window; None where no flow was recorded."""
+    if flows is None:
+        return ()
+    counts = flows.retransmits
+    known = np.isfinite(counts).any(axis=0)
+    return _numbers(np.where(known, np.nansum(counts, axis=0), np.nan))
 
 
 def _course(facts: Facts, line: FlowLine) -> FlowDelays:

@@ -9,16 +9,12 @@ and nothing is queued for it.
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import logging
-import socket
-import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +25,7 @@ from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explain
 from syntony.alerts.render import Fleet
 from syntony.alerts.rules import Severity
 from syntony.errors import ConfigError, StateError
+from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
 from syntony.state.database import Connection
 from syntony.state.outbox import Outbox
@@ -40,10 +37,6 @@ RESEND_NS = 60 * S
 ECHO_NS = 5 * 60 * S
 """… and for so long of what has been resolved."""
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
-TIMEOUT_S = 10.0
-"""For connecting, and between two packets …"""
-DEADLINE_S = 20.0
-"""… and for all of one answer: a receiver that drips is one that does not answer."""
 ROUND_S = 0.5
 """A round waits so long for its receivers; who needs longer is left at it."""
 MAX_WAITING = 10_000
@@ -286,48 +279,18 @@ def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str]) -> Answer:
-    """One HTTP POST. Redirects are not followed: they would take secrets elsewhere."""
-    parts = urllib.parse.urlsplit(url)
-    target = parts._replace(scheme="", netloc="").geturl() or "/"
-    began_s = time.monotonic()
+    """One HTTP POST."""
+    sent = {"Content-Type": "application/json", **headers}
     try:
-        connection = _connection(parts)
-        with contextlib.closing(connection), _deadline(connection):
-            connection.request(
-                "POST", target, body, {"Content-Type": "application/json", **headers}
-            )
-            answer = connection.getresponse()
-            text = answer.read(300).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        answer = http_request("POST", url, body, sent, most_bytes=300)
+    except ERRORS as error:
         return Answer(False, False, f"{type(error).__name__}: {error}")
-    if time.monotonic() - began_s >= DEADLINE_S:
-        return Answer(False, False, f"no whole answer within {DEADLINE_S:g} s")
+    text = answer.body.decode("utf-8", "replace")
     reason = " ".join(f"{answer.status} {answer.reason} {text}".split())
     if 200 <= answer.status < 300:
         return Answer(True, False, reason)
     hopeless = 400 <= answer.status < 500 and answer.status not in _RETRY
     return Answer(False, hopeless, reason)
-
-
-@contextlib.contextmanager
-def _deadline(connection: http.client.HTTPConnection) -> Iterator[None]:
-    """Connects, and cuts the connection off when `DEADLINE_S` is over."""
-    connection.connect()
-    cut = threading.Timer(DEADLINE_S, socket.socket.shutdown, (connection.sock, socket.SHUT_RDWR))
-    cut.daemon = True
-    cut.start()
-    try:
-        yield
-    finally:
-        cut.cancel()
-
-
-def _connection(parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=context)
-    return http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
 
 
 def _read(receiver: Receiver, path: str) -> str:

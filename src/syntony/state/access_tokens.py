@@ -15,7 +15,7 @@ from syntony.wire.control import Issuer
 MAX_LIVE = 10_000
 """Tokens and sessions that are good at once: a loop of logins must not fill the disk."""
 MAX_SESSIONS = 64
-"""Sessions of one token; one more ends the oldest."""
+"""Sessions of one token or person; one more ends the oldest."""
 KEEP_NS = 30 * 86_400 * S
 """They are listed for so long after they expire."""
 _COLUMNS = (
@@ -39,7 +39,8 @@ class Access(NamedTuple):
     number: int
     kind: str
     parent: int
-    """Number of the token that a session was made with; 0: a token."""
+    """Number of the token that a session was made with; 0: a token, or the session of a person whom
+    an identity provider vouched for."""
     role: str
     name: str
     issuer: str
@@ -108,11 +109,19 @@ class AccessTokenStore:
             )
             if marked.rowcount != 1:
                 raise UsageError("the token has been used or revoked; ask for a new one")
-            _end_oldest(database, session)
-            kept = _insert(database, session)
-            change = ("session", "", f"{kept.number}: {kept.role} {kept.name}", "")
-            log_change(database, at_ns, issuer, change)
-        return kept
+            return _keep_session(database, session, issuer, at_ns, "")
+
+    def begin_person_session(
+        self, session: Access, *, issuer: Issuer, at_ns: int, comment: str
+    ) -> Access:
+        """Keep a session of a person whom an identity provider vouches for; its parent is 0.
+
+        Raises:
+            UsageError: there are `MAX_LIVE`.
+            StateError: it is not recorded.
+        """
+        with self._state.transaction() as database:
+            return _keep_session(database, session, issuer, at_ns, comment)
 
     def revoke(
         self, number: int, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str
@@ -140,6 +149,16 @@ class AccessTokenStore:
         return tuple(sorted(row[0] for row in revoked))
 
 
+def _keep_session(
+    database: Connection, session: Access, issuer: Issuer, at_ns: int, comment: str
+) -> Access:
+    _end_oldest(database, session)
+    kept = _insert(database, session)
+    change = ("session", "", f"{kept.number}: {kept.role} {kept.name}", comment)
+    log_change(database, at_ns, issuer, change)
+    return kept
+
+
 def _insert(database: Connection, token: Access) -> Access:
     now_ns = token.made_ns
     database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
@@ -159,11 +178,11 @@ def _insert(database: Connection, token: Access) -> Access:
 
 
 def _end_oldest(database: Connection, session: Access) -> None:
-    """Make room for one more session of its token."""
+    """Make room for one more session of its token, or of its person."""
     rows = database.execute(
-        "SELECT number FROM access_token WHERE parent = ? AND revoked_ns = 0 AND expires_ns > ? "
-        "ORDER BY number DESC",
-        (session.parent, session.made_ns),
+        "SELECT number FROM access_token WHERE kind = ? AND parent = ? AND name = ? "
+        "AND revoked_ns = 0 AND expires_ns > ? ORDER BY number DESC",
+        (session.kind, session.parent, session.name, session.made_ns),
     ).fetchall()
     for (number,) in rows[MAX_SESSIONS - 1 :]:
         database.execute(

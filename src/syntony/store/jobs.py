@@ -10,7 +10,7 @@ from syntony.errors import UsageError
 from syntony.store.engine import Engine, Value, integer
 from syntony.store.queries import window
 from syntony.store.schema import quote
-from syntony.wire.jobs import JobView
+from syntony.wire.jobs import JobView, Takeover
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
@@ -32,6 +32,8 @@ MAX_ROWS = 1_000_000
 MAX_PROGRAMS = 8
 MAX_TAKEOVERS = 10_000
 """Lost ranks that are looked at; more of them in a window are the same incident."""
+MAX_SHOWN_TAKEOVERS = 1_000
+"""Of one job, on a screen."""
 _HOST = "arrayElement(splitByChar('/', nic), 1)"
 _DEVICE = "arrayElement(splitByChar(':', rdma), 1)"
 """Of a row of `link_ports`."""
@@ -54,6 +56,7 @@ class JobRows:
             f"FROM {JOB_PROCESS.name} WHERE {window(first_ns, last_ns)} "
             "GROUP BY job ORDER BY min(began_ns) DESC, job"
         )
+        protected = self._protected(min((integer(row[1]) for row in rows), default=0), last_ns)
         return tuple(
             JobView(
                 job=str(row[0]),
@@ -64,9 +67,34 @@ class JobRows:
                 running=integer(row[4]) - integer(row[5]),
                 ranks=max(integer(row[6]), integer(row[7])),
                 programs=_texts(row[8])[:MAX_PROGRAMS],
+                **protected.get(str(row[0]), {}),
             )
             for row in rows
         )
+
+    def _protected(self, first_ns: int, last_ns: int) -> dict[str, dict[str, int]]:
+        """Of jobs whose lost ranks are replaced: the newest generation and spares, and losses."""
+        newest = "what = 'spares'"
+        rows = self._engine.select(
+            f"SELECT job, argMaxIf(generation, ts_ns, {newest}), "
+            f"argMaxIf(spares, ts_ns, {newest}), countIf({newest}), "
+            "countIf(what = 'replaced' AND reason != 'drained') "
+            f"FROM {TAKEOVER.name} WHERE {window(first_ns, last_ns)} GROUP BY job"
+        )
+        found: dict[str, dict[str, int]] = {}
+        for row in rows:
+            generation, spares, told, replaced = map(integer, row[1:])
+            current = {"generation": generation, "spares": spares} if told else {}
+            found[str(row[0])] = {"replaced": replaced} | current
+        return found
+
+    def takeovers_of(self, job: str, first_ns: int, last_ns: int) -> tuple[Takeover, ...]:
+        """What became of the job's lost ranks in the window: the newest, oldest first."""
+        which = f"{window(first_ns, last_ns)} AND job = {quote(job)} AND what != 'spares'"
+        found = self._columns(TAKEOVER, f"{which} ORDER BY ts_ns DESC LIMIT {MAX_SHOWN_TAKEOVERS}")
+        rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+        names = Takeover.__struct_fields__
+        return tuple(Takeover(**{name: row[name] for name in names}) for row in reversed(rows))
 
     def takeovers(self, first_ns: int, last_ns: int) -> Columns:
         """What became of lost ranks in the window: the newest rows of `job_takeovers`."""

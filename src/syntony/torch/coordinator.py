@@ -177,7 +177,15 @@ class Coordinator:
                 process.poll()
             orders = self._state.on_tick(time.monotonic_ns())
             self._carry_out(orders, save=bool(orders))
+            self._tell_spares()
             self._feed.flush()
+
+    def _tell_spares(self) -> None:
+        state = self._state
+        if state.world:
+            ready = sum(each.rank is None and each.waiting for each in state.workers.values())
+            for message in self._trail.of_spares(state.generation, ready, time.monotonic_ns()):
+                self._feed.tell(message)
 
     # --- connections ---
 

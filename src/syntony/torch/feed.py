@@ -31,6 +31,16 @@ class Trail:
         self._sha256 = ""
         """The newest that all ranks agreed on."""
         self._unverified = False
+        self._spares = (-1, -1)
+        """Generation and spares that wait, as they were told last."""
+
+    def of_spares(self, generation: int, ready: int, at_ns: int) -> list[dict[str, Any]]:
+        """How many spares wait in which generation, if that has changed."""
+        if (generation, ready) == self._spares:
+            return []
+        self._spares = generation, ready
+        event = {"at_ns": at_ns, "generation": generation}
+        return [self._message("spares", event) | {"spares": ready}]
 
     def messages(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         """What the agent is told of an event."""

@@ -31,6 +31,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """By their own word; 0: they do not say."""
     programs: tuple[str, ...]
     """Names, eight at most."""
+    generation: int | None = None
+    """Of connections, where the job's ranks are replaced when they are lost; None: they are not, or
+    nobody tells."""
+    spares: int | None = None
+    """That waited when it was told last; None as for `generation`."""
+    replaced: int = 0
+    """Ranks that were lost and replaced since it began, drained ones left out."""
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
@@ -83,6 +90,21 @@ class FlowDelays(msgspec.Struct, frozen=True, kw_only=True):
     out_of_band_ns: tuple[float | None, ...]
 
 
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one lost rank; see the table ``job_takeovers``."""
+
+    ts_ns: int
+    what: str
+    rank: int
+    at: str
+    step: int
+    generation: int
+    reason: str
+    worker: str
+    stall_ns: int
+    """From the loss until all ranks were connected again; the loss was at `ts_ns` minus this."""
+
+
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, tag="job-report"):
     """Of one job; durations in ns, instants in fleet time."""
 
@@ -108,3 +130,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, tag="job-report"):
     """End of each step, of the rank that was last."""
     steps_ns: tuple[float, ...]
     """How long it took, the slowest rank."""
+    resent: tuple[float | None, ...] = ()
+    """Segments that were sent again in each window, all flows together."""
+    takeovers: tuple[Takeover, ...] = ()
+    """The newest of the window, oldest first."""

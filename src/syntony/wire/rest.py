@@ -21,6 +21,8 @@ from syntony.wire.query import Query, row_fields
 
 PREFIX = "/api/v1"
 SESSION, EVENTS, OPENAPI = f"{PREFIX}/session", f"{PREFIX}/events", f"{PREFIX}/openapi.json"
+OIDC = f"{PREFIX}/oidc"
+OIDC_LOGIN, OIDC_CALLBACK = f"{OIDC}/login", f"{OIDC}/callback"
 PAGE_SIZE, CURSOR = "page_size", "cursor"
 """Parameters of every question whose answer has rows; see docs/reference/api.md."""
 NEXT_CURSOR = "X-Syntony-Next-Cursor"
@@ -61,6 +63,14 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """For the header `CSRF` of every request that changes something; empty: none is needed."""
     expires_ns: int
     """Civil time; 0: not by itself."""
+
+
+class OidcView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the login page offers an OpenID Connect provider."""
+
+    offered: bool
+    label: str = ""
+    """What people call it."""
 
 
 @cache

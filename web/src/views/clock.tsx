@@ -5,7 +5,7 @@ import { drift, duration, many } from "../format";
 import type { ClockHistory, Clocks, ClockTruth, ClockTruths } from "../messages";
 import { Plot, SERIES } from "../plot";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, type Route, setQuery } from "../route";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Stat, Table } from "../ui";
 
 const WINDOWS = [["10m", "10 min"], ["1h", "1 h"], ["6h", "6 h"], ["1d", "24 h"]] as const;
@@ -16,7 +16,7 @@ const MOST = 8;
 export function ClockView({ route }: { route: Route }) {
   const answer = useQuery<Clocks>("clock", {}, { every: 5_000 });
   const node = route.path[1] ?? "";
-  const window = (route.query["window"] ?? "10m") as (typeof WINDOWS)[number][0];
+  const window = choiceOf(route.query["window"], WINDOWS, "10m");
   return (
     <>
       <Head title={node ? <><span class="crumb"><a href="#/clock">Clock</a> / </span>{node}</> : "Clock"}>

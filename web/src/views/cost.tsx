@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { count, digits, duration, many, percent } from "../format";
 import { useQuery } from "../query";
-import { type Route, setQuery } from "../route";
+import { numberOf, type Route, setQuery } from "../route";
 import { Badge, Empty, Head, Loaded, Panel, Stat, Table } from "../ui";
 
 interface Interval { low: number; high: number }
@@ -22,7 +22,7 @@ const FIELDS = [
 ] as const;
 
 export function Cost({ route }: { route: Route }) {
-  const given = FIELDS.map(([name, , , usual]) => Number(route.query[name] ?? usual));
+  const given = FIELDS.map(([name, , , usual]) => numberOf(route.query[name], usual));
   const params = Object.fromEntries(FIELDS.map(([, field, , , unit], n) => [field, Math.abs(unit) > 1 ? Math.round((given[n] ?? 0) * unit) : given[n] ?? 0]));
   const answer = useQuery<CostReport>("cost", params);
   return (

@@ -5,7 +5,7 @@ import { clock, count, duration, instant, many, percent } from "../format";
 import type { Cell, Matrix, Point } from "../messages";
 import { Plot } from "../plot";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { token, useTheme } from "../theme";
 import { Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 
@@ -26,10 +26,10 @@ export function Delay({ route }: { route: Route }) {
 }
 
 function Whole({ route }: { route: Route }) {
-  const metric = (route.query["metric"] ?? "p50") as Metric;
-  const window = (route.query["window"] ?? "10s") as (typeof WINDOWS)[number][0];
+  const metric = choiceOf<Metric>(route.query["metric"], METRICS, "p50");
+  const window = choiceOf(route.query["window"], WINDOWS, "10s");
   const rail = route.query["rail"] ?? "";
-  const end = Number(route.query["end"]) || 0;
+  const end = instantOf(route.query["end"]);
   const length = LENGTH[window] ?? 10e9;
   const every = end ? 0 : Math.min(60_000, Math.max(5_000, length / 4e6));
   const answer = useQuery<Matrix>("matrix", { window_ns: length, end_ns: end || undefined }, every ? { every } : {});
@@ -255,7 +255,7 @@ function Worst({ grid, metric }: { grid: Grid; metric: Metric }) {
 }
 
 function Pair({ src, dst, route }: { src: string; dst: string; route: Route }) {
-  const window = (route.query["window"] ?? "10m") as (typeof PAIR_WINDOWS)[number][0];
+  const window = choiceOf(route.query["window"], PAIR_WINDOWS, "10m");
   const length = LENGTH[window] ?? 600e9;
   // Whole minutes where a point each second would be more than can be seen.
   const step = length > PAIR_POINTS * 1e9 ? 60e9 : 1e9;

@@ -4,7 +4,7 @@ import { concerns, undirected } from "../fabric/state";
 import { ago, count, digits, duration, instant, many, percent, rate } from "../format";
 import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Port, Traffic } from "../messages";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, type Route, setQuery } from "../route";
 import { PORT_TONES } from "../status";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 import { useKnown } from "./fabric";
@@ -14,7 +14,7 @@ const WINDOWS = [["1h", "1 h"], ["1d", "24 h"], ["7d", "7 d"]] as const;
 const LENGTH: Record<string, number> = { "1h": 3600e9, "1d": 86_400e9, "7d": 604_800e9 };
 
 export function DevicePage({ name, route }: { name: string; route: Route }) {
-  const window = (route.query["window"] ?? "1d") as (typeof WINDOWS)[number][0];
+  const window = choiceOf(route.query["window"], WINDOWS, "1d");
   const length = LENGTH[window] ?? 86_400e9;
   const { known } = useKnown();
   const state = known.get(undirected(name));

@@ -7,7 +7,7 @@ import { cableName, type Known, knownOf } from "../fabric/state";
 import { byName, count, percent } from "../format";
 import type { FabricMap, Findings, Fleet, Incidents, Links, Matrix, Queues, Traffic } from "../messages";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, type Route, setQuery } from "../route";
 import { token, useTheme } from "../theme";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 import { DevicePage } from "./device";
@@ -38,8 +38,8 @@ export function useKnown(): { known: Map<string, Known>; fleet: Fleet | undefine
 function Whole({ route }: { route: Route }) {
   const map = useQuery<FabricMap>("topology", {}, { on: ["fleet"], every: 60_000 });
   const { known, fleet } = useKnown();
-  const by = (route.query["by"] ?? "state") as By;
-  const show = (route.query["show"] ?? "map") as "map" | "list";
+  const by = choiceOf<By>(route.query["by"], BY, "state");
+  const show = choiceOf(route.query["show"], SHOW, "map");
   const nics = useMemo(() => fleet?.agents.flatMap((agent) => agent.nics.map((nic) => `${agent.host}/${nic.name}`)) ?? [], [fleet]);
   const layout = useMemo(() => (map.data ? layoutOf(map.data, nics) : undefined), [map.data, nics]);
   return (

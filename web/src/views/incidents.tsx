@@ -4,7 +4,7 @@ import { order } from "../api";
 import { ago, clock, duration, instant, many, measured } from "../format";
 import type { Incident, Incidents, Rule, Silence } from "../messages";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { SEVERITY } from "../status";
 import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Prose, Table } from "../ui";
@@ -16,14 +16,14 @@ const NOW = () => Date.now() * 1e6;
 export function IncidentsView({ route }: { route: Route }) {
   const number = Number(route.path[1]);
   if (route.path[1] === "rules") return <Rules />;
-  return number > 0 ? <One key={number} number={number} then={Number(route.query["then"]) || 0} /> : <List route={route} />;
+  return number > 0 ? <One key={number} number={number} then={instantOf(route.query["then"])} /> : <List route={route} />;
 }
 
 const SHOWN = [["live", "Open"], ["day", "Last 24 h"], ["week", "Last 7 d"]] as const;
 const SINCE: Record<string, number> = { day: 86_400e9, week: 604_800e9 };
 
 function List({ route }: { route: Route }) {
-  const shown = (route.query["show"] ?? "live") as (typeof SHOWN)[number][0];
+  const shown = choiceOf(route.query["show"], SHOWN, "live");
   const answer = useQuery<Incidents>("incidents", { since_ns: SINCE[shown] }, { on: ["incidents"] });
   const text = (route.query["q"] ?? "").toLowerCase();
   return (
@@ -82,7 +82,8 @@ function One({ number, then }: { number: number; then: number }) {
       {(data) => {
         const [incident, ...explained] = data.incidents;
         if (incident && then) return <Then incident={incident} at={then} />;
-        return incident ? <Detail incident={incident} explained={explained} done={answer.reload} /> : <Empty what={`There is no incident ${number}.`} next={<a href="#/incidents">All incidents</a>} />;
+        if (incident) return <Detail incident={incident} explained={explained} done={answer.reload} />;
+        return <><Head title="Incidents" /><Panel title={`Incident ${number}`}><Empty what="There is none of that number." next={<a href="#/incidents">All incidents</a>} /></Panel></>;
       }}
     </Loaded>
   );

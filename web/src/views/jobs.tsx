@@ -1,10 +1,11 @@
 /** Jobs: list, and one job: why it is slow, its course over time, its flows, worst first. */
 import { useMemo } from "preact/hooks";
 import { ago, count, duration, instant, many, percent, rate } from "../format";
-import type { FlowLine, Incidents, JobReport, Jobs, JobView, Move, PathEvent, Verdict } from "../messages";
-import { type Mark, Plot } from "../plot";
+import type { FlowLine, Incident, Incidents, JobReport, Jobs, JobView, Move, PathEvent, Takeover, Verdict } from "../messages";
+import { type Mark, marksOf } from "../marks";
+import { Plot } from "../plot";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { Badge, Choice, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 import { causes, IncidentTable } from "./incidents";
 
@@ -21,7 +22,7 @@ export function JobsView({ route }: { route: Route }) {
 }
 
 function List({ route }: { route: Route }) {
-  const window = (route.query["window"] ?? "1h") as (typeof LISTED)[number][0];
+  const window = choiceOf(route.query["window"], LISTED, "1h");
   const answer = useQuery<Jobs>("jobs", { window_ns: LENGTH[window] }, { on: ["jobs"], every: 15_000 });
   return (
     <>
@@ -34,8 +35,11 @@ function List({ route }: { route: Route }) {
               { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
               { title: "State", cell: (each) => <Badge word={stateOf(each, data.now_ns)} />, sort: (each) => stateOf(each, data.now_ns) },
               { title: "Ranks", num: true, cell: (each) => each.ranks || "unknown", sort: (each) => each.ranks },
+              { title: "Spares", num: true, cell: (each) => <span class={each.spares === 0 ? "warn" : ""}>{each.spares ?? <span class="note">unprotected</span>}</span>, sort: (each) => each.spares ?? -1 },
+              { title: "Generation", num: true, cell: (each) => each.generation ?? "", sort: (each) => each.generation ?? -1 },
+              { title: "Replaced", num: true, cell: (each) => (each.generation === null && !each.replaced ? "" : count(each.replaced)), sort: (each) => each.replaced },
               { title: "Processes", num: true, cell: (each) => `${each.running} of ${each.processes}`, sort: (each) => each.processes },
-              { title: "Hosts", cell: (each) => <span title={each.hosts.join(", ")}>{each.hosts.slice(0, 8).join(", ")}{each.hosts.length > 8 && ` and ${each.hosts.length - 8} more`}</span> },
+              { title: "Hosts", cell: (each) => <span class="nowrap" title={each.hosts.join(", ")}>{each.hosts.slice(0, 4).join(", ")}{each.hosts.length > 4 && ` and ${each.hosts.length - 4} more`}</span> },
               { title: "Age", num: true, cell: (each) => duration(Math.max(0, data.now_ns - each.began_ns)), sort: (each) => data.now_ns - each.began_ns },
               { title: "Last seen", num: true, cell: (each) => ago(each.seen_ns, data.now_ns), sort: (each) => -each.seen_ns },
               { title: "Programs", cell: (each) => <span class="mono">{each.programs.join(", ")}</span> },
@@ -47,8 +51,8 @@ function List({ route }: { route: Route }) {
 }
 
 function One({ job, route }: { job: string; route: Route }) {
-  const window = (route.query["window"] ?? "2m") as (typeof WINDOWS)[number][0];
-  const end = Number(route.query["end"]) || 0;
+  const window = choiceOf(route.query["window"], WINDOWS, "2m");
+  const end = instantOf(route.query["end"]);
   const answer = useQuery<JobReport>("job-report", { job, window_ns: LENGTH[window] ?? 120e9, end_ns: end || undefined }, end ? {} : { on: ["jobs"], every: 30_000 });
   return (
     <>
@@ -65,9 +69,9 @@ function One({ job, route }: { job: string; route: Route }) {
 }
 
 function Report({ report, route }: { report: JobReport; route: Route }) {
-  const marks = useMarks(report);
   const incidents = useQuery<Incidents>("incidents", { since_ns: 3600e9 }, { on: ["incidents"] });
   const mine = causes(incidents.data?.incidents ?? []).filter((each) => each.jobs.includes(report.job) || each.subject === `job ${report.job}`);
+  const marks = useMarks(report, mine);
   const [first, ...rest] = report.sentences;
   return (
     <div class="stack">
@@ -77,6 +81,7 @@ function Report({ report, route }: { report: JobReport; route: Route }) {
         {report.verdicts.map((verdict, n) => <VerdictBox key={n} verdict={verdict} open={n === 0} />)}
         {report.notes.length > 0 && <details><summary>{many(report.notes.length, "note")} on what was not recorded</summary><ul class="evidence note">{report.notes.map((note) => <li key={note}>{note}</li>)}</ul></details>}
       </Panel>
+      {report.takeovers.length > 0 && <LostRanks takeovers={report.takeovers} />}
       <Course report={report} marks={marks} flow={route.query["flow"] ?? ""} />
       {mine.length > 0 && <Panel title="Incidents that hit it" flush><IncidentTable incidents={mine} all={incidents.data?.incidents ?? []} /></Panel>}
       <Flows report={report} chosen={route.query["flow"] ?? ""} />
@@ -84,20 +89,12 @@ function Report({ report, route }: { report: JobReport; route: Route }) {
   );
 }
 
-/** Faults, moves and failovers within the window, for the charts. */
-function useMarks(report: JobReport): Mark[] {
+/** Faults, takeovers, failovers and moves within the window, for the charts. */
+function useMarks(report: JobReport, incidents: readonly Incident[]): Mark[] {
   const log = useQuery<{ events: PathEvent[] }>("failover-log", { job: report.job, window_ns: 3600e9 }, { on: ["incidents", "jobs"] });
   const moves = useQuery<{ moves: Move[] }>("moves", { job: report.job }, { on: ["jobs"] });
-  return useMemo(() => {
-    const found: Mark[] = [
-      ...report.verdicts.map((each) => ({ at_ns: each.onset_ns, label: each.class, tone: "bad" })),
-      ...(log.data?.events ?? []).map((each) => ({ at_ns: each.ts_ns, label: each.action, tone: "warn" })),
-      ...(moves.data?.moves ?? []).map((each) => ({ at_ns: each.ts_ns, label: `move: ${each.result}`, tone: "info" })),
-    ].filter((each) => each.at_ns >= report.begin_ns && each.at_ns <= report.end_ns).sort((a, b) => a.at_ns - b.at_ns);
-    // Of events within a hundredth of the window one is marked: labels must stay legible.
-    const apart = (report.end_ns - report.begin_ns) / 100;
-    return found.filter((each, n) => n === 0 || each.at_ns - (found[n - 1]?.at_ns ?? 0) > apart);
-  }, [report, log.data, moves.data]);
+  const numbers = incidents.map((each) => each.number).join();
+  return useMemo(() => marksOf(report, log.data?.events ?? [], moves.data?.moves ?? [], incidents), [report, log.data, moves.data, numbers]);
 }
 
 function VerdictBox({ verdict, open }: { verdict: Verdict; open: boolean }) {
@@ -114,6 +111,24 @@ function VerdictBox({ verdict, open }: { verdict: Verdict; open: boolean }) {
   );
 }
 
+function LostRanks({ takeovers }: { takeovers: Takeover[] }) {
+  return (
+    <Panel title="Lost ranks and what became of them" flush>
+      <Table label="Lost ranks" rows={[...takeovers].reverse()} columns={[
+        { title: "When", cell: (each) => instant(each.ts_ns).slice(11), sort: (each) => each.ts_ns },
+        { title: "What", cell: (each) => <Badge word={each.what} /> },
+        { title: "Rank", num: true, cell: (each) => (each.rank < 0 ? "all" : each.rank), sort: (each) => each.rank },
+        { title: "Why", cell: (each) => each.reason },
+        { title: "Lost on", cell: (each) => each.at, sort: (each) => each.at },
+        { title: "Held since by", cell: (each) => <span class="mono">{each.worker}</span> },
+        { title: "Step", num: true, cell: (each) => (each.step < 0 ? "" : count(each.step)) },
+        { title: "Generation", num: true, cell: (each) => each.generation },
+        { title: "Stood still", num: true, cell: (each) => (each.what === "replaced" ? duration(each.stall_ns) : ""), sort: (each) => each.stall_ns },
+      ]} />
+    </Panel>
+  );
+}
+
 function Course({ report, marks, flow }: { report: JobReport; marks: Mark[]; flow: string }) {
   const delays = report.delays.find((each) => each.flow === flow) ?? report.delays[0];
   return (
@@ -124,6 +139,11 @@ function Course({ report, marks, flow }: { report: JobReport; marks: Mark[]; flo
       <Panel title="Step time, slowest rank" width="w6">
         {report.steps_at_ns.length ? <Plot label="Step time" times={report.steps_at_ns} lines={[{ label: "step", values: report.steps_ns, colour: "info" }]} show={duration} marks={marks} /> : <Empty what="No step was recorded." next={<>The job's hook for PyTorch tells steps: <code>syntony run</code> sets it.</>} />}
       </Panel>
+      {report.resent.some((each) => each) && (
+        <Panel title="Segments sent again, all flows" width="w12">
+          <Plot label="Segments sent again" times={report.at_ns} height={120} lines={[{ label: "sent again", values: report.resent, colour: "warn", fill: true }]} show={(value) => count(Math.round(value))} marks={marks} />
+        </Panel>
+      )}
       {delays && (
         <Panel title={<>Delay in band beside out of band <span class="crumb mono">{delays.flow}</span></>} width="w12" tools={<label>Flow <select value={delays.flow} onChange={(event) => setQuery({ flow: event.currentTarget.value })}>{report.delays.map((each) => <option key={each.flow}>{each.flow}</option>)}</select></label>}>
           <Plot label={`Delay of ${delays.flow}`} times={report.at_ns} height={200} show={duration} log marks={marks} lines={[

@@ -4,7 +4,7 @@ import { order } from "../api";
 import { count, duration, instant, many, percent, rate } from "../format";
 import type { FailoverStatus, HostPaths, Move, PathEvent, Traffic } from "../messages";
 import { useQuery } from "../query";
-import { href, type Route, setQuery } from "../route";
+import { choiceOf, href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 
@@ -12,7 +12,7 @@ const LISTED = [["1h", "1 h"], ["1d", "24 h"], ["7d", "7 d"]] as const;
 const LENGTH: Record<string, number> = { "1h": 3600e9, "1d": 86_400e9, "7d": 604_800e9 };
 
 export function TrafficView({ route }: { route: Route }) {
-  const window = (route.query["window"] ?? "1h") as (typeof LISTED)[number][0];
+  const window = choiceOf(route.query["window"], LISTED, "1h");
   const status = useQuery<FailoverStatus>("failover-status", {}, { on: ["switch"], every: 10_000 });
   const traffic = useQuery<Traffic>("traffic", {}, { on: ["jobs", "switch"], every: 5_000 });
   return (

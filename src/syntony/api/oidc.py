@@ -1,0 +1,336 @@
+"""An OpenID Connect provider: where it asks people to log in, and whom its ID tokens name.
+
+Authorization code flow with PKCE (OpenID Connect Core 1.0 section 3.1, RFC 7636). PyJWT checks
+signatures and the registered claims; what else must hold is in `person_of`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import secrets
+import ssl
+import time
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import jwt
+import msgspec
+
+from syntony.api.problems import ProblemError, Reason
+from syntony.controller.config import OidcConfig
+from syntony.errors import ConfigError
+from syntony.io.http_request import ERRORS, http_request
+from syntony.model import S
+from syntony.model.names import is_name
+from syntony.wire.rest import OIDC_CALLBACK
+from syntony.wire.roles import Identity, Role
+
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
+              "EdDSA")  # fmt: skip
+"""Of signatures: those made with a private key, which this controller does not have."""
+REQUIRED = ["iss", "sub", "aud", "exp", "iat", "nonce"]
+LEEWAY_S = 60
+"""Between the provider's clock and this host's."""
+MAX_ANSWER_BYTES = 1 << 20
+MAX_SUBJECT = 255
+"""Characters, OpenID Connect Core section 2."""
+FRESH_NS = 3600 * S
+"""What the provider says of itself, and its keys, are asked for again after so long …"""
+KEYS_AGAIN_NS = 10 * S
+"""… and keys when one is not among them, so often at most."""
+_T = TypeVar("_T")
+
+
+class Login(NamedTuple):
+    """What belongs to one attempt to log in; all of it follows from a secret of the browser."""
+
+    state: str
+    nonce: str
+    verifier: str
+
+    @classmethod
+    def of(cls, secret: str) -> Login:
+        """The same each time; none says anything of the others."""
+        return cls(*(_base64(f"{use} {secret}".encode()) for use in cls._fields))
+
+    @property
+    def challenge(self) -> str:
+        """Of the verifier, S256."""
+        return _base64(self.verifier.encode())
+
+
+class Person(NamedTuple):
+    """Whom a provider vouches for."""
+
+    identity: Identity
+    subject: str
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What a provider says of itself (OpenID Connect Discovery 1.0), as far as it matters here."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    keys: tuple[dict[str, Any], ...]
+
+
+class _Tokens(msgspec.Struct, frozen=True):
+    id_token: str
+
+
+class Provider:
+    """One per API. Its methods block; thread-safe.
+
+    Args:
+        config: of ``[oidc]``.
+
+    Raises:
+        ConfigError: an address that is none, a file that cannot be read, nobody who may log in.
+    """
+
+    def __init__(self, config: OidcConfig) -> None:
+        _check(config)
+        self._config = config
+        self._secret = _secret(config.client_secret_file)
+        self._tls = _tls(config.ca)
+        self._metadata: tuple[int, Metadata] | None = None
+        self._keys: tuple[int, _Keys] | None = None
+        self.issuer, self.label = config.issuer, config.label
+        self.redirect = config.url.rstrip("/") + OIDC_CALLBACK
+
+    def login_url(self, login: Login) -> str:
+        """Where to send a browser. Raises `ProblemError`: the provider does not answer."""
+        parts = urllib.parse.urlsplit(self._discover().authorization_endpoint)
+        asked = {
+            "response_type": "code", "client_id": self._config.client_id,
+            "redirect_uri": self.redirect, "scope": " ".join(self._config.scopes),
+            "state": login.state, "nonce": login.nonce, "code_challenge": login.challenge,
+            "code_challenge_method": "S256",
+        }  # fmt: skip
+        query = "&".join(filter(None, (parts.query, urllib.parse.urlencode(asked))))
+        return parts._replace(query=query, fragment="").geturl()
+
+    def person(self, code: str, login: Login) -> Person:
+        """Who logged in.
+
+        Raises:
+            ProblemError: the provider does not answer, or refuses the code; the ID token is not
+                acceptable; the person has no role here.
+        """
+        token = self._exchange(code, login.verifier)
+        try:
+            claims = self._claims(token)
+        except jwt.PyJWTError as error:
+            raise _refused(f"the ID token is not acceptable: {error}") from error
+        return person_of(claims, self._config, login.nonce)
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        """Of an ID token, once its signature and registered claims are good."""
+        header = jwt.get_unverified_header(token)
+        algorithm = str(header.get("alg"))
+        if algorithm not in ALGORITHMS:
+            raise jwt.InvalidAlgorithmError(f"signed by {algorithm!r}")
+        key = self._key(header.get("kid"))
+        named = None if "alg" in key else algorithm
+        return jwt.decode(
+            token,
+            jwt.PyJWK(key, named),
+            algorithms=ALGORITHMS,
+            audience=self._config.client_id,
+            issuer=self._config.issuer,
+            leeway=LEEWAY_S,
+            options={"require": REQUIRED, "enforce_minimum_key_length": True},
+        )
+
+    def _key(self, kid: str | None) -> dict[str, Any]:
+        found = self._key_now(kid, FRESH_NS) or self._key_now(kid, KEYS_AGAIN_NS)
+        if found is None:
+            raise jwt.InvalidKeyError(f"signed with a key {kid!r} that the provider does not list")
+        return found
+
+    def _key_now(self, kid: str | None, fresh_ns: int) -> dict[str, Any] | None:
+        """The key of that name; without a name, the only one."""
+        known, now_ns = self._keys, time.monotonic_ns()
+        if known is None or now_ns - known[0] > fresh_ns:
+            known = self._keys = (now_ns, self._get(self._discover().jwks_uri, _Keys))
+        signing = [key for key in known[1].keys if key.get("use", "sig") == "sig"]
+        fitting = [key for key in signing if kid is None or key.get("kid") == kid]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _exchange(self, code: str, verifier: str) -> str:
+        metadata = self._discover()
+        form = {
+            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
+            "client_id": self._config.client_id, "code_verifier": verifier,
+        }  # fmt: skip
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if self._secret:
+            methods = metadata.token_endpoint_auth_methods_supported
+            if "client_secret_basic" in methods:
+                pair = map(urllib.parse.quote_plus, (self._config.client_id, self._secret))
+                headers["Authorization"] = (
+                    "Basic " + base64.b64encode(":".join(pair).encode()).decode()
+                )
+            elif "client_secret_post" in methods:
+                form["client_secret"] = self._secret
+            else:
+                raise self._wrong(f"takes a client's secret by none of {', '.join(methods)}")
+        body = urllib.parse.urlencode(form).encode()
+        return self._fetch("POST", metadata.token_endpoint, body, headers, _Tokens).id_token
+
+    def _discover(self) -> Metadata:
+        known, now_ns = self._metadata, time.monotonic_ns()
+        if known is not None and now_ns - known[0] < FRESH_NS:
+            return known[1]
+        place = f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration"
+        found = self._get(place, Metadata)
+        if found.issuer != self._config.issuer:
+            raise self._wrong(f"calls itself {found.issuer[:200]!r}")
+        for url in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+            if not _is_safe(url):
+                raise self._wrong(f"has an address that is not https: {url[:200]!r}")
+        self._metadata = now_ns, found
+        return found
+
+    def _get(self, url: str, kind: type[_T]) -> _T:
+        return self._fetch("GET", url, b"", {}, kind)
+
+    def _fetch(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], kind: type[_T]
+    ) -> _T:
+        sent = {"Accept": "application/json", **headers}
+        try:
+            answer = http_request(
+                method, url, body, sent, most_bytes=MAX_ANSWER_BYTES, tls=self._tls
+            )
+        except ERRORS as error:
+            raise self._wrong(f"does not answer: {type(error).__name__}: {error}") from error
+        if answer.status != 200:
+            said = answer.body[:200].decode("utf-8", "replace")
+            if method == "POST" and answer.status in {400, 401}:
+                raise _refused(f"the identity provider refuses the login: {said}")
+            raise self._wrong(f"answers {answer.status} {answer.reason} at {url}")
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._wrong(f"answers what is not to be used at {url}: {error}") from error
+
+    def _wrong(self, how: str) -> ProblemError:
+        text = f"the identity provider {self._config.issuer} {how}; log in with a token, or later"
+        return ProblemError(Reason.PROVIDER, text)
+
+
+def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str) -> Person:
+    """Whom the claims of a good ID token name, and what they may do here. Pure.
+
+    Raises:
+        ProblemError: it is of another login or for another client; no name, no role.
+    """
+    if not secrets.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+        raise _refused("the ID token is of another login (nonce)")
+    audiences, party = claims.get("aud"), claims.get("azp")
+    several = isinstance(audiences, list) and len(audiences) > 1
+    if party != config.client_id and (several or party is not None):
+        raise _refused("the ID token was made for another client (azp)")
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT or not _plain(subject):
+        raise _refused("the ID token has no usable sub")
+    name = claims.get(config.name_claim)
+    if not isinstance(name, str) or not is_name(name):
+        raise ProblemError(
+            Reason.DENIED,
+            f"the claim {config.name_claim} is {str(name)[:80]!r}, which cannot be a name here; "
+            "set name_claim of [oidc] to another one",
+        )
+    role = _role(claims.get(config.role_claim), config)
+    if role is None:
+        raise ProblemError(
+            Reason.DENIED,
+            f"{name} has no role here: the claim {config.role_claim} names none of the operators "
+            "and viewers of [oidc]",
+        )
+    return Person(Identity(role, name), subject)
+
+
+def _role(value: object, config: OidcConfig) -> Role | None:
+    listed = value if isinstance(value, list) else [value]
+    has = {each for each in listed if isinstance(each, str)}
+    if has & set(config.operators):
+        return Role.OPERATOR
+    return Role.VIEWER if has & set(config.viewers) else None
+
+
+def _check(config: OidcConfig) -> None:
+    for name, url in (("issuer", config.issuer), ("url", config.url)):
+        if not _is_safe(url) or urllib.parse.urlsplit(url).query:
+            raise ConfigError(f"oidc.{name}: {url!r} is no https:// address")
+    if "openid" not in config.scopes:
+        raise ConfigError('oidc.scopes: "openid" must be among them')
+    if not config.client_id:
+        raise ConfigError("oidc.client_id: the provider gives it when Syntony is registered there")
+    if not config.operators and not config.viewers:
+        raise ConfigError(
+            f"oidc: name values of {config.role_claim!r} in operators or viewers; "
+            "without them nobody may log in"
+        )
+
+
+def _is_safe(url: str) -> bool:
+    """Whether what is sent there stays between the two: https, or this machine."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if not host or parts.username is not None:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _secret(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        found = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"oidc.client_secret_file: {path}: cannot be read: {error}") from error
+    if not found:
+        raise ConfigError(f"oidc.client_secret_file: {path}: is empty")
+    return found
+
+
+def _tls(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca or None)
+    except OSError as error:
+        raise ConfigError(f"oidc.ca: {ca}: cannot be used: {error}") from error
+
+
+def _refused(why: str) -> ProblemError:
+    return ProblemError(Reason.UNAUTHENTICATED, why)
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _base64(data: bytes) -> str:
+    digest = hashlib.sha256(data).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()

@@ -1,0 +1,179 @@
+"""The three requests of a login by an OpenID Connect provider.
+
+What one login needs is derived from a secret in a cookie of the browser, for ten minutes: nothing
+is kept here, so that a login that one controller began ends at another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, set_session
+from syntony.api.oidc import Login, Person, Provider
+from syntony.api.problems import ProblemError, Reason, problem_of
+from syntony.controller.api_hub import ApiHub
+from syntony.errors import SyntonyError, UsageError
+from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OidcView
+
+_log = logging.getLogger(__name__)
+LOGIN_S = 600
+"""For a person to log in at the provider."""
+MAX_UNDER_WAY = 16
+"""Logins that wait for the provider; more are told to come again."""
+_THREADS = 4
+"""A provider that hangs holds these, and nobody who logs in with a token."""
+_SECRET_BYTES = 32
+_T = TypeVar("_T")
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Not logged in – Syntony</title>
+<h1>Not logged in</h1>
+<p>{why}</p>
+<p><a href="/">Back to the login page</a></p></html>
+"""
+
+
+class OidcLogin:
+    """One per API.
+
+    Args:
+        hub: the controller.
+        identifier: counts failed logins.
+        provider: None: none is set up.
+    """
+
+    def __init__(self, hub: ApiHub, identifier: Identifier, provider: Provider | None) -> None:
+        self._hub, self._identifier, self._provider = hub, identifier, provider
+        self._threads = ThreadPoolExecutor(_THREADS, "oidc")
+        self._under_way = 0
+
+    def routes(self) -> list[Route]:
+        """Of the application."""
+        return [
+            Route(OIDC, self._offer, methods=["GET"]),
+            Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),
+            Route(OIDC_CALLBACK, _as_page(self._end), methods=["GET"]),
+        ]
+
+    async def _offer(self, _: Request) -> Response:
+        label = self._provider.label if self._provider else ""
+        view = OidcView(offered=self._provider is not None, label=label)
+        return Response(
+            msgspec.json.encode(view), headers={"Cache-Control": "no-store"},
+            media_type="application/json",
+        )  # fmt: skip
+
+    async def _begin(self, request: Request) -> Response:
+        provider = self._known()
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        url = await self._wait(lambda: provider.login_url(Login.of(secret)))
+        response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
+        response.set_cookie(_cookie(request), secret, max_age=LOGIN_S, **_rules(request))
+        return response
+
+    async def _end(self, request: Request) -> Response:
+        """The provider has sent the browser back."""
+        provider = self._known()
+        try:
+            code, login = _code(request, provider.issuer)
+            person = await self._wait(lambda: provider.person(code, login))
+        except ProblemError as error:
+            if error.reason is Reason.UNAUTHENTICATED:
+                raise self._identifier.failed(request, UsageError(error.detail)) from error
+            _log.warning("login refused from=%s reason=%s", origin(request), error.detail)
+            raise
+        secret = await asyncio.to_thread(self._session, person, origin(request), provider.issuer)
+        response = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
+        response.delete_cookie(_cookie(request), **_rules(request))
+        set_session(request, response, secret)
+        return response
+
+    def _session(self, person: Person, where: str, issuer: str) -> str:
+        """Blocks."""
+        return self._hub.services.access.begin_person_session(
+            person.identity, where, self._hub.now(), f"OIDC subject {person.subject} of {issuer}"
+        ).secret
+
+    def _known(self) -> Provider:
+        if self._provider is None:
+            raise ProblemError(
+                Reason.UNKNOWN, "no identity provider is set up here; log in with a token"
+            )
+        return self._provider
+
+    async def _wait(self, work: Callable[[], _T]) -> _T:
+        """Of something that asks the provider; in a thread that is there for that only."""
+        if self._under_way >= MAX_UNDER_WAY:
+            raise ProblemError(
+                Reason.BUSY, f"{MAX_UNDER_WAY} logins wait for the identity provider; try again",
+                {"Retry-After": "5"},
+            )  # fmt: skip
+        self._under_way += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        finally:
+            self._under_way -= 1
+
+
+def _code(request: Request, issuer: str) -> tuple[str, Login]:
+    """What the provider gave the browser, once it belongs to a login of this browser."""
+    given = request.query_params
+    secret = request.cookies.get(_cookie(request), "")
+    if not secret:
+        raise _unknown_login("this browser has begun no login in the last ten minutes")
+    login = Login.of(secret)
+    if not secrets.compare_digest(given.get("state", "").encode(), login.state.encode()):
+        raise _unknown_login("this is not the login that this browser began last (state)")
+    if given.get("iss", issuer) != issuer:  # RFC 9207
+        raise _unknown_login("another identity provider has answered (iss)")
+    if error := given.get("error", ""):
+        why = " ".join(f"{error} {given.get('error_description', '')}".split())[:200]
+        raise ProblemError(
+            Reason.UNAUTHENTICATED, f"the identity provider refuses the login: {why}"
+        )
+    if not given.get("code"):
+        raise _unknown_login("the identity provider sent no code")
+    return given["code"], login
+
+
+def _unknown_login(why: str) -> ProblemError:
+    return ProblemError(Reason.UNAUTHENTICATED, f"{why}; begin again at the login page")
+
+
+def _cookie(request: Request) -> str:
+    return f"{cookie_name(request)}-oidc"
+
+
+def _rules(request: Request) -> dict[str, Any]:
+    """The provider's redirect comes from another site: a strict cookie would stay away."""
+    return cookie_rules(request) | {"samesite": "lax"}
+
+
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _as_page(endpoint: _Endpoint) -> _Endpoint:
+    """A browser comes here by itself: problems are told as a page."""
+
+    async def paged(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except SyntonyError as error:
+            problem = problem_of(error)
+        except ProblemError as error:
+            problem = error
+        status = problem.reason.value[1]
+        headers = {**problem.headers, "Cache-Control": "no-store"}
+        return HTMLResponse(_PAGE.format(why=html.escape(problem.detail)), status, headers)
+
+    return paged
