@@ -87,8 +87,7 @@ def test_spares_become_rows_and_no_event(agent: TakeoverSocket, tmp_path: Path) 
         ("spares", 3, 2), ("replaced", 1, -1), ("verified", 0, -1)
     ]  # fmt: skip
     assert agent.malformed == 0
-    newest_first = {name: [each[name] for each in reversed(rows)] for name in rows[0]}
-    assert len(observations(newest_first)) == 1, "the lost rank alone"
+    assert len(observations(rows[::-1])) == 1, "the lost rank alone"
 
 
 @pytest.mark.parametrize(
