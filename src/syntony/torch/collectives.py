@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from syntony.torch import checkpoint, state_file
+from syntony.torch.operations import IN_PLACE, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 
@@ -48,89 +49,7 @@ MAX_TRIES = 2
 MAX_PROLOGUE_BYTES = 1 << 18
 """Results of collectives before the first boundary are kept up to here, each."""
 
-IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
-"""Their first argument is input and output."""
-TWO_SIDED = frozenset({
-    "allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced",
-    "gather", "scatter", "reduce_scatter", "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall",
-})  # fmt: skip
-"""Output first, input second."""
 UNREPEATABLE = ("send", "recv", "recv_anysource", "monitored_barrier")
-
-
-class Pool:
-    """Buffers for copies of inputs: made in the first steps, used again in all others."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[int, Any], list[Any]] = {}
-
-    def copy(self, tensor: Any) -> Any:
-        key = tensor.numel(), tensor.dtype
-        free = self._free.get(key)
-        buffer = free.pop() if free else torch.empty(key[0], dtype=key[1])
-        return buffer.view(tensor.shape).copy_(tensor)
-
-    def give_back(self, tensor: Any) -> None:
-        buffer = tensor.view(-1)
-        self._free.setdefault((buffer.numel(), buffer.dtype), []).append(buffer)
-
-
-class Operation:
-    """One collective: how to run it, and its inputs as they were."""
-
-    def __init__(self, group: Group, name: str, args: tuple[Any, ...], boundary: int) -> None:
-        self.group = group
-        self.name = name
-        self.args = args
-        self.boundary = boundary
-        self.number = 0
-        """In its group."""
-        self.future = torch.futures.Future()
-        self._kept: Any = None
-        self._shapes: Any = None
-
-    def keep(self, pool: Pool) -> None:
-        """Before it runs."""
-        if self.name in IN_PLACE:
-            if not self._receives_only():
-                self._kept = _each(self.args[0], pool.copy)
-        elif self.name in TWO_SIDED:
-            self._kept = _each(self.args[1], pool.copy)
-
-    def _receives_only(self) -> bool:
-        return self.name == "broadcast" and self.args[1].rootRank != self.group.rank()
-
-    def run(self) -> None:
-        _call(self.group.inner, self.name, self.args)
-
-    def rewind(self) -> None:
-        """Its input again, which a failed try may have overwritten in part."""
-        if self.name in IN_PLACE and self._kept is not None:
-            _pairs(self.args[0], self._kept)
-
-    def done(self) -> None:
-        """Forget the program's tensors; shapes and kept inputs stay."""
-        outputs = self.args[0] if self.name in IN_PLACE or self.name in TWO_SIDED else None
-        self._shapes = _each(outputs, lambda each: torch.empty_like(each, device="meta"))
-        self.future.set_result(outputs if isinstance(outputs, list) else [])
-        self.args = self.args[2:] if self.name in TWO_SIDED else self.args[1:]
-
-    def again(self) -> None:
-        """Run it for the sake of others, on copies."""
-        scratch = _each(self._shapes, lambda each: torch.empty_like(each, device="cpu"))
-        if self.name in IN_PLACE:
-            if self._kept is not None:
-                _pairs(scratch, self._kept)
-            _call(self.group.inner, self.name, (scratch, *self.args))
-        elif self.name in TWO_SIDED:
-            _call(self.group.inner, self.name, (scratch, self._kept, *self.args))
-        else:
-            _call(self.group.inner, self.name, self.args)
-
-    def drop(self, pool: Pool) -> None:
-        _each(self._kept, pool.give_back)
-        self._kept = None
 
 
 def open_sockets() -> dict[str, str]:
@@ -146,29 +65,6 @@ def open_sockets() -> dict[str, str]:
             if name.startswith("socket:"):
                 found[name] = each.name
     return found
-
-
-def _call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
-    work = getattr(inner, name)(*args)
-    if work is not None:
-        work.wait()
-
-
-def _each(tensors: Any, function: Callable[[Any], Any]) -> Any:
-    """Of a tensor or nested lists of them."""
-    if tensors is None:
-        return None
-    if isinstance(tensors, list | tuple):
-        return [_each(each, function) for each in tensors]
-    return function(tensors)
-
-
-def _pairs(targets: Any, sources: Any) -> None:
-    if isinstance(targets, list | tuple):
-        for target, source in zip(targets, sources, strict=True):
-            _pairs(target, source)
-    else:
-        targets.copy_(sources)
 
 
 class Group(dist.ProcessGroup):
@@ -291,7 +187,7 @@ class Executor:
         kept = self.results.get((operation.group.key, operation.number))
         with torch.no_grad():
             if kept is not None:
-                _pairs(operation.args[0], kept)
+                copy_into(operation.args[0], kept)
         outputs = operation.args[0] if operation.args else None
         operation.future.set_result(outputs if isinstance(outputs, list) else [])
 
@@ -372,9 +268,9 @@ class Executor:
     def _keep_result(self, operation: Operation) -> None:
         if operation.name in IN_PLACE or operation.name in TWO_SIDED:
             sizes: list[int] = []
-            _each(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
+            each_of(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
             if sum(sizes) <= MAX_PROLOGUE_BYTES:
-                result = _each(operation.args[0], lambda t: t.detach().clone())
+                result = each_of(operation.args[0], lambda t: t.detach().clone())
                 self.results[operation.group.key, operation.number] = result
 
     # --- generations ---
