@@ -44,8 +44,8 @@ def test_training_loops(source: str, found: list[str]) -> None:
 
 
 def test_names_that_cannot_be_protected_are_reported() -> None:
-    program = transform("from torch.distributed.fsdp import fully_shard\nfully_shard(m)", "t.py")
-    assert program.unsupported == ["fully_shard: FSDP2 shards parameters"]
+    program = transform("from torch.distributed.fsdp import FSDP\nFSDP(m)", "t.py")
+    assert program.unsupported == ["FSDP: FSDP shards parameters"]
     assert not transform("import torch", "t.py").unsupported
 
 

@@ -24,9 +24,10 @@ import torch
 import torch.distributed as dist
 
 from syntony.torch import checkpoint, state_file
-from syntony.torch.operations import IN_PLACE, TWO_SIDED, Operation, Pool, copy_into, each_of
+from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
+from syntony.torch.shadow import Shadows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +79,18 @@ class Group(dist.ProcessGroup):
         """The same for all members and in all generations; empty: all ranks."""
         self.inner: Any = None
         self.calls = 0
+        self._name = ""
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch calls it so
         return BACKEND
+
+    def _set_group_name(self, name: str) -> None:
+        """PyTorch asks a backend of its own for the name, and we have none."""
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
 
     def size(self) -> int:
         return self._place[1]
@@ -109,6 +119,8 @@ def _unrepeatable(name: str) -> Any:
 
 for _name in (*IN_PLACE, *TWO_SIDED, "barrier"):
     setattr(Group, _name, _method(_name))
+for _name, _older in NEWER.items():
+    setattr(Group, _name, _method(_older))
 for _name in UNREPEATABLE:
     setattr(Group, _name, _unrepeatable(_name))
 
@@ -138,6 +150,8 @@ class Executor:
         """Of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
         """The operation under way and its begin, CLOCK_MONOTONIC."""
+        self.shadows = Shadows(replica)
+        replica.before_step = self.shadows.wait_copied
         session.on_freeze = self._freeze
         session.progress = self.progress
 
@@ -172,6 +186,21 @@ class Executor:
                 self._pending += 1
             self._queue.put(operation)
         return _work(operation.future)
+
+    def mirror(self, neighbours: tuple[int, int]) -> None:
+        """At a boundary: send this rank's state to a neighbour, and keep another's."""
+        group = self._groups[0]
+        self.submit(self.shadows.operation(group, neighbours, self.boundary))
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Group to operations that were called in it: goes into the record of a boundary."""
+        return {each.key: each.calls for each in self._groups}
+
+    def restore_calls(self, kept: dict[str, int]) -> None:
+        """Of a replacement: it counts on from where its predecessor was."""
+        for each in self._groups:
+            each.calls = kept.get(each.key, each.calls)
 
     def unrepeatable(self, group: Group, name: str, args: Any, kwargs: Any) -> Any:
         self._session.unprotect(f"{name} is not repeated for a replacement")
@@ -236,7 +265,7 @@ class Executor:
     def progress(self) -> dict[str, Any]:
         """What this rank waits in, and how far its program has come; by any thread."""
         running, now_ns = self._running, time.monotonic_ns()
-        said: dict[str, Any] = {"called": {each.key: each.calls for each in list(self._groups)}}
+        said: dict[str, Any] = {"called": self.calls}
         if running is not None:
             operation, since_ns = running
             place = operation.group.key, operation.number, operation.name
@@ -304,7 +333,7 @@ class Executor:
             self._retire()
             session.tell(
                 "frozen", generation=generation, boundary=report.boundary,
-                stepped=report.stepped, gives=report.gives,
+                stepped=report.stepped, gives=report.gives, shadows=self.shadows.held(),
             )  # fmt: skip
             try:
                 plan = session.wait_plan_of(generation)
@@ -408,19 +437,24 @@ class Executor:
         return made
 
     def _hand_over(self, plan: dict[str, Any]) -> None:
-        rank, undo = self._session.rank, plan["undo"]
-        if rank == plan["provider"]:
-            for each in plan["joiners"]:
-                size = self._replica.give(partial(self._send, each), undo=undo)
-                self._session.event("state-sent", to=each, bytes=size)
-        elif rank in plan["joiners"]:
-            provider = plan["provider"]
-            self._replica.take(
-                lambda tensor: self._world.recv([tensor], provider, 1).wait(), undo=undo
-            )
+        for joiner, source, undo in plan["sources"]:
+            if self._session.rank == source:
+                send = partial(self._send, joiner)
+                if self.shadows.has(joiner, plan["boundary"]):
+                    size = self.shadows.give(plan["boundary"], send)
+                else:
+                    size = self._replica.give(send, undo=undo)
+                self._session.event("state-sent", to=joiner, bytes=size)
+            elif self._session.rank == joiner:
+                self._replica.take(partial(self._receive, source), undo=undo)
 
     def _send(self, to: int, tensor: Any) -> None:
-        self._world.send([tensor], to, 1).wait()
+        if tensor.numel():
+            self._world.send([tensor], to, 1).wait()
+
+    def _receive(self, source: int, tensor: Any) -> None:
+        if tensor.numel():
+            self._world.recv([tensor], source, 1).wait()
 
     def prologue(self) -> bytes:
         """Results that a replacement of this rank will need before its first boundary."""

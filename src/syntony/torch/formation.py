@@ -61,6 +61,10 @@ class Formation:
         self.over = False
         """No rank is replaced any more."""
         self.unprotected = ""
+        self.shards: dict[int, str] = {}
+        """Rank to the part of the parameters that it has, where ranks differ."""
+        self.shadowed = False
+        """Ranks keep copies of each other's state, which may be a boundary behind."""
         self.replaced = 0
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
@@ -206,6 +210,9 @@ class Formation:
 
     def _preserve(self, forming: Forming) -> list[Order]:
         """Have a survivor write what all ranks share, of the earliest step that any is at."""
+        if self.shards:
+            reason = f"{forming.shortage}, and sharded parameters are not kept in a checkpoint"
+            return self._give_up(reason, forming.lost)
         survivors = self._survivors()
         if forming.boundary is not None or set(forming.reports) < survivors:
             return []
@@ -248,21 +255,22 @@ class Formation:
         }
 
     def _plan(self, forming: Forming) -> list[Order]:
-        joiners = set(self.holders) - self._survivors()
+        joiners, sources = set(self.holders) - self._survivors(), list[list[int]]()
         if self.generation == 0 or not forming.reports:
             if any(self.records.get(rank, START) > START for rank in joiners):
                 return self._give_up("no rank is left that has the parameters")
             forming.boundary, forming.provider, undo = START, min(self.holders), False
         else:
             lost = {rank: self.records.get(rank, START) for rank in joiners}
-            plan = make_plan(forming.reports, lost)
+            plan = make_plan(forming.reports, lost, self.shards)
             if isinstance(plan, Refusal):
                 return self._give_up(plan.reason, forming.lost)
             forming.boundary, forming.provider, undo = plan.boundary, plan.provider, plan.undo
+            sources = [[rank, *plan.source(rank)] for rank in sorted(joiners)]
         message = {
             "kind": "plan", "generation": self.generation, "boundary": forming.boundary,
             "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
-            "world": self.world, "verify": bool(joiners) or self._resumed,
+            "sources": sources, "world": self.world, "verify": bool(joiners) or self._resumed,
         }  # fmt: skip
         if self.origin is not None and forming.boundary == START:
             message["resume"] = self.origin._asdict()

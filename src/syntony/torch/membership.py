@@ -91,7 +91,7 @@ class Membership(Formation):
         self.records[worker.rank] = max(self.records.get(worker.rank, START), boundary)
         orders: list[Order] = []
         if len(self.records) == self.world:
-            self.floor = min(self._boundaries())
+            self.floor = max(START, min(self._boundaries()) - self.shadowed)
             orders = [Forget(worker.rank, self.floor)]
         return [Send(worker.name, False, self._ack(boundary)), *orders]
 
@@ -115,6 +115,13 @@ class Membership(Formation):
             return [event, *self._give_up(f"a rank was replaced before, and {reason}")]
         return [event]
 
+    def on_sharded(self, worker: Worker, shard: str, *, shadowed: bool) -> list[Order]:
+        """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
+        if worker.rank is not None:
+            self.shards[worker.rank] = shard
+            self.shadowed = self.shadowed or shadowed
+        return []
+
     def on_digest(self, worker: Worker, boundary: int, digest: str) -> list[Order]:
         """Hash of a worker's parameters at a boundary: replicas must agree."""
         if worker.rank is None:
@@ -124,14 +131,19 @@ class Membership(Formation):
         if len(digests) < self.world - len(self.ended):
             return []
         del self._digests[boundary]
-        equal = len(set(digests.values())) == 1
+        parts = {self.shards.get(rank, "") for rank in digests}
+        equal = len({(self.shards.get(rank, ""), each) for rank, each in digests.items()}) == len(
+            parts
+        )
         event = {"event": "digest", "boundary": boundary, "equal": equal, "sha256": digests}
+        if len(parts) > 1:
+            event["alike"] = len(digests) // len(parts)
         orders: list[Order] = [Log(event)]
         if equal:
             return orders
         if self.replaced == 0 and self.origin is None:
             return orders + self.on_unprotected(
-                worker, "parameters differ between ranks (tensor, pipeline or sharded)"
+                worker, "parameters differ between ranks that should have the same"
             )
         return orders + self._give_up("parameters differ after a replacement")
 

@@ -19,6 +19,14 @@ TWO_SIDED = frozenset({
     "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall",
 })  # fmt: skip
 """Output first, input second."""
+NEWER = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+"""Names that torch 2.13 calls groups by, to those that backends have in all versions."""
 
 
 class Pool:

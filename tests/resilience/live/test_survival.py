@@ -47,7 +47,12 @@ def strike(run: Run, used: int, rank: int, phase: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     "features",
-    ["batchnorm,accumulate,amp,reduce,subgroup,checkpoint,clip,plateau,two", "plain-sampler"],
+    [
+        "batchnorm,accumulate,amp,reduce,subgroup,checkpoint,clip,plateau,two",
+        "plain-sampler",
+        "fsdp2,accumulate,reduce,clip,two",
+        "hsdp,batchnorm,reduce,subgroup,clip,plateau",
+    ],
 )
 def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> None:
     seed = random.randrange(1 << 32)
@@ -102,7 +107,7 @@ def small(
 
 
 NO_LOOP = "import torch.distributed as d\nd.init_process_group('gloo')\nd.barrier()\n"
-SHARDED = NO_LOOP + "def fully_shard(m): pass\nfully_shard(None)\n"
+SHARDED = NO_LOOP + "def parallelize_module(m): pass\nparallelize_module(None)\n"
 FAILS = """
 import torch, torch.distributed as d
 d.init_process_group('gloo')
@@ -118,7 +123,7 @@ for i in range(9):
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [(NO_LOOP, "no training loop"), (SHARDED, "fully_shard: FSDP2 shards parameters")],
+    [(NO_LOOP, "no training loop"), (SHARDED, "parallelize_module: tensor parallelism shards")],
 )
 def test_what_is_not_protected_is_reported_and_runs(tmp_path: Path, source: str, line: str) -> None:
     done = small(tmp_path, source)
@@ -143,6 +148,7 @@ def test_nobody_is_given_up_beside_processes_that_burn_all_cores(tmp_path: Path)
 HANGS = """
 import os, pathlib, time, torch, torch.distributed as d
 d.init_process_group('gloo')
+torch.manual_seed(3)
 m = torch.nn.Linear(2, 2)
 o = torch.optim.SGD(m.parameters(), lr=0.1)
 for i in range(60):
