@@ -1,8 +1,8 @@
 """A training program that knows nothing of Syntony, for `bench.resilience` and the tests.
 
 Each rank writes a line for each step (instant, step, loss and what else it computes, in full), at
-the end a hash of everything that it has learnt, and, all along, in one byte of a file, what it is
-doing, so that it can be killed there.
+the end a hash of everything that it has learnt and its largest resident size (KiB), and, all along,
+in one byte of a file, what it is doing, so that it can be killed there.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import os
 import random
+import resource
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -195,6 +196,8 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
             phase[0] = 1
         phase[0] = 0
     (args.out / f"cpu{rank}").write_text(str(time.process_time() - begun_s))
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (args.out / f"rss{rank}").write_text(str(peak_kib))
     state = hashlib.sha256(repr((torch.get_rng_state().sum(), random.random())).encode())
     for each in [*model.parameters(), *model.buffers()]:
         state.update(local(each).detach().numpy().tobytes())

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from syntony.torch import checkpoint, ddp, shadow, sharding, state_file
+from syntony.torch import checkpoint, ddp, launchers, shadow, sharding, state_file
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import Position, patch_loader
 from syntony.torch.recovery import START, VERIFY_AFTER
@@ -174,9 +174,8 @@ class Job:
 
     def _mirror(self) -> None:
         if self._alone and self.session.world > 1:
-            per_host = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
-            rank = self.session.rank or 0
-            self.executor.mirror(shadow.neighbours(rank, self.session.world, per_host))
+            on_host, rank = launchers.per_host(os.environ), self.session.rank or 0
+            self.executor.mirror(shadow.neighbours(rank, self.session.world, on_host))
 
     def passed(self, boundary: int) -> None:
         """At a boundary: compare parameters where it is due."""
