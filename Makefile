@@ -21,7 +21,7 @@ PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev system demo test test-live test-slow native-test lint bench clean mutate \
+.PHONY: help setup dev system demo test test-live test-slow native-test native-threads lint bench clean mutate \
   dist deb release site web
 
 help: ## Show the targets
@@ -52,22 +52,26 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
-test: export OPENBLAS_NUM_THREADS = 1
-test: dev native-test ## Native and unit tests: everything but live labs and slow tests
+test test-live: export OPENBLAS_NUM_THREADS = 1
+test: dev native-test ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m pytest -m 'not slow and not lab' $(PARALLEL)
+	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(PARALLEL)
 
-test-live: dev ## Tests on real labs in network namespaces; one at a time, for they share the cores
+# Labs one at a time, for they share the cores.
+test-live: dev native-threads ## Costly unit tests (tests/costly.txt), threads' tests, real labs
+	$(BIN)/python -m pytest -m 'costly and not slow and not lab' $(PARALLEL)
 	$(BIN)/python -m pytest -m 'lab and not slow'
 
 test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 	@sh deploy/system-packages.sh --slow
 	$(BIN)/python -m pytest -m slow
 
-native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer, threads' under TSan
+native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel $(CORES) >/dev/null
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel --output-on-failure
+
+native-threads: dev ## Native tests of what runs in several threads, under ThreadSanitizer
 	@$(BIN)/cmake -S . -B $(TSAN) -DSYNTONY_TSAN=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(TSAN) --parallel $(CORES) --target nccl_tests verbs_tests nccl_profiler_tests >/dev/null
 	$(BIN)/ctest --test-dir $(TSAN) --parallel --output-on-failure -R '^(nccl_gpu|nccl_neighbours|nccl_net_(v|random|narrow|healthy)|nccl_profiler_(random|threads)|verbs_(fake|probe_(pairs|classes|gone|strangers|churn|clock_(truth|jump))))'

@@ -10,11 +10,13 @@ import os
 import resource
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.costly import BUDGET_S, read_costly
 
 # A busy machine is not a failure; CI repeats the same examples, a person's runs look for new ones.
 settings.register_profile("here", deadline=None)
@@ -28,8 +30,6 @@ LONGEST = (
     "agent_link/test_large.py", "verbs/test_pairing.py",
 )  # fmt: skip
 """Files whose tests take longest together: begun last, they would keep one core busy alone."""
-COSTLY_CPU_S = 5.0
-"""Processor time of one test above which the summary of `make test` names it."""
 
 
 def _cpu_s() -> float:
@@ -38,9 +38,17 @@ def _cpu_s() -> float:
     return sum(each.ru_utime + each.ru_stime for each in spent)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first; the others stay in order."""
+    """Mark what `tests/costly.txt` lists; the longest files first, the others stay in order."""
     folder = Path(__file__).parent
+    costly = read_costly()
+    cases: Counter[str] = Counter()
+    for item in items:
+        name = item.nodeid.partition("[")[0].removeprefix("tests/")
+        cases[name] += 1
+        if cases[name] > costly.get(name, cases[name]):
+            item.add_marker(pytest.mark.costly)
     first = {folder / name for name in LONGEST}
     items.sort(key=lambda item: item.path not in first)
 
@@ -50,21 +58,22 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Measure what the test itself costs; fixtures are shared and not counted."""
     before_s = _cpu_s()
     result = yield
-    if not any(item.iter_markers("slow")) and not any(item.iter_markers("lab")):
-        item.user_properties.append(("cpu_s", _cpu_s() - before_s))
+    item.user_properties.append(("cpu_s", _cpu_s() - before_s))
     return result
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that cost too much for every run."""
+    """Name the tests that cost far too much for every run."""
+    if "not costly" not in terminalreporter.config.option.markexpr:
+        return
     costly = [
         (value, report.nodeid)
         for report in terminalreporter.getreports("passed")
         for name, value in report.user_properties
-        if name == "cpu_s" and isinstance(value, float) and value > COSTLY_CPU_S
+        if name == "cpu_s" and isinstance(value, float) and value > 3 * BUDGET_S
     ]
     if costly:
-        terminalreporter.section(f"over {COSTLY_CPU_S:.0f} s of processor time: cheaper, or slow?")
+        terminalreporter.section("too costly for every run: cheaper, or listed (tests/costly.py)?")
         for value, nodeid in sorted(costly, reverse=True):
             terminalreporter.line(f"{value:5.1f} s  {nodeid}")
 

@@ -192,9 +192,9 @@ void syn_send_pair(struct syn_probe_engine *engine, struct syn_engine_flow *flow
     int64_t local_ns = engine->clock ? syn_clock_map(engine->clock, real_ns) : real_ns;
     unsigned sent = peer != NULL ? transmit(engine, flow->socket, 0, 2) : 0;
     struct syn_sink sink = syn_sink_of(engine);
-    syn_flow_sent(&flow->flow, sent, now_ns, local_ns, &engine->stall, &sink);
-    engine->counters.sent += sent;
+    engine->counters.sent += sent; /* before there are records of them */
     engine->counters.send_errors += 2 - sent;
+    syn_flow_sent(&flow->flow, sent, now_ns, local_ns, &engine->stall, &sink);
     read_fresh_stamps(engine, flow->socket);
 }
 

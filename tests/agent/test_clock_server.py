@@ -135,9 +135,12 @@ def test_steps_wake_who_waits_for_them(host: Host) -> None:
     assert not waiting.is_alive()
 
 
-@pytest.mark.parametrize("by_ppb", mostly_slow([20_000.0, 500_000.0, -500_000.0], [-500_000.0]))
+@pytest.mark.parametrize("by_ppb", mostly_slow([20_000.0, 499_990.0, -499_990.0], [-499_990.0]))
 def test_slews_are_followed_within_the_bound(host: Host, by_ppb: float) -> None:
-    """Started and stopped, with a controller that takes a while to measure the clock anew."""
+    """Started and stopped, with a controller that takes a while to measure the clock anew.
+
+    The fastest slew is 500 ppm: a little less, for stamps are whole nanoseconds.
+    """
     reader = synchronized(host)
     looks_until(host, reader, 3.0)
     assert reader.now().status is ClockState.SYNCHRONIZED

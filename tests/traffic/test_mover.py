@@ -17,7 +17,7 @@ from syntony.traffic.demand import Flow
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
-from syntony.traffic.trials import Verdict
+from syntony.traffic.trials import TrialResult
 
 
 def on(flows: list[Flow], *paths: str) -> list[Flow]:
@@ -41,11 +41,11 @@ def test_two_flows_on_one_uplink_part_and_stay_apart() -> None:
 
 def test_every_move_ends_with_a_verdict() -> None:
     world, mover = World(colliding()), Mover()
-    found: list[Verdict] = []
+    found: list[TrialResult] = []
     for _ in range(10):
         world.run(mover, 1)
         found += mover.judged.values()
-    assert found == [Verdict.HELPED]
+    assert found == [TrialResult.HELPED]
     assert mover.judged == {}
 
 

@@ -17,7 +17,7 @@ from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.place import Choice
 from syntony.traffic.problem import Problem
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
-from syntony.traffic.trials import Verdict
+from syntony.traffic.trials import TrialResult
 
 POLICY = MovePolicy()
 
@@ -73,9 +73,11 @@ def test_a_word_on_a_move_that_nobody_asked_for_changes_nothing() -> None:
     assert mover.path_of(flow) == "s1", "answered once"
 
 
-@pytest.mark.parametrize(("after", "verdict"), [(100.0, Verdict.HELPED), (40.0, Verdict.VAIN)])
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(100.0, TrialResult.HELPED), (40.0, TrialResult.VAIN)]
+)
 def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
-    after: float, verdict: Verdict
+    after: float, verdict: TrialResult
 ) -> None:
     mover, flow = began()
     mover.done(flow, S, ok=True)
@@ -86,7 +88,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
     delays = {(f.flow_id, f.path_id): PathDelay(at_ns, 10_000, 10_000) for f in moved}
     back = mover.step(Seen(rates=rates, delays=delays), at_ns)
     assert mover.judged == {flow: verdict}
-    if verdict is Verdict.HELPED:
+    if verdict is TrialResult.HELPED:
         assert back == ()
         assert mover.on_trial == frozenset()
         return
@@ -96,7 +98,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
     mover.done(flow, at_ns, ok=True)
     mover.update(colliding())
     mover.step(Seen(), at_ns + S)
-    assert mover.judged[flow] is Verdict.UNKNOWN, "what is taken back is not judged"
+    assert mover.judged[flow] is TrialResult.UNKNOWN, "what is taken back is not judged"
     later = mover.step(seen_at(at_ns + 2 * S), at_ns + 2 * S)
     assert flow not in {move.flow_id for move in later}, "and the path is left alone"
 

@@ -10,7 +10,7 @@ from syntony.model import MS, US, S
 from syntony.traffic.demand import Flow, Path
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
-from syntony.traffic.trials import Trial, Verdict, group_moves, links_of, rates_since
+from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
 
 T0 = 100 * S
 WANTED = 100e9
@@ -29,7 +29,7 @@ def trial(before: dict[str, float], *moves: Move, queues: dict[str, int] | None 
     )  # fmt: skip
 
 
-def judged(each: Trial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> Verdict:
+def judged(each: Trial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
     rates = {flow: FlowRate(SETTLED, share * WANTED) for flow, share in after.items()}
     return each.judge(Seen(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
 
@@ -38,23 +38,23 @@ def judged(each: Trial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> Ve
     ("before", "after", "verdict"),
     [
         # The worst-off gets a tenth more: it helped, whatever it cost the others.
-        ({"a": 0.5, "b": 0.5}, {"a": 0.56, "b": 0.55}, Verdict.HELPED),
-        ({"a": 0.4, "b": 1.0}, {"a": 0.45, "b": 0.5}, Verdict.HELPED),
-        ({"a": 0.5, "b": 0.5}, {"a": 0.54, "b": 0.54}, Verdict.HELPED),  # all together more
-        ({"a": 0.5, "b": 0.5}, {"a": 0.51, "b": 0.51}, Verdict.VAIN),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.56, "b": 0.55}, TrialResult.HELPED),
+        ({"a": 0.4, "b": 1.0}, {"a": 0.45, "b": 0.5}, TrialResult.HELPED),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.54, "b": 0.54}, TrialResult.HELPED),  # all together more
+        ({"a": 0.5, "b": 0.5}, {"a": 0.51, "b": 0.51}, TrialResult.VAIN),
         # All together more, and the worst-off no worse, by less than a tenth.
-        ({"a": 0.5, "b": 0.5}, {"a": 0.46, "b": 0.9}, Verdict.HELPED),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.46, "b": 0.9}, TrialResult.HELPED),
         # All together far more, but the worst-off pays for it.
-        ({"a": 0.5, "b": 0.5}, {"a": 0.44, "b": 1.0}, Verdict.VAIN),
-        ({"a": 0.5, "b": 0.5, "c": 0.5}, {"a": 0.1, "b": 1.0, "c": 1.0}, Verdict.VAIN),
-        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5}, Verdict.VAIN),
-        ({"a": 0.5}, {"a": 0.3}, Verdict.VAIN),
-        ({"a": 0.0}, {"a": 0.0}, Verdict.VAIN),
-        ({"a": 0.0}, {"a": 0.01}, Verdict.HELPED),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.44, "b": 1.0}, TrialResult.VAIN),
+        ({"a": 0.5, "b": 0.5, "c": 0.5}, {"a": 0.1, "b": 1.0, "c": 1.0}, TrialResult.VAIN),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5}, TrialResult.VAIN),
+        ({"a": 0.5}, {"a": 0.3}, TrialResult.VAIN),
+        ({"a": 0.0}, {"a": 0.0}, TrialResult.VAIN),
+        ({"a": 0.0}, {"a": 0.01}, TrialResult.HELPED),
     ],
 )
 def test_the_worst_off_before_the_sum(
-    before: dict[str, float], after: dict[str, float], verdict: Verdict
+    before: dict[str, float], after: dict[str, float], verdict: TrialResult
 ) -> None:
     assert judged(trial(before), after) is verdict
 
@@ -69,16 +69,18 @@ def test_a_move_that_takes_from_the_poorest_and_gives_nobody_has_not_helped(
     before = {flow: max(pair) for flow, pair in shares.items()}
     after = {flow: min(pair) for flow, pair in shares.items()}
     mover = min(shares)
-    assert judged(trial(before, move(mover)), after) is Verdict.VAIN
+    assert judged(trial(before, move(mover)), after) is TrialResult.VAIN
 
 
 @pytest.mark.parametrize("cause", list(MoveCause))
 def test_off_a_dead_path_is_always_a_help(cause: MoveCause) -> None:
     gone = cause in {MoveCause.DEAD, MoveCause.UNPLACED}
     verdict = judged(trial({"a": 1.0}, move(cause=cause)), {"a": 0.1})
-    assert (verdict is Verdict.HELPED) == gone
+    assert (verdict is TrialResult.HELPED) == gone
     chain = trial({"a": 1.0, "b": 1.0}, move(cause=cause), move("b"))
-    assert judged(chain, {"a": 0.1, "b": 0.1}) is Verdict.VAIN, "not all had nothing to stay for"
+    assert judged(chain, {"a": 0.1, "b": 0.1}) is TrialResult.VAIN, (
+        "not all had nothing to stay for"
+    )
 
 
 def test_it_is_judged_when_all_have_answered_and_were_measured_since() -> None:
@@ -86,21 +88,21 @@ def test_it_is_judged_when_all_have_answered_and_were_measured_since() -> None:
     each.waiting = {"a", "b"}
     each.done_ns = 0
     good = {"a": 0.9, "b": 0.9}
-    assert judged(each, good) is Verdict.WAIT
+    assert judged(each, good) is TrialResult.WAIT
     each.answered("a", T0 - 3, ok=True)
     each.answered("c", T0 + 99 * S, ok=False)
-    assert judged(each, good) is Verdict.WAIT
+    assert judged(each, good) is TrialResult.WAIT
     each.answered("b", T0 - 5, ok=True)
     assert each.done_ns == T0 - 3, "when the last of them was there"
-    assert judged(each, good) is Verdict.HELPED
-    assert judged(each, {"a": 0.9}) is Verdict.WAIT
-    for at_ns, verdict in ((T0 - 3 + S, Verdict.HELPED), (T0 - 4 + S, Verdict.WAIT)):
+    assert judged(each, good) is TrialResult.HELPED
+    assert judged(each, {"a": 0.9}) is TrialResult.WAIT
+    for at_ns, verdict in ((T0 - 3 + S, TrialResult.HELPED), (T0 - 4 + S, TrialResult.WAIT)):
         rates = {flow: FlowRate(at_ns, WANTED) for flow in "ab"}
         wanted = dict.fromkeys("ab", WANTED)
         assert each.judge(Seen(rates=rates), wanted, POLICY, T0 + 5 * S) is verdict
     limit_ns = T0 - 3 + POLICY.judge_ns
-    assert judged(each, {}, limit_ns) is Verdict.WAIT
-    assert judged(each, {}, limit_ns + 1) is Verdict.UNKNOWN
+    assert judged(each, {}, limit_ns) is TrialResult.WAIT
+    assert judged(each, {}, limit_ns + 1) is TrialResult.UNKNOWN
 
 
 def test_what_failed_or_ended_is_no_part_of_it() -> None:
@@ -111,19 +113,19 @@ def test_what_failed_or_ended_is_no_part_of_it() -> None:
     assert not each.waiting
     assert not each.moves
     assert set(each.before) == {"a"}
-    assert judged(each, {"a": 1.0}) is Verdict.UNKNOWN
+    assert judged(each, {"a": 1.0}) is TrialResult.UNKNOWN
     undone = trial({"a": 0.5})
     undone.undo = True
-    assert judged(undone, {"a": 1.0}) is Verdict.UNKNOWN
+    assert judged(undone, {"a": 1.0}) is TrialResult.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("before_ns", "after_ns", "verdict"),
-    [(100 * US, 90 * US, Verdict.HELPED), (100 * US, 91 * US, Verdict.VAIN),
-     (100 * US, 200 * US, Verdict.VAIN)],
+    [(100 * US, 90 * US, TrialResult.HELPED), (100 * US, 91 * US, TrialResult.VAIN),
+     (100 * US, 200 * US, TrialResult.VAIN)],
 )  # fmt: skip
 def test_where_no_rates_are_known_queues_decide(
-    before_ns: int, after_ns: int, verdict: Verdict
+    before_ns: int, after_ns: int, verdict: TrialResult
 ) -> None:
     each = trial({}, queues={"a": before_ns})
 
@@ -131,12 +133,12 @@ def test_where_no_rates_are_known_queues_decide(
         return Seen(delays={("a", path): PathDelay(at_ns, 5 * MS + after_ns, 5 * MS)})
 
     assert each.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is verdict
-    assert each.judge(seen(SETTLED - 1), {}, POLICY, T0 + 5 * S) is Verdict.WAIT
-    assert each.judge(seen(SETTLED, "old"), {}, POLICY, T0 + 5 * S) is Verdict.WAIT
+    assert each.judge(seen(SETTLED - 1), {}, POLICY, T0 + 5 * S) is TrialResult.WAIT
+    assert each.judge(seen(SETTLED, "old"), {}, POLICY, T0 + 5 * S) is TrialResult.WAIT
     two = trial({}, move(), move("b"), queues={"a": before_ns, "b": 10 * S})
-    assert two.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is Verdict.WAIT
+    assert two.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is TrialResult.WAIT
     rated = trial({"a": 0.5}, queues={"a": before_ns})
-    assert rated.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is Verdict.WAIT
+    assert rated.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is TrialResult.WAIT
 
 
 def test_rates_are_a_part_of_what_each_could_get() -> None:

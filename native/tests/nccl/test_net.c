@@ -18,7 +18,7 @@
 #include "drive.h"
 #include "faults.h"
 
-enum { WINDOW = 6, KEEP = 2 * WINDOW, MAX_GROUP = 8, MAX_SIZE = 1 << 17, TRIES = 12, TRY_S = 8 };
+enum { WINDOW = 6, KEEP = 2 * WINDOW, MAX_GROUP = 8, MAX_SIZE = 1 << 17, TRIES = 60, TRY_S = 3 };
 
 static struct net net;
 static uint64_t seed;

@@ -42,7 +42,7 @@ STALE_NS = 120 * S
 JOB_RESULTS = ("judged", "failed", "too-large", "too-slow")
 
 
-class Seen(NamedTuple):
+class _LastVerdict(NamedTuple):
     """What the rules last said of one running job."""
 
     at_ns: int
@@ -64,7 +64,7 @@ class JobDiagnosis:
         self._worker: asyncio.subprocess.Process | None = None
         self._processes: dict[tuple[str, str, int], int] = {}
         """(job, host, number) of each process that runs to when it was seen, fleet time."""
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, _LastVerdict] = {}
         self._tried: dict[str, int] = {}
         """Running job to when it was judged last, or refused; monotonic."""
         self._refused: dict[str, int] = {}
@@ -167,7 +167,7 @@ class JobDiagnosis:
             found = msgspec.structs.replace(before.judged, error=found.error)
         elif before is not None:
             found = _since_it_began(found, before.judged)
-        self._seen[job] = Seen(time.monotonic_ns(), found)
+        self._seen[job] = _LastVerdict(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
         _log.warning("job left alone for 10 min job=%s reason=%s", job, why)

@@ -28,7 +28,7 @@ from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
-from syntony.traffic.trials import Verdict
+from syntony.traffic.trials import TrialResult
 from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
 from syntony.wire.traffic import Move as WireMove
 
@@ -41,11 +41,11 @@ PORT_REST_NS = 120 * S
 TOLD_HELPED = 64
 """Ids told to an agent again and again, in case a message was overtaken."""
 ENDED = "the flow has ended"
-_VERDICTS = {
-    Verdict.HELPED: "helped",
-    Verdict.UNKNOWN: "kept",
-    Verdict.VAIN: "in vain",
-    Verdict.WAIT: "kept",
+_RESULTS = {
+    TrialResult.HELPED: "helped",
+    TrialResult.UNKNOWN: "kept",
+    TrialResult.VAIN: "in vain",
+    TrialResult.WAIT: "kept",
 }
 _COUNTED = {
     "helped": "helped",
@@ -252,7 +252,9 @@ class PlacementService:
             elif flow in undone:
                 self._close(turn, record, "undone")
             else:
-                self._close(turn, record, _VERDICTS[self._mover.judged.get(flow, Verdict.UNKNOWN)])
+                self._close(
+                    turn, record, _RESULTS[self._mover.judged.get(flow, TrialResult.UNKNOWN)]
+                )
                 self._helped.setdefault(record.host, deque(maxlen=TOLD_HELPED)).append(
                     record.view.move_id
                 )

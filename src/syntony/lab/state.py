@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -63,7 +64,10 @@ def controller_socket(directory: Path, number: int) -> Path:
 
 def socket_in_charge(directory: Path) -> Path:
     """Of the controller that took charge last: a standby has none yet, one that died left its."""
-    made = {path.stat().st_mtime_ns: path for path in directory.glob("controller*.sock")}
+    made = {}
+    for path in directory.glob("controller*.sock"):
+        with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+            made[path.stat().st_mtime_ns] = path
     return made[max(made)] if made else controller_socket(directory, 1)
 
 

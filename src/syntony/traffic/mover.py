@@ -22,7 +22,7 @@ from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.place import Placer, solve
 from syntony.traffic.problem import DEAD
 from syntony.traffic.seen import Fresh, Seen
-from syntony.traffic.trials import Trial, Verdict, group_moves, links_of, rates_since
+from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
 
 URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
 """Causes that no rest and no doubt may delay."""
@@ -39,7 +39,7 @@ class Mover:
         """Where flows are, or are going."""
         self._model = Model(())
         self._trials: list[Trial] = []
-        self.judged: dict[str, Verdict] = {}
+        self.judged: dict[str, TrialResult] = {}
         """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
         where nothing could judge them (an undo is not judged)."""
         self._rest: defaultdict[str, HoldDown] = defaultdict(HoldDown)
@@ -125,11 +125,11 @@ class Mover:
         self.judged = {}
         for trial in self._trials:
             verdict = trial.judge(seen, wanted, self.policy, now_ns)
-            if verdict is Verdict.WAIT:
+            if verdict is TrialResult.WAIT:
                 going.append(trial)
                 continue
             self.judged |= dict.fromkeys(trial.moves, verdict)
-            if verdict is Verdict.VAIN:
+            if verdict is TrialResult.VAIN:
                 undone += self._take_back(trial, now_ns)
         self._trials = going
         if undone:

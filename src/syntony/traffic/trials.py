@@ -14,7 +14,7 @@ from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, Seen
 
 
-class Verdict(enum.Enum):
+class TrialResult(enum.Enum):
     """Of a trial."""
 
     WAIT = "wait"
@@ -62,7 +62,7 @@ class Trial:
 
     def judge(
         self, seen: Seen, wanted: Mapping[str, float], policy: MovePolicy, now_ns: int
-    ) -> Verdict:
+    ) -> TrialResult:
         """Whether it helped.
 
         Args:
@@ -72,9 +72,9 @@ class Trial:
             now_ns: the time.
         """
         if self.waiting:
-            return Verdict.WAIT
+            return TrialResult.WAIT
         if self.undo or not self.moves:
-            return Verdict.UNKNOWN
+            return TrialResult.UNKNOWN
         from_ns = self.done_ns + policy.settle_ns
         after = rates_since(seen.rates, self.before, wanted, from_ns)
         if set(self.moves) & set(self.before) <= set(after) and after:
@@ -86,22 +86,22 @@ class Trial:
         }
         if queues and not self.before and set(queues) >= set(self.queues):
             calmer = sum(queues.values()) <= sum(self.queues.values()) * (1 - policy.gain)
-            return Verdict.HELPED if calmer else Verdict.VAIN
+            return TrialResult.HELPED if calmer else TrialResult.VAIN
         late = now_ns - self.done_ns > policy.judge_ns
-        return Verdict.UNKNOWN if late else Verdict.WAIT
+        return TrialResult.UNKNOWN if late else TrialResult.WAIT
 
-    def _by_rates(self, after: Mapping[str, float], policy: MovePolicy) -> Verdict:
+    def _by_rates(self, after: Mapping[str, float], policy: MovePolicy) -> TrialResult:
         """Minimum before mean, among those measured before and after."""
         both = [(self.before[flow], after[flow]) for flow in after]
         worst_before, worst_after = (min(column) for column in zip(*both, strict=True))
         all_before, all_after = (sum(column) for column in zip(*both, strict=True))
         if all(move.cause in {MoveCause.DEAD, MoveCause.UNPLACED} for move in self.moves.values()):
-            return Verdict.HELPED  # there was nothing to stay for
+            return TrialResult.HELPED  # there was nothing to stay for
         if worst_after >= worst_before * (1 + policy.gain) and worst_after > worst_before:
-            return Verdict.HELPED
+            return TrialResult.HELPED
         no_worse = worst_after >= worst_before * (1 - policy.gain)
         more = all_after >= all_before * (1 + policy.gain / 2) and all_after > all_before
-        return Verdict.HELPED if no_worse and more else Verdict.VAIN
+        return TrialResult.HELPED if no_worse and more else TrialResult.VAIN
 
 
 def rates_since(

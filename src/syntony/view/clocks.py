@@ -44,7 +44,7 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ClockVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a check says, with a Nagios plugin's exit code: 0 to 3."""
 
     code: int
@@ -130,7 +130,7 @@ def status_table(found: Sequence[ClockReading]) -> Table:
 
 def verdict(
     found: Sequence[ClockReading], warn_ns: float = math.inf, critical_ns: float = math.inf
-) -> Verdict:
+) -> ClockVerdict:
     """One line for people and monitoring, with performance data behind the bar.
 
     OK: all synchronized and bounded below `warn_ns`. WARNING: some in holdover, or bounded above
@@ -152,7 +152,7 @@ def verdict(
         given = ("" if math.isinf(limit) else f"{limit:.0f}" for limit in (warn_ns, critical_ns))
         limits = ";".join(given)
         text += f"; worst bound {format_ns(worst_ns)} ({worst}) | bound={worst_ns:.0f}ns;{limits}"
-    return Verdict(code=code, text=text)
+    return ClockVerdict(code=code, text=text)
 
 
 def _islands(found: Sequence[ClockReading]) -> int:
