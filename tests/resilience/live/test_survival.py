@@ -92,6 +92,13 @@ def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert all(each["equal"] for each in run.seen("digest"))
 
 
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}  # fmt: skip
+"""More ranks than cores, in a container."""
+
+
 def small(
     tmp_path: Path, source: str, *options: str, ranks: int = 2, mpirun: str = ""
 ) -> subprocess.CompletedProcess[str]:
@@ -105,7 +112,7 @@ def small(
     return subprocess.run(
         [*SYNTONY, "run", "--spares", "1", "--events", str(events), *options, "--", *argv],
         capture_output=True, text=True, check=False, timeout=240,
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | OPEN_MPI, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
