@@ -514,7 +514,8 @@ def test_split_parameters_are_not_kept_in_a_checkpoint() -> None:
     state.on_hosted(0, "a")
     for rank in range(2):
         state.on_formed(state.workers[f"r{rank}"], 0, 0)
-        state.on_sharded(state.workers[f"r{rank}"], f"{rank}/2", shadowed=True)
+        said = state.on_sharded(state.workers[f"r{rank}"], f"{rank}/2", shadowed=True)
+        assert logged(said) == (["no-checkpoint"] if rank == 0 else [])
     orders = state.on_exit(state.workers["r1"], -9, S)
     assert "gave-up" in logged(orders)
     assert state.over

@@ -117,10 +117,12 @@ class Membership(Formation):
 
     def on_sharded(self, worker: Worker, shard: str, *, shadowed: bool) -> list[Order]:
         """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
-        if worker.rank is not None:
-            self.shards[worker.rank] = shard
-            self.shadowed = self.shadowed or shadowed
-        return []
+        if worker.rank is None:
+            return []
+        first = not self.shards
+        self.shards[worker.rank] = shard
+        self.shadowed = self.shadowed or shadowed
+        return [Log({"event": "no-checkpoint"})] if first and self.settings.checkpoint else []
 
     def on_digest(self, worker: Worker, boundary: int, digest: str) -> list[Order]:
         """Hash of a worker's parameters at a boundary: replicas must agree."""
