@@ -34,9 +34,10 @@ from bench.simulated.fabric import (
 from bench.tallies import tally_losses
 from numpy.typing import NDArray
 
-from syntony.fabric.candidates import REPLIES_REBATE
 from syntony.fabric.locate import MIN_REPLIES_LOSS
-from syntony.fabric.loss import STRICTNESS, LossSearch
+from syntony.fabric.loss import LossSearch
+from syntony.fabric.loss_search import STRICTNESS
+from syntony.fabric.numbering import REPLIES_REBATE
 
 PEERS, PORTS = 10, 8
 NOISE = 1e-5

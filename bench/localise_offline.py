@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 from tests.fabric.foreign import Case, Grade, Shape, draw, grade
 
-from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
 
 SMALL = Shape(2, 2, 2, 1, 1)
 PARALLEL = Shape(4, 3, 3, 1, 2)
@@ -24,8 +25,10 @@ LISTED = 40
 """Seeds named in each line."""
 
 
-def graded(case: Case, *, delays: bool = False) -> Grade:
-    candidates = make_candidates(Listing.of([path.listed for path in case.paths]))
+def graded(case: Case, *, delays: bool = False, topology: bool = True) -> Grade:
+    """Of one case. `topology`: how many parallel cables there are is known."""
+    listing = Listing.of([path.listed for path in case.paths])
+    candidates = make_candidates(listing, parallel=case.parallel() if topology else {})
     change = case.change_ns if delays else np.full(len(case.paths), np.nan)
     window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
     found = locate(candidates, [window])

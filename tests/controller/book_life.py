@@ -123,9 +123,6 @@ class Links:
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
         return {}
 
-    def takeovers(self, *_: int) -> dict[str, list[object]]:
-        return {}
-
 
 def opened(place: Path | str) -> ControlState:
     """Control state; a server takes a moment to notice that the life before has ended."""

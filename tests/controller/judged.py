@@ -58,16 +58,11 @@ class Links:
 class FakeStore:
     def __init__(self) -> None:
         self.links = Links()
-        self.incidents = self.jobs = self
+        self.incidents = self
         self.rows: list[dict[str, object]] = []
-        self.lost: dict[str, list[object]] = {}
-        """Rows of `job_takeovers`, by column."""
 
     def since(self, _: int) -> list[dict[str, object]]:
         return self.rows
-
-    def takeovers(self, _first_ns: int, _last_ns: int) -> dict[str, list[object]]:
-        return self.lost
 
 
 class Control:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from syntony.controller.finding_words import how_sure, what_is_unknown, what_suffers
+from syntony.controller.finding_words import how_sure, what_suffers, which_part
 from syntony.model.findings import Finding
 
 
@@ -59,8 +60,16 @@ def test_a_dozen_suspects_are_one_line_and_all_that_the_incident_is_named_by_sta
 )
 def test_a_group_is_told_by_what_it_lies_between(names: tuple[str, ...], told: str) -> None:
     reason = "paths there are not learnt part by part"
-    assert [*what_is_unknown(names)] == [f"somewhere {told}: {reason}"]
+    assert [*which_part(finding(), names)] == [f"somewhere {told}: {reason}"]
+    both = msgspec.structs.replace(finding(), both_ways=True)
+    assert [*which_part(both, names)] == [f"somewhere {told}, in both directions: {reason}"]
 
 
 def test_known_parts_need_no_words() -> None:
-    assert [*what_is_unknown(("leaf0--spine0", "spine0"))] == []
+    assert [*which_part(finding(), ("leaf0--spine0", "spine0"))] == []
+
+
+def test_one_of_parallel_cables_is_said_to_be_one() -> None:
+    one = msgspec.structs.replace(finding(), one_of=4)
+    (told,) = which_part(one, ("leaf0->spine0",))
+    assert told.startswith("one of 4 parallel cables between leaf0 and spine0: no path tells which")

@@ -94,9 +94,6 @@ class Fleet:
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
         return {}
 
-    def takeovers(self, *_: int) -> dict[str, list[object]]:
-        return {}
-
     # what is scraped
 
     def _page_of(self, host: str) -> Any:

@@ -100,9 +100,6 @@ class Links:
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:
         return {}
 
-    def takeovers(self, *_: int) -> dict[str, list[object]]:
-        return {}
-
 
 class Desk:
     """The controller's own alerts, told to the real Alertmanager."""

@@ -54,6 +54,12 @@ class Case(NamedTuple):
     lost: NDArray[np.int64]
     change_ns: NDArray[np.float64]
 
+    def parallel(self) -> dict[str, int]:
+        """Cables between switches by the name that parallel ones share → how many there are."""
+        names = {name for path in self.paths for name in path.true if "--" in name}
+        fabric = {name for name in names if "spine" in name and "#" not in name}
+        return dict.fromkeys(fabric, self.shape.parallel) if self.shape.parallel > 1 else {}
+
 
 def shape_of(rng: random.Random) -> Shape:
     return Shape(

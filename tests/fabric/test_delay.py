@@ -7,9 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.delay import _lower_spread
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
 
 HOSTS, LEAVES, SPINES = 16, 4, 3

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.fabric.test_watch import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
-from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.candidates import Listing
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import FlowHistory, SecondCounts
 from syntony.fabric.locate import WindowCounts, search
+from syntony.fabric.numbering import make_candidates
 from syntony.fabric.watch import OBSERVATIONS
 
 FLOWS = 3

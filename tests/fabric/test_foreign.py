@@ -10,9 +10,10 @@ import pytest
 from tests.cases import mostly_slow
 from tests.fabric.foreign import Case, Shape, draw, grade
 
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.names import cable_name, link_name
+from syntony.fabric.numbering import make_candidates
 from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from syntony.fabric.loss_gains import SHARES, Beside, Gains, Paths
+from syntony.fabric.loss_gains import Beside, Gains, Paths
 from syntony.fabric.overflow import _medians
-from syntony.fabric.tally import Clean, Entries
+from syntony.fabric.tally import SHARES, Clean, Entries, PartlyLearnt
 
 OUTLIER = 9.0
 
@@ -59,7 +59,7 @@ class Drawn:
         )
         clean = Clean(*(each[self.asked] for each in self.clean))
         beside = Beside(*(np.array(column) for column in zip(*self.paths, strict=True)))
-        return Gains(self.asked, Paths(sure, may, clean), beside, OUTLIER)
+        return Gains(self.asked, Paths(sure, may, clean, PartlyLearnt.nothing(0)), beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:
         paths, probes = (float(each[candidate]) for each in self.clean[:2])

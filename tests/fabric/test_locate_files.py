@@ -60,6 +60,27 @@ def test_the_component_is_named(
     assert 0.9 < found["confidence"] + sum(twins) <= 1 + 1e-9
 
 
+def test_a_topology_tells_of_parallel_cables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every second path across the link takes the other of two cables."""
+    paths = {
+        "path_id": list(range(40)),
+        "components": [["h0/r", "leaf0", "leaf0->spine0", "spine0", f"h{1 + n % 5}/r"]
+                       for n in range(40)],
+    }  # fmt: skip
+    observed = {"path_id": paths["path_id"], "sent": [200] * 40, "lost": [20, 0] * 20}
+    topology = tmp_path / "fabric.toml"
+    devices = "".join(f'[[device]]\nname = "{name}"\n' for name in ("leaf0", "spine0"))
+    topology.write_text(devices + '[[cable]]\na = "leaf0"\nb = "spine0"\n' * 2)
+    args = (*files(tmp_path, paths, observed), "--topology", str(topology))
+    code, out, _ = locate(args, capsys)
+    (found,) = json.loads(out)
+    assert (code, found["component"], found["one_of"]) == (0, "leaf0->spine0", 2)
+    topology.write_text('[[cable]]\na = "leaf0"\nb = "spine0"\n')
+    check_error(locate(args, capsys), "unknown-device")
+
+
 def test_nothing_wrong_is_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = locate(files(tmp_path, *fleet("nobody", 0.0)), capsys)
     assert (code, json.loads(out)) == (0, [])

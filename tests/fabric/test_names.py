@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import _CLAIM, IMPLIED_PRICE, Listing, make_candidates
+from syntony.fabric.candidates import Listing
 from syntony.fabric.graph import Cable, Device, components_of, diff, make_topology
 from syntony.fabric.names import (
     GROUP,
@@ -17,6 +17,7 @@ from syntony.fabric.names import (
     link_ends,
     same_place,
 )
+from syntony.fabric.numbering import _CLAIM, IMPLIED_PRICE, make_candidates
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
-from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.candidates import Listing
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
 
 SEED = random.SystemRandom().randrange(1_000_000)

@@ -9,8 +9,9 @@ import pytest
 from tests.fabric.flow_rows import FlowCounts, add
 from tests.fabric.test_watch import PER_SECOND, Fabric
 
-from syntony.fabric.candidates import Listing, make_candidates
+from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
 
 HOSTS, LEAVES, SPINES, PORTS, SENT = 8, 4, 2, 8, 2_000
 

@@ -21,13 +21,14 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric import delay, locate
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Crossed, PathTally
 from syntony.fabric.delay import find_delays
 from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
+from syntony.fabric.numbering import make_candidates
 from syntony.fabric.watch import MIN_CHANGE_NS, SLACK, SLACK_S, Watch, reply
 from syntony.model.findings import Finding
 

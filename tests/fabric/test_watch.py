@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -10,18 +11,28 @@ from tests.cases import mostly_slow
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.watch import Watch, reply
 
 HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
 PER_SECOND = 8
 
 
-class Fabric:
-    """Eight hosts on four leaves and two spines; every flow's hops drawn once."""
+def _topology(parallel: int) -> Topology:
+    switches = [f"leaf{n}" for n in range(LEAVES)], [f"spine{n}" for n in range(SPINES)]
+    cables = [Cable(a=leaf, b=spine) for leaf in switches[0] for spine in switches[1]]
+    return make_topology([Device(name=name) for name in chain(*switches)], cables * parallel)
 
-    def __init__(self, seed: int = 1) -> None:
+
+class Fabric:
+    """Eight hosts on four leaves and two spines; every flow's hops drawn once, and which of the
+    parallel cables it takes between switches, ``leaf0->spine1#0``."""
+
+    def __init__(self, seed: int = 1, parallel: int = 1) -> None:
         self.rng = np.random.default_rng(seed)
-        self.book = PathBook()
+        self.book = PathBook(_topology(parallel) if parallel > 1 else None)
+        self._parallel = parallel
+        self._cables: dict[Way, tuple[str, ...]] = {}
         self.watch = Watch(self.book)
         self.flows = [
             Way(f"h{a}/rail0", f"h{b}/rail0", 61000 + port, 8620)
@@ -39,6 +50,13 @@ class Fabric:
         spine = self.rng.integers(SPINES)
         return [f"leaf{near}"] if near == far else [f"leaf{near}", f"spine{spine}", f"leaf{far}"]
 
+    def _crossed(self, way: Way) -> tuple[str, ...]:
+        known = self.book.components(way)
+        if self._parallel > 1 and way not in self._cables:
+            taken = self.rng.integers(self._parallel, size=len(known))
+            self._cables[way] = tuple(f"{a}#{n}" for a, n in zip(known, taken, strict=True))
+        return (*known, *self._cables.get(way, ()))
+
     def second(
         self, loss: dict[str, float] | None = None, late: dict[str, float] | None = None
     ) -> None:
@@ -47,7 +65,7 @@ class Fabric:
         rows: list[FlowCounts] = []
         heard: dict[tuple[str, str], int] = {}
         for flow in self.flows:
-            hops = [self.book.components(way) for way in (flow, reply(flow))]
+            hops = [self._crossed(way) for way in (flow, reply(flow))]
             there, back = (
                 1 - math.prod(1 - share for name, share in loss.items() if name in on)
                 for on in hops

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.locate import WindowCounts, _consolidated, _Ranked, locate
+from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
 
 PATHS = [[f"h{k}/rail0", f"leaf{k // 4}", f"spine{k % 2}"] for k in range(16)]

@@ -136,8 +136,7 @@ def test_what_a_coordinator_tells_becomes_rows_counts_and_an_incident(
     assert abs(rows[0]["ts_ns"] - AHEAD_NS - time.monotonic_ns()) < 60 * S
     assert (agent.replaced["killed"], agent.events["verified"], agent.malformed) == (1, 1, 0)
     assert agent.stall_ns == 200_000_000
-    newest_first = {name: [each[name] for each in reversed(rows)] for name in rows[0]}
-    (found,) = observations(newest_first)
+    (found,) = observations(rows[::-1])
     assert (found.metric, found.subject, found.value) == (REPLACED, "h0", 1.0)
     assert found.jobs == ("night",)
     (line,) = found.evidence
@@ -169,14 +168,14 @@ def test_without_fleet_time_messages_are_kept(agent: TakeoverSocket, tmp_path: P
 
 
 def test_drained_ranks_open_nothing_and_jobs_that_end_do() -> None:
-    def rows(**values: Any) -> dict[str, list[Any]]:
+    def rows(**values: Any) -> list[dict[str, Any]]:
         blank = {"job": "night", "what": "replaced", "rank": 1, "at": "h3", "step": 4,
                  "generation": 1, "reason": "drained", "stall_ns": 1, "sha256_before": "",
                  "sha256": ""}  # fmt: skip
-        return {name: [value] for name, value in (blank | values).items()}
+        return [blank | values]
 
     assert observations(rows()) == []
-    assert observations({"job": [], "what": []}) == []
+    assert observations([]) == []
     (found,) = observations(rows(what="ended", reason="no spare is left"))
     assert (found.metric, found.subject) == (NOT_REPLACED, "job night")
     assert "no spare is left" in found.evidence[0]

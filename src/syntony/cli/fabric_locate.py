@@ -25,8 +25,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
 @click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
+@click.option("--topology", type=_FILE, help="Tells kinds, and which cables are parallel.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def locate(paths_file: Path, obs_file: Path, as_json: bool) -> None:
+def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: bool) -> None:
     """Name the components that lose or delay packets; an empty list if nothing is wrong.
 
     PATHS (Parquet): path_id, components (list of names in order). OBS (Parquet): path_id, sent,
@@ -37,14 +38,17 @@ def locate(paths_file: Path, obs_file: Path, as_json: bool) -> None:
     Example:
       syntony fabric locate --paths paths.parquet --obs obs.parquet --json
     """
-    from syntony.fabric.candidates import make_candidates
+    from syntony.cli.fabric import read_topology
+    from syntony.fabric.graph import Topology
     from syntony.fabric.locate import locate as locate_faults
+    from syntony.fabric.numbering import make_candidates
     from syntony.fabric.observed import check_observed, window_counts
 
     paths, listing = _read_paths(paths_file)
     columns, place = _read_observations(obs_file, paths)
     observed = check_observed(columns, place)
-    candidates = make_candidates(listing)
+    known = read_topology(topology) if topology else Topology(devices=(), cables=())
+    candidates = make_candidates(listing, known.kind_of, known.parallel)
     findings = locate_faults(candidates, window_counts(observed, listing.paths))
     if as_json:
         print_json(msgspec.to_builtins(findings))
@@ -62,7 +66,7 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
         table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
     for found in findings:
         table.add_row(
-            found.component,
+            f"{found.component} (1 of {found.one_of})" if found.one_of > 1 else found.component,
             found.kind,
             found.fault,
             f"{100 * found.loss:.3g} %" if found.loss else "",

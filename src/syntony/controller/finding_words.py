@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from syntony.fabric.names import ANY, GROUP
+from syntony.fabric.names import ANY, GROUP, link_ends
 from syntony.model.findings import Finding
 
 NO_OTHER = ": no other part explains nearly as much"
@@ -33,11 +33,17 @@ def how_sure(found: Finding) -> str:
     return ", ".join(odds[:most]) + more + ("" if found.alternatives else NO_OTHER)
 
 
-def what_is_unknown(names: Iterable[str]) -> Iterator[str]:
-    """What names with groups in them stand for: the narrowest of them."""
+def which_part(found: Finding, names: Iterable[str]) -> Iterator[str]:
+    """What names stand for that are not one part: one of parallel cables, and of groups the
+    narrowest."""
+    ends = link_ends(found.component)
+    if found.one_of > 1 and ends:
+        where = f"one of {found.one_of} parallel cables between {ends[0]} and {ends[1]}"
+        yield f"{where}: no path tells which, compare their ports' counters"
     groups = sorted((ANY in name, name) for name in names if GROUP in name)
     for _, name in groups[:1]:
         near, _, far = name.partition(GROUP)
         known = [end for end in (near, far) if end != ANY]
         where = f"between {near} and {far}" if len(known) > 1 else f"next to {known[0]}"
-        yield f"somewhere {where}: paths there are not learnt part by part"
+        both = ", in both directions" if found.both_ways else ""
+        yield f"somewhere {where}{both}: paths there are not learnt part by part"

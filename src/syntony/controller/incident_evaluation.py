@@ -12,6 +12,7 @@ from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
 from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.job_diagnosis import JobDiagnosis
+from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.queue_pairs import QueuePairService
@@ -55,6 +56,7 @@ class IncidentEvaluation:
         traffic: TrafficService,
         queue_pairs: QueuePairService,
         jobs: JobDiagnosis,
+        lost_ranks: LostRanks,
         fleet_now: Callable[[], int | None],
         local_now: Callable[[], int],
     ) -> None:
@@ -66,7 +68,7 @@ class IncidentEvaluation:
         self._locating = locating
         self._slas = slas
         self._traffic = traffic
-        self._queue_pairs, self._jobs = queue_pairs, jobs
+        self._queue_pairs, self._jobs, self._lost_ranks = queue_pairs, jobs, lost_ranks
         self._fleet_now, self._local_now = fleet_now, local_now
         self._begun_ns = time.monotonic_ns()
         self._one = asyncio.Lock()
@@ -83,6 +85,15 @@ class IncidentEvaluation:
                 "this controller was away for=%s; agents are not blamed for what it did not hear",
                 format_ns(away_ns),
             )
+
+    async def look(self) -> None:
+        """Hold latency against its objectives."""
+        if (fleet_now_ns := self._fleet_now()) is None:
+            return
+        try:
+            await asyncio.to_thread(self._slas.look, fleet_now_ns)
+        except StoreError as error:
+            _log.error("latency not judged reason=%s", error)
 
     async def judge(self) -> None:
         """One evaluation; none of what was known before this controller was away. A fleet without
@@ -101,7 +112,7 @@ class IncidentEvaluation:
                     silent_ns,
                     self._solving.timelines,
                     self._locating.answer.findings,
-                    await self._found_slas(),
+                    await self._found_slas(fleet_now_ns),
                     expected_clocks=self._fleet.mesh.probed,
                     fabric=self._locating.changes.standing,
                     homes=await asyncio.to_thread(self._locating.homes),
@@ -137,7 +148,7 @@ class IncidentEvaluation:
         homes = {nic: at for nic, at in self._locating.homes().items() if nic in probed}
         return separating(suspects, links, homes, planned=planned, limit=limit)
 
-    async def _found_slas(self) -> Slas:
+    async def _found_slas(self, fleet_now_ns: int) -> Slas:
         queues, flows = self._locating.queues, self._traffic.flows(time.monotonic_ns())
         jobs = self._traffic.used(time.monotonic_ns())
         crossed = await asyncio.to_thread(self._locating.crossings)
@@ -150,4 +161,5 @@ class IncidentEvaluation:
             self._queue_pairs.stalls,
             self._fleet.nic_names(),
             self._jobs.known(time.monotonic_ns()),
+            await asyncio.to_thread(self._lost_ranks.observations, fleet_now_ns),
         )

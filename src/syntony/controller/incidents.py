@@ -95,6 +95,8 @@ class Slas(NamedTuple):
     """Address to ``host/nic``."""
     judged: tuple[JudgedJob, ...] | None = None
     """What the rules of `syntony why` say of running jobs; None: not looked yet."""
+    lost_ranks: Sequence[Observation] | None = None
+    """What became of lost ranks within the hour; None: not looked yet."""
 
 
 class _FleetId(msgspec.Struct):
@@ -240,9 +242,9 @@ class IncidentService:
             seen += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
         seen += observe.of_parts(agent_parts or {}, silent)
-        lost = self._store.jobs.takeovers(fleet_ns - HOUR_NS, fleet_ns + S)
-        seen += job_takeovers.observations(lost)
-        metrics |= job_takeovers.METRICS
+        if slas.lost_ranks is not None:
+            seen += slas.lost_ranks
+            metrics |= job_takeovers.METRICS
         seen = [each for each in seen if each.subject.partition("/")[0] not in refused.removed]
         held, places = measured(seen, metrics), Places(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))

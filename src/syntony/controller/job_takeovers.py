@@ -1,29 +1,79 @@
 """Lost ranks of protected jobs as observations for the rules: by host, and by job where no spare
-took the rank's place. Pure."""
+took the rank's place."""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from syntony.alerts.observations import Observation
-from syntony.model import format_ns
+from syntony.controller.batches import Piece
+from syntony.model import S, format_ns
+from syntony.store import Store
+from syntony.wire.tables import TAKEOVER
 
 REPLACED, NOT_REPLACED = "ranks_replaced_1h", "ranks_not_replaced_1h"
 METRICS = frozenset({REPLACED, NOT_REPLACED})
 MAX_EVIDENCE = 8
+WINDOW_NS = 3600 * S
+MAX_ROWS = 10_000
+"""Of `job_takeovers` in the window; the newest are kept."""
 _SHORT = 12
 """Of a hash, as people compare them."""
 
 
-def observations(rows: Mapping[str, list[Any]]) -> list[Observation]:
+class LostRanks:
+    """The past hour's rows of `job_takeovers`: as they are stored, and what the store has of those
+    before, which is read once.
+
+    `put` is called on the event loop, `observations` on any thread.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        """By all that they say: what is read may have been put before."""
+        self._read = False
+
+    def put(self, pieces: Iterable[Piece]) -> None:
+        """Rows that have been stored."""
+        for piece in pieces:
+            if piece.table is TAKEOVER:
+                self._add(piece.rows.to_pylist())
+
+    def observations(self, now_ns: int) -> list[Observation]:
+        """At this instant of fleet time. Raises `StoreError`."""
+        if not self._read:
+            columns = self._store.jobs.takeovers(now_ns - WINDOW_NS, now_ns + S)
+            every = zip(*columns.values(), strict=True)
+            self._add([dict(zip(columns, values, strict=True)) for values in every])
+            self._read = True
+        with self._lock:
+            recent = sorted(self._rows.values(), key=lambda row: -row["ts_ns"])[:MAX_ROWS]
+            recent = [row for row in recent if row["ts_ns"] >= now_ns - WINDOW_NS]
+            self._rows = {_identity(row): row for row in recent}
+        return observations(recent)
+
+    def _add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        with self._lock:
+            for row in rows:
+                mine = {column.name: row[column.name] for column in TAKEOVER.columns}
+                self._rows[_identity(mine)] = mine
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[column.name] for column in TAKEOVER.columns)
+
+
+def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:
     """Of the window's rows of `job_takeovers`, newest first. Drained ranks are no losses."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     compared: dict[str, str] = {}
     """Job to the hash that all its ranks had, next after the rows looked at now."""
-    for values in zip(*rows.values(), strict=True):
-        row = dict(zip(rows, values, strict=True))
+    for row in map(dict, rows):
         if row["what"] == "replaced" and row["reason"] != "drained":
             row["sha256"] = compared.get(row["job"], "")
             found[REPLACED, row["at"]].append(row)

@@ -242,7 +242,7 @@ def _of_finding(
     evidence = (
         finding_words.what_suffers(found),
         finding_words.how_sure(found),
-        *finding_words.what_is_unknown(names),
+        *finding_words.which_part(found, names),
         *((note.text,) if ambiguous else ()),
         *_of_parts(found, findings),
     )

@@ -24,6 +24,7 @@ from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
+from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listening import TICK_NS, Listening
@@ -33,6 +34,7 @@ from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil
 from syntony.controller.metrics import Exporter
 from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
+from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.retention import keep
@@ -116,7 +118,8 @@ class Controller:
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         self._jobs = JobDiagnosis(store, self._fleet_now)
-        readers = self._locating.rows.put, self._jobs.put
+        lost_ranks = LostRanks(store)
+        readers = self._locating.rows.put, self._jobs.put, lost_ranks.put
         self._ingest = Ingest(store, self._fleet_now, self._stored, readers)
         self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = IncidentService(config.alerts, self._state, store)
@@ -138,12 +141,16 @@ class Controller:
             traffic=self._traffic,
             queue_pairs=self._queue_pairs,
             jobs=self._jobs,
+            lost_ranks=lost_ranks,
             enrolment=self._membership.enrolment,
             fleet_now=self._fleet_now,
             local_now=self._clock.now_ns,
         )
         self._placement = Placement(
             store, config.placement, config.pacing, self._locating.topology, self._state
+        )
+        self._placing = PlacementSteps(
+            self._placement, self._fleet, self._locating, put_local, self._send
         )
         self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
         self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
@@ -247,14 +254,15 @@ class Controller:
             loops = (
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
                 (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
-                (PLACE_INTERVAL_NS, self._place), (PAIR_INTERVAL_NS, self._queue_pairs.pair),
+                (PLACE_INTERVAL_NS, self._placing.place),
+                (PAIR_INTERVAL_NS, self._queue_pairs.pair),
                 (SECOND_CHECK_NS, self._job_flows.store_flows),
                 (PLACE_INTERVAL_NS, self._segments.store_segments),
-                (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._read_paths),
+                (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (ENFORCE_INTERVAL_NS, self._enforce),
-                (LOOK_INTERVAL_NS, self._look), (CHECK_NS, self._lease.check_lease),
+                (LOOK_INTERVAL_NS, self._evaluation.look), (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),
@@ -438,29 +446,6 @@ class Controller:
             self._ingest.put_local(piece)
         await self._evaluation.news()
 
-    async def _read_paths(self) -> None:
-        fleet_now_ns = self._placement.now(time.monotonic_ns())
-        if fleet_now_ns is None:
-            return
-        try:
-            await asyncio.to_thread(self._placement.read, fleet_now_ns, self._fleet.nic_names())
-        except StoreError as error:
-            _log.error("paths not read for placement reason=%s", error)
-
-    async def _place(self) -> None:
-        fleet_now_ns = self._placement.now(time.monotonic_ns())
-        if fleet_now_ns is None:
-            return
-        self._placement.probed(self._fleet.probe_ports(), self._locating.links)
-        nics = self._fleet.nic_names()
-        hosts, findings = tuple(self._fleet.members), self._locating.answer.findings
-        decided = await asyncio.to_thread(self._placement.step, fleet_now_ns, nics, hosts, findings)
-        for row in decided.rows:
-            self._ingest.put_local(row)
-        for orders in (decided.orders, decided.paces):
-            for host, order in orders.items():
-                self._send(host, order)
-
     def _send(self, host: str, message: ControllerMessage) -> None:
         if (session := self._sessions.get(host)) is not None:
             session.outbox.put(message)
@@ -499,14 +484,6 @@ class Controller:
         except StateError as error:
             _log.error("access tokens not read, those known hold reason=%s", error)
         await self._membership.enforce()
-
-    async def _look(self) -> None:
-        if (fleet_now_ns := self._fleet_now()) is None:
-            return
-        try:
-            await asyncio.to_thread(self._slas.look, fleet_now_ns)
-        except StoreError as error:
-            _log.error("latency not judged reason=%s", error)
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()

@@ -115,6 +115,11 @@ class PathBook:
         """The one switch that the topology cables a NIC to; empty where it does not say."""
         return self._planned(nic) or ""
 
+    @property
+    def parallel(self) -> dict[str, int]:
+        """As `Topology.parallel`: nothing where no topology is known."""
+        return {} if self._topology is None else self._topology.parallel
+
     def cabled_nics(self) -> dict[str, str]:
         """NIC → the one switch that the topology cables it to, of all that it knows."""
         nics = () if self._topology is None else self._topology.of_kind(ComponentKind.NIC)

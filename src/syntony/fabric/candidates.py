@@ -11,10 +11,9 @@ it is not known which. It *may cross* the group and every known component on a w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -22,51 +21,20 @@ from numpy.typing import NDArray
 
 from syntony.fabric.crossed import Crossed
 from syntony.fabric.directions import Cable
-from syntony.fabric.names import (
-    ANY,
-    GROUP,
-    ComponentKind,
-    cable_name,
-    guess_kind,
-    link_ends,
-    link_name,
-    replies_name,
-)
-from syntony.fabric.tally import Crossings, Floats, Index, PartlyLearnt, Parts, Times
-from syntony.fabric.ways import WayGraph
+from syntony.fabric.loss_search import BLACKHOLE_LOSS
+from syntony.fabric.names import ComponentKind, cable_name, link_ends, link_name
+from syntony.fabric.tally import Floats, Index, Parts
+from syntony.model.findings import Finding
 
 Ints = NDArray[np.int64]
-Kinds = Callable[[str], ComponentKind]
+Mask = NDArray[np.bool_]
 
-IMPLIED_PRICE = 1.0
-"""Nats that a candidate no path lists costs more: what is listed comes before what is inferred."""
-REPLIES_REBATE = 4.0
-"""Nats that what a NIC answers with costs less: as many as strictness asks for beyond the number
-of candidates (`loss.STRICTNESS`). Every host is late now and then; only what is reported must be
-sure.
-"""
-MAX_TIMES = 4
-"""No probe crosses a component more often; a list that says so repeats itself."""
-_CLAIM = {
-    ComponentKind.NIC: 0,
-    ComponentKind.COMPONENT: 1,
-    ComponentKind.LEAF: 2,
-    ComponentKind.AGG: 2,
-    ComponentKind.SPINE: 2,
-    ComponentKind.CORE: 2,
-    ComponentKind.SWITCH: 2,
-    ComponentKind.GROUP: 3,
-    ComponentKind.CABLE: 4,
-    ComponentKind.HOST: 5,
-    ComponentKind.LINK: 6,
-    ComponentKind.REPLIES: 7,
-    ComponentKind.CLOCK: 8,
-}
-"""Among candidates that cannot be distinguished the first kind here is named."""
 _SWITCHES = frozenset({
     ComponentKind.LEAF, ComponentKind.AGG, ComponentKind.SPINE, ComponentKind.CORE,
     ComponentKind.SWITCH,
 })  # fmt: skip
+Key = tuple[str, str, int, bool]
+"""Name, kind, one of how many parallel cables, in both directions."""
 _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST, ComponentKind.REPLIES})
 
 
@@ -84,6 +52,10 @@ class Candidates:
     """Prior probability of each among its twins, (candidates,)."""
     crossed: Crossed
     """By each path."""
+    one_of: Ints
+    """How many parallel cables each is one of, (candidates,); 1 for all else."""
+    both_ways: Mask
+    """Which are a group in both directions, (candidates,)."""
 
     @cached_property
     def loss_price(self) -> Floats:
@@ -91,28 +63,53 @@ class Candidates:
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.penalty)
 
-    @cached_property
-    def at_ends(self) -> NDArray[np.bool_]:
-        """What only paths that begin or end there cross, (candidates,)."""
-        every = zip(self.names, self.kinds, strict=True)
-        ends = [
-            kind in _ENDS or any("/" in e for e in link_ends(name) or ()) for name, kind in every
-        ]
-        return np.array(ends, dtype=np.bool_)
+    def is_fixed(self, candidate: int) -> bool:
+        """As `tally.Structure`: what only paths that begin or end there cross, and groups in both
+        directions, which explain too much already."""
+        ends = link_ends(self.names[candidate]) or ()
+        at_end = self.kinds[candidate] in _ENDS or any("/" in end for end in ends)
+        return at_end or bool(self.both_ways[candidate])
+
+    def may_be_parts(self, candidate: int, loss: float) -> bool:
+        """As `tally.Structure`: a dead switch that NICs are at may. Their paths cannot go round it
+        as routes converge, so that those that are well speak against it."""
+        dead = self.kinds[candidate] in _SWITCHES and loss > BLACKHOLE_LOSS
+        return dead and self.names[candidate] in self._edges
 
     @cached_property
-    def numbers(self) -> dict[tuple[str, str], int]:
-        """Those that stand for themselves, by name and kind; clocks lose nothing."""
-        return {
-            (name, kind.value): number
-            for number, (name, kind) in enumerate(zip(self.names, self.kinds, strict=True))
-            if np.isfinite(self.loss_price[number])
-        }
+    def _edges(self) -> frozenset[str]:
+        """Devices that NICs are at."""
+        ends = (link_ends(name) for name in self.names if "/" in name)
+        return frozenset(end for pair in ends if pair for end in pair if "/" not in end)
+
+    def number_of(self, found: Finding) -> int | None:
+        """Of what was found to lose; None for what stands for nothing here, and for delays."""
+        if not found.loss:
+            return None
+        return self.numbers.get((found.component, found.kind, found.one_of, found.both_ways))
+
+    def key(self, number: int) -> Key:
+        """What stays the same when candidates are numbered anew."""
+        extent = int(self.one_of[number]), bool(self.both_ways[number])
+        return self.names[number], self.kinds[number].value, *extent
+
+    @cached_property
+    def numbers(self) -> dict[Key, int]:
+        """Those that stand for themselves; clocks lose nothing."""
+        able = np.flatnonzero(np.isfinite(self.loss_price))
+        return {self.key(number): number for number in able.tolist()}
+
+    def across(self, number: int) -> Mask:
+        """Which paths surely cross it; of one of parallel cables, any of these, (paths,)."""
+        return self.crossed.by(self.whole_of(number))
+
+    def whole_of(self, number: int) -> int:
+        """Of one of parallel cables all of them; itself of all else."""
+        return number if self.one_of[number] == 1 else self._numbered[self.names[number]]
 
     def parts(self, candidate: int, others: Index) -> Parts:
-        """Of other candidates the links and cables between switches at this one, as
-        `syntony.fabric.tally.PartsOf`. A switch with a twin among them has none: they are named
-        with it anyway."""
+        """As `tally.Structure`: of other candidates the links and cables between switches at this
+        one. A switch with a twin among them has none: they are named with it anyway."""
         device = self.names[candidate]
         is_switch = self.kinds[candidate] in _SWITCHES
         if not is_switch or any(
@@ -131,7 +128,7 @@ class Candidates:
     def cable_of(self, link: int) -> Cable | None:
         """Of a link between switches; None where no path tells its cable from it."""
         ends = _switches_at(self.names[link])
-        if not ends or self.kinds[link] is not ComponentKind.LINK:
+        if not ends or self.kinds[link] is not ComponentKind.LINK or self.one_of[link] > 1:
             return None
         other, whole = (
             self._numbered.get(name, link) for name in (link_name(*ends[::-1]), cable_name(*ends))
@@ -146,7 +143,7 @@ class Candidates:
             for number, twins in enumerate(self.same)
             if np.isfinite(self.loss_price[number])
             for each in (number, *twins)
-            if link_ends(self.names[each])
+            if link_ends(self.names[each]) and self.one_of[each] == 1
         }
 
     def place_of(self, part: int) -> str:
@@ -175,326 +172,8 @@ class Listing(NamedTuple):
         return len(self.starts) - 1
 
 
-def make_candidates(listing: Listing, kind_of: Kinds = guess_kind) -> Candidates:
-    """Number everything that can be to blame for what the listed paths suffer."""
-    builder = _Builder(listing, kind_of)
-    builder.add_listed()
-    builder.add_implied()
-    builder.add_groups()
-    builder.add_replies()
-    builder.add_clocks()
-    return builder.done()
-
-
-class _Builder:
-    """Collects (path, candidate, times) triples, one list from each source of names."""
-
-    def __init__(self, listing: Listing, kind_of: Kinds) -> None:
-        self._listing = listing
-        self._kind_of = kind_of
-        self._number: dict[tuple[str, bool], int] = {}
-        self._kinds: list[ComponentKind] = []
-        self._implied: list[bool] = []
-        lengths = np.diff(listing.starts)
-        self._path = np.repeat(np.arange(listing.paths), lengths)
-        self._triples: list[tuple[Ints, Ints, Ints]] = []
-        self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
-        self._groups = {
-            (near, far)
-            for near, group, far in (name.partition(GROUP) for name in listing.names)
-            if group
-        }
-        self._combos: list[frozenset[int]] = []
-        self._combo_of = np.full(listing.paths, -1, dtype=np.int64)
-
-    def add_listed(self) -> None:
-        names = self._listing.names
-        listed = [
-            None if group else name for name, group in zip(names, self._is_group, strict=True)
-        ]
-        self._add_names(listed, implied=False)
-
-    def add_implied(self) -> None:
-        """Cables and end devices of links, hosts of NICs; links between listed devices."""
-        listing = self._listing
-        ends = [link_ends(name) for name in listing.names]
-        for choose in (_cable_of, _first_of, _second_of, self._host_of):
-            implied = [choose(name, end) for name, end in zip(listing.names, ends, strict=True)]
-            self._add_names(implied)
-        if not any(ends):
-            self._add_neighbours()
-
-    def _host_of(self, name: str, ends: tuple[str, str] | None) -> str | None:
-        host, slash, _ = name.partition("/")
-        is_nic = ends is None and self._kind_of(name) is ComponentKind.NIC
-        return host if slash and host and is_nic else None
-
-    def _add_names(self, names: Sequence[str | None], *, implied: bool = True) -> None:
-        kind_of = self._implied_kind if implied else self._kind_of
-        numbers = np.full(len(names), -1, dtype=np.int64)
-        for place, name in enumerate(names):
-            if name is not None:
-                numbers[place] = self._new(name, kind_of(name), implied)
-        chosen = numbers[self._listing.flat]
-        real = chosen >= 0
-        ones = np.ones(int(real.sum()), dtype=np.int64)
-        self._triples.append((self._path[real], chosen[real], ones))
-
-    def _implied_kind(self, name: str) -> ComponentKind:
-        kind = self._kind_of(name)
-        return ComponentKind.HOST if kind is ComponentKind.COMPONENT else kind
-
-    def _add_neighbours(self) -> None:
-        """Where paths list devices only, the links between neighbours and their cables."""
-        listing, flat = self._listing, self._listing.flat
-        known = ~self._is_group[flat]
-        same = self._path[1:] == self._path[:-1]
-        inner = np.flatnonzero(same & known[1:] & known[:-1])
-        pairs, which = np.unique(
-            np.stack((flat[inner], flat[inner + 1])), axis=1, return_inverse=True
-        )
-        ends = [(listing.names[a], listing.names[b]) for a, b in pairs.T.tolist()]
-        for name, kind in ((link_name, ComponentKind.LINK), (cable_name, ComponentKind.CABLE)):
-            numbers = np.array([self._new(name(a, b), kind, True) for a, b in ends], np.int64)
-            chosen = numbers[which.reshape(-1)] if ends else np.zeros(0, dtype=np.int64)
-            ones = np.ones(len(chosen), dtype=np.int64)
-            self._triples.append((self._path[inner], chosen, ones))
-
-    def add_groups(self) -> None:
-        """Groups, and per set of groups that some path lists, all that such a path may cross."""
-        listed = np.flatnonzero(self._is_group[self._listing.flat])
-        groups: dict[int, list[int]] = {}
-        for place in listed.tolist():
-            groups.setdefault(int(self._path[place]), []).append(int(self._listing.flat[place]))
-        ways = WayGraph(
-            [name for name, is_clock in self._number if not is_clock],
-            lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
-        )
-        self._add_ends(groups, ways)
-        members: dict[int, frozenset[int]] = {}
-        combos: dict[frozenset[int], int] = {}
-        for path, names in groups.items():
-            for number in names:
-                if number not in members:
-                    members[number] = self._members(self._listing.names[number], ways)
-            every = frozenset(chain.from_iterable(members[number] for number in names))
-            self._combo_of[path] = combos.setdefault(every, len(combos))
-        self._combos = list(combos)
-
-    def _add_ends(self, groups: Mapping[int, Sequence[int]], ways: WayGraph) -> None:
-        """What paths that list a group at a NIC cross for sure: the only known link of that NIC,
-        its cable and the device behind it."""
-        for away in (True, False):
-            found: dict[int, tuple[int, ...]] = {}
-            for number in {each for names in groups.values() for each in names}:
-                near, _, far = self._listing.names[number].partition(GROUP)
-                found[number] = tuple(
-                    self._number[name, False]
-                    for name in ways.only_link(near if away else far, away=away)
-                    if (name, False) in self._number
-                )
-            crossed = [
-                (path, place)
-                for path, names in groups.items()
-                for number in names
-                for place in found[number]
-            ]
-            paths, places = np.array(crossed, dtype=np.int64).reshape(-1, 2).T
-            self._triples.append((paths, places, np.ones(len(paths), dtype=np.int64)))
-
-    def _members(self, group: str, ways: WayGraph) -> frozenset[int]:
-        """The group itself, wider groups that hold it, and what is known between its ends."""
-        near, _, far = group.partition(GROUP)
-        found = {self._new(group, ComponentKind.GROUP, False)}
-        for wider in (f"{near}{GROUP}{ANY}", f"{ANY}{GROUP}{far}"):
-            found.add(self._new(wider, ComponentKind.GROUP, True))
-        inside = (self._number.get((name, False)) for name in ways.between(near, far))
-        found.update(number for number in inside if number is not None)
-        return frozenset(found | self._narrower(near, far, ways))
-
-    def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
-        """Listed groups that lie within a group at a NIC: those between the devices that the only
-        known links of its ends lead to, and wider ones."""
-        begins = (near, *ways.only_link(near, away=True)[2:])
-        ends = (far, *ways.only_link(far, away=False)[2:])
-        inner = {(begin, end) for begin in begins for end in ends} & self._groups
-        return {
-            self._new(f"{begin}{GROUP}{end}", ComponentKind.GROUP, ANY in (begin, end))
-            for first, last in inner
-            for begin, end in ((first, last), (first, ANY), (ANY, last))
-        }
-
-    def add_replies(self) -> None:
-        """What answers on each round trip. A NIC that loses does so for its own probes too; a host
-        that stalls loses what others ask of it, and nothing of the fabric is to blame."""
-        listing, flat = self._listing, self._listing.flat
-        if not listing.paths:
-            return
-        first, last = flat[listing.starts[:-1]], flat[listing.starts[1:] - 1]
-        nic = np.array([self._kind_of(name) is ComponentKind.NIC for name in listing.names])
-        other = nic[flat] & (flat != first[self._path]) & (first == last)[self._path]
-        least = np.full(listing.paths, len(nic), dtype=np.int64)
-        most = np.full(listing.paths, -1, dtype=np.int64)
-        np.minimum.at(least, self._path[other], flat[other])
-        np.maximum.at(most, self._path[other], flat[other])
-        paths = np.flatnonzero(least == most)
-        numbers = {
-            number: self._new(replies_name(listing.names[number]), ComponentKind.REPLIES, False)
-            for number in np.unique(most[paths]).tolist()
-        }
-        chosen = np.array([numbers[number] for number in most[paths].tolist()], dtype=np.int64)
-        self._triples.append((paths, chosen, np.ones(len(paths), dtype=np.int64)))
-
-    def add_clocks(self) -> None:
-        """The clock of every end: a jump makes paths to it longer and paths from it shorter."""
-        listing = self._listing
-        # A path of one component has one clock at both ends, which says nothing.
-        paths = np.flatnonzero(np.diff(listing.starts) > 1)
-        if not len(paths):
-            return
-        first = listing.flat[listing.starts[paths]]
-        last = listing.flat[listing.starts[paths + 1] - 1]
-        clocks: list[Ints] = []
-        for place, sign in ((first, -1), (last, 1)):
-            hosts = [_host_at(listing.names[number], sign) for number in range(len(listing.names))]
-            used = np.unique(place)
-            numbers = np.full(len(hosts), -1, dtype=np.int64)
-            for number in used.tolist():
-                numbers[number] = self._new(hosts[number], ComponentKind.CLOCK, True)
-            clocks.append(numbers[place])
-        signs = np.repeat(np.array([-1, 1], dtype=np.int64), len(paths))
-        self._triples.append((np.tile(paths, 2), np.concatenate(clocks), signs))
-
-    def _new(self, name: str, kind: ComponentKind, implied: bool) -> int:
-        key = (name, kind is ComponentKind.CLOCK)
-        if key not in self._number:
-            self._number[key] = len(self._kinds)
-            self._kinds.append(kind)
-            self._implied.append(implied)
-        return self._number[key]
-
-    def done(self) -> Candidates:
-        names = tuple(name for name, _ in self._number)
-        path, place, times = _counted(self._triples, len(names))
-        marks = self._marks(path, place, times)
-        stands_for = self._representatives(marks)
-        kept = stands_for[place] == place
-        same: list[tuple[int, ...]] = [()] * len(names)
-        for number in np.flatnonzero(stands_for != np.arange(len(names))).tolist():
-            same[stands_for[number]] += (number,)
-        crossings, padded = _padded(path[kept], place[kept], times[kept], self._listing.paths)
-        members = [sorted({int(stands_for[n]) for n in combo}) for combo in self._combos]
-        return Candidates(
-            names,
-            tuple(self._kinds),
-            self._prices(stands_for),
-            tuple(same),
-            self._shares(stands_for),
-            Crossed(crossings, padded, len(names), PartlyLearnt.of(self._combo_of, members)),
-        )
-
-    def _marks(self, path: Ints, place: Ints, times: Ints) -> NDArray[np.uint64]:
-        """Per candidate two sums of random words of the paths that cross, or may cross, it.
-
-        What every path crosses twice is a twin of what the same paths cross once: half as bad, it
-        explains the same.
-        """
-        rng = np.random.default_rng(0x5E7)
-        words = rng.integers(0, 1 << 62, (4, self._listing.paths), dtype=np.uint64)
-        marks = np.zeros((2, len(self._kinds)), dtype=np.uint64)
-        partly = self._combo_of >= 0
-        least = np.full(len(self._kinds), np.iinfo(np.int64).max)
-        most = -least
-        np.minimum.at(least, place, times)
-        np.maximum.at(most, place, times)
-        times = np.where((least == most)[place], np.sign(times), times)
-        with np.errstate(over="ignore"):
-            for half in range(2):
-                np.add.at(marks[half], place, words[half][path] * times.astype(np.uint64))
-                sums = np.zeros(len(self._combos), dtype=np.uint64)
-                np.add.at(sums, self._combo_of[partly], words[2 + half][partly])
-                for number, combo in enumerate(self._combos):
-                    marks[half, list(combo)] += sums[number]
-        return marks
-
-    def _representatives(self, marks: NDArray[np.uint64]) -> Ints:
-        """For each candidate the twin that stands for it."""
-        claim = [(_CLAIM[kind] + 10 * self._implied[i], i) for i, kind in enumerate(self._kinds)]
-        first: dict[tuple[int, int], int] = {}
-        stands_for = np.arange(len(self._kinds))
-        for _, number in sorted(claim):
-            key = (int(marks[0, number]), int(marks[1, number]))
-            stands_for[number] = first.setdefault(key, number)
-        return stands_for
-
-    def _shares(self, stands_for: Ints) -> Floats:
-        weight = np.exp(-IMPLIED_PRICE * np.array(self._implied, dtype=np.float64))
-        total = np.bincount(stands_for, weight, minlength=len(weight))
-        return np.asarray(weight / total[stands_for])
-
-    def _prices(self, stands_for: Ints) -> Floats:
-        """The logarithm of how many different candidates there are, kinds sharing alike."""
-        different = stands_for == np.arange(len(stands_for))
-        clock = np.array([kind is ComponentKind.CLOCK for kind in self._kinds], dtype=np.bool_)
-        penalty = np.full(len(self._kinds), np.log(max(1, int((different & ~clock).sum()))))
-        penalty += IMPLIED_PRICE * np.array(self._implied, dtype=np.float64)
-        replies = np.array([kind is ComponentKind.REPLIES for kind in self._kinds], dtype=np.bool_)
-        penalty[replies] = np.maximum(penalty[replies] - REPLIES_REBATE, 0.0)
-        penalty[~different] = np.inf
-        return penalty
-
-
 @lru_cache(maxsize=1 << 17)
 def _switches_at(name: str) -> tuple[str, ...]:
     """The two ends of a link or cable between switches; nothing for anything else."""
     ends = link_ends(name)
     return () if ends is None or any("/" in end for end in ends) else ends
-
-
-def _cable_of(_name: str, ends: tuple[str, str] | None) -> str | None:
-    return None if ends is None else cable_name(*ends)
-
-
-def _first_of(_name: str, ends: tuple[str, str] | None) -> str | None:
-    return None if ends is None else ends[0]
-
-
-def _second_of(_name: str, ends: tuple[str, str] | None) -> str | None:
-    return None if ends is None else ends[1]
-
-
-def _host_at(name: str, sign: int) -> str:
-    """The host at the end of a path, from the name of its last component there."""
-    ends = link_ends(name)
-    device = name if ends is None else ends[0 if sign < 0 else 1]
-    return device.partition("/")[0]
-
-
-def _counted(
-    sources: Sequence[tuple[Ints, Ints, Ints]], candidates: int
-) -> tuple[Ints, Ints, Ints]:
-    """Each candidate once per path, and how many times the path crosses it: as many as the source
-    that names it most often says. A clock at both ends of a path says nothing of it."""
-    keys, totals = [], []
-    for path, place, times in sources:
-        key, which = np.unique(path * candidates + place, return_inverse=True)
-        keys.append(key)
-        totals.append(np.bincount(which.reshape(-1), times, minlength=len(key)))
-    key, total = np.concatenate(keys), np.concatenate(totals)
-    order = np.lexsort((total, key))
-    key, total = key[order], total[order]
-    keep = np.append(key[1:] != key[:-1], True) & (total != 0)
-    key, total = key[keep], total[keep]
-    return key // candidates, key % candidates, np.clip(total, -1, MAX_TIMES).astype(np.int64)
-
-
-def _padded(path: Ints, place: Ints, times: Ints, paths: int) -> tuple[Crossings, Times]:
-    counts = np.bincount(path, minlength=paths)
-    starts = np.cumsum(counts) - counts
-    column = np.arange(len(path)) - starts[path]
-    width = int(counts.max(initial=0))
-    crossings = np.full((paths, width), -1, dtype=np.int32)
-    padded = np.ones((paths, width), dtype=np.int8)
-    crossings[path, column] = place
-    padded[path, column] = times
-    return crossings, padded

@@ -5,10 +5,10 @@ one-way delay cannot be reported from a clock offset learnt from the same probes
 claimed. A clock that jumped shows as its own pattern, later on every path towards it and earlier on
 every path away from it; such a finding is of kind ``clock`` and blames no component.
 
-The search is that of `syntony.fabric.loss`: Gaussian residuals, and a path may be an outlier. How
-likely an outlier is follows from the early side, where no fault ever puts a path: where one path in
-ten jitters, a few late ones are no evidence. Of partly learnt paths that may cross a candidate, an
-unknown share does.
+The search is that of `syntony.fabric.loss_search`: Gaussian residuals, and a path may be an
+outlier. How likely an outlier is follows from the early side, where no fault ever puts a path:
+where one path in ten jitters, a few late ones are no evidence. Of partly learnt paths that may
+cross a candidate, an unknown share does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import Crossed
-from syntony.fabric.loss_gains import SHARES
-from syntony.fabric.tally import Floats, Index
+from syntony.fabric.tally import SHARES, Floats, Index
 
 Mask = NDArray[np.bool_]
 
@@ -34,9 +33,13 @@ MIN_PATHS = 3
 MIN_EARLY = 2
 """So many early paths are no accident: others jitter as well, and may be late."""
 STRICTNESS = 6.0
-"""As `syntony.fabric.loss.STRICTNESS`; higher, because medians have heavier tails than counts."""
+"""As that of `syntony.fabric.loss_search`; higher, because medians have heavier tails than counts.
+"""
 OUTLIER_MARGIN = 3.0
 MAX_FOUND = 20
+MIN_LEFT_SHARE = 0.1
+"""Of the late paths: where so many are left unexplained, another beginning may explain them."""
+MAX_STARTS = 12
 CLOSE_NATS = 3.0
 _NOTHING_NATS = 745.0
 """What is less likely by so much has a probability of zero, as floating point goes."""
@@ -118,7 +121,14 @@ class _Search:
         self._set_outlier()
 
     def run(self) -> list[DelayFinding]:
-        for _ in range(MAX_FOUND):
+        self._search()
+        if self._found and self._left_over():
+            self._search_from_others()
+        findings = [self._finding(candidate) for candidate in self._found]
+        return sorted(findings, key=lambda finding: -finding.nats)
+
+    def _search(self) -> None:
+        while len(self._found) < MAX_FOUND:
             candidates = self._promising()
             gain, delay_ns = self._score(candidates, self._rest)
             if not len(gain) or gain.max() <= 0:
@@ -128,8 +138,53 @@ class _Search:
             self._refit()
             if not self._prune(int(candidates[best])):
                 break
-        findings = [self._finding(candidate) for candidate in self._found]
-        return sorted(findings, key=lambda finding: -finding.nats)
+
+    def _left_over(self) -> bool:
+        """Whether a good part of what is late is not explained."""
+        before, now = (
+            int(np.count_nonzero(np.abs(each) > LATE_SIGMAS * self._sigma))
+            for each in (self._change, self._rest)
+        )
+        return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
+
+    def _search_from_others(self) -> None:
+        """Begin anew with whatever explains nearly as many paths as the first one did, and keep
+        what explains most: of three delays between three leaves any is the sum, or the difference,
+        of the two others."""
+        best = self._worth(), self._found, self._held
+        for candidate, delay_ns in self._starts():
+            self._found, self._held, self._rest = {}, {}, self._change
+            self._set_outlier()
+            self._take(candidate, delay_ns, self._rest)
+            self._refit()
+            self._search()
+            if self._worth() > best[0] + _SLACK_NATS:
+                best = self._worth(), self._found, self._held
+        _, self._found, self._held = best
+        self._refit()
+
+    def _starts(self) -> list[tuple[int, float]]:
+        """What could be found first and how slow it would be, best first."""
+        self._found, self._held, self._rest = {}, {}, self._change
+        self._set_outlier()
+        found = []
+        for candidate in self._promising().tolist():
+            gains, tried = self._tried(candidate, self._rest)
+            each = zip((gains - self._price[candidate]).tolist(), tried.tolist(), strict=True)
+            fresh = {round(delay_ns / MIN_DELAY_NS): (gain, delay_ns) for gain, delay_ns in each}
+            found += [(gain, candidate, delay_ns) for gain, delay_ns in fresh.values()]
+        found.sort(reverse=True)
+        least = found[0][0] / 2 if found else 0.0
+        return [(each, delay_ns) for gain, each, delay_ns in found[:MAX_STARTS] if gain > least]
+
+    def _worth(self) -> float:
+        """Nats that what was found explains, beyond its prices."""
+        most = np.where(self._known, self._dearest, 0.0)
+        costs = [
+            np.minimum(np.where(self._known, each, 0.0) ** 2 / (2 * self._sigma**2), most).sum()
+            for each in (self._change, self._rest)
+        ]
+        return float(costs[0] - costs[1] - self._price[list(self._found)].sum())
 
     def _set_outlier(self) -> None:
         """What an outlier costs, from how many paths are early: late ones may be faults."""
@@ -141,7 +196,8 @@ class _Search:
     def _take(self, candidate: int, delay_ns: float, rest: Floats) -> None:
         """Take a candidate as found. `rest`: changes of all paths that others do not explain."""
         sure, value, sigma = self._per_crossing(candidate, rest)
-        gains = self._may_gains(np.array([delay_ns]), value[~sure], sigma[~sure])[:, 0]
+        tried = np.array([delay_ns])
+        gains = self._may_gains(candidate, tried, value[~sure], sigma[~sure])[:, 0]
         share = float(SHARES[int(np.argmax(gains))]) if gains.max() > 0 else 0.0
         with np.errstate(divide="ignore"):
             stays = np.log1p(-share) - self._cost(value, sigma)
@@ -198,6 +254,14 @@ class _Search:
 
     def _best(self, candidate: int, rest: Floats) -> tuple[float, float]:
         """Nats gained by the most likely delay of a candidate, and that; -inf for none."""
+        gain, tried = self._tried(candidate, rest)
+        if not len(tried):
+            return -np.inf, 0.0
+        best = int(np.argmax(gain))
+        return float(gain[best]), float(tried[best])
+
+    def _tried(self, candidate: int, rest: Floats) -> tuple[Floats, Floats]:
+        """Nats gained by delays of a candidate that may be, and these."""
         sure, value, sigma = self._per_crossing(candidate, rest)
         tried = np.quantile(value, _QUANTILES)
         late = value[np.abs(value) > LATE_SIGMAS * sigma]
@@ -206,13 +270,9 @@ class _Search:
         tried = self._polished(tried, value, sigma)
         allowed = np.abs(tried) if self._is_signed(candidate) else tried
         tried = tried[allowed >= MIN_DELAY_NS]
-        if not len(tried):
-            return -np.inf, 0.0
         gain = self._gain(tried, value[sure], sigma[sure])
-        may = self._may_gains(tried, value[~sure], sigma[~sure])
-        gain += np.maximum(may.max(axis=0), 0.0)
-        best = int(np.argmax(gain))
-        return float(gain[best]), float(tried[best])
+        may = self._may_gains(candidate, tried, value[~sure], sigma[~sure])
+        return gain + np.maximum(may.max(axis=0), 0.0), tried
 
     def _polished(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Each trial moved to the mean of the paths that agree with it."""
@@ -231,7 +291,7 @@ class _Search:
         after = self._cost(value[:, None] - tried, sigma[:, None]).sum(axis=0)
         return np.asarray(before - after)
 
-    def _may_gains(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
+    def _may_gains(self, candidate: int, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Nats gained by paths that may cross, (shares, tried)."""
         before = self._cost(value, sigma)[:, None]
         after = self._cost(value[:, None] - tried, sigma[:, None])
@@ -240,6 +300,8 @@ class _Search:
             with np.errstate(divide="ignore"):
                 mixed = np.maximum(np.log1p(-share) - before, np.log(share) - after)
             gains[place] = (mixed + before).sum(axis=0)
+        only = np.array([candidate], dtype=np.intp)
+        gains[self._crossed.partly.impossible(only)[:, 0]] = -np.inf
         return gains
 
     def _of(self, candidate: int) -> tuple[Index, Floats, Mask]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.candidates import Candidates
+from syntony.fabric.candidates import Candidates, Key
 from syntony.fabric.locate import OVER_NATS, SAME_SHARE
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.tally import Ints
@@ -74,7 +74,7 @@ class Endings:
     """Remembers what was found until it is over. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._reported: dict[tuple[str, str], _Reported] = {}
+        self._reported: dict[Key, _Reported] = {}
         self._bursts: dict[tuple[str, str], list[int]] = {}
         """When bursts of losses were over, second by second of a count."""
 
@@ -97,8 +97,8 @@ class Endings:
             return []
         numbers = candidates.numbers
         for found in findings:
-            number = numbers.get((found.component, found.kind))
-            if number is not None and found.loss > 0:
+            number = candidates.number_of(found)
+            if number is not None:
                 self._note(candidates, number, searches)
         known = {key: reported for key, reported in self._reported.items() if key in numbers}
         over = {
@@ -124,7 +124,7 @@ class Endings:
             cable = candidates.cable_of(each.candidate)
             if each.candidate != number and (cable is None or cable.whole != number):
                 continue
-            key = candidates.names[each.candidate], candidates.kinds[each.candidate].value
+            key = candidates.key(each.candidate)
             reported = _Reported(each.loss, each.nats)
             before = self._reported.get(key, reported)
             self._reported[key] = max(before, reported, key=lambda it: it.nats)
@@ -138,10 +138,10 @@ def _over(
     seconds: Sequence[int],
 ) -> Ending | None:
     """None while it goes on, or while something that shares its paths is found instead."""
-    paths = candidates.crossed.by(number)
+    paths = candidates.across(number)
     for search, length in zip(searches, seconds, strict=True):
         for found in search.findings:
-            other = candidates.crossed.by(found.candidate)
+            other = candidates.across(found.candidate)
             if (paths & other).sum() >= SAME_SHARE * min(paths.sum(), other.sum()):
                 return None
         if search.gain_at(number, loss) < -OVER_NATS:

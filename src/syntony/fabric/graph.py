@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -49,7 +49,7 @@ class Cable(
 
     @property
     def name(self) -> str:
-        """``leaf0--spine1``, with ports where devices are joined more than once."""
+        """``leaf0--spine1``, the same of parallel ones."""
         return cable_name(self.a, self.b)
 
 
@@ -88,6 +88,12 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             near[cable.a].add(cable.b)
             near[cable.b].add(cable.a)
         return {name: tuple(sorted(others)) for name, others in near.items()}
+
+    @cached_property
+    def parallel(self) -> dict[str, int]:
+        """Cable, by the name that parallel ones share → how many there are; of several only."""
+        counts = Counter(cable.name for cable in self.cables)
+        return {name: count for name, count in counts.items() if count > 1}
 
     def kind_of(self, name: str) -> ComponentKind:
         """The kind of a device, link or cable by its name; guessed for a stranger."""

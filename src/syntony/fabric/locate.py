@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric import delay, loss
-from syntony.fabric.candidates import REPLIES_REBATE, Candidates
+from syntony.fabric import delay, loss_search
+from syntony.fabric.candidates import Candidates
 from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.directions import Amiss, odds_of_both
-from syntony.fabric.loss import BLACKHOLE_LOSS, CLOSE_NATS, LossFinding, LossSearch
+from syntony.fabric.loss import LossSearch
+from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, LossFinding
 from syntony.fabric.names import ComponentKind
+from syntony.fabric.numbering import REPLIES_REBATE
 from syntony.fabric.tally import Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
@@ -93,7 +95,7 @@ def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
     late: list[_Ranked] = []
     searches: list[LossSearch] = []
     for number, window in enumerate(windows):
-        one = _search(candidates, window, loss.STRICTNESS + threshold)
+        one = _search(candidates, window, loss_search.STRICTNESS + threshold)
         found = _losses(candidates, window, number, one)
         lost += [each._replace(is_over=_is_over(each, searches)) for each in found]
         if window.overlaps:
@@ -155,7 +157,7 @@ def _may_be(
 
 def _shared(candidates: Candidates, one: int, other: int) -> float:
     """Of the one with fewer paths, the share that crosses the other, too; all if it has none."""
-    a, b = (candidates.crossed.by(number) for number in (one, other))
+    a, b = (candidates.across(number) for number in (one, other))
     fewer = min(a.sum(), b.sum())
     return float((a & b).sum() / fewer) if fewer else 1.0
 
@@ -164,11 +166,25 @@ def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> L
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
     return LossSearch(
         tally,
-        candidates.loss_price,
+        _price(candidates, tally),
         threshold=threshold,
-        parts_of=candidates.parts,
-        at_ends=candidates.at_ends,
+        structure=candidates,
     )
+
+
+def _price(candidates: Candidates, tally: Tally) -> Floats:
+    """What each costs in advance. One of parallel cables is not found where no path that lists it
+    lost anything: paths of which less is known may take any."""
+    several = np.flatnonzero(candidates.one_of > 1)
+    if not len(several):
+        return candidates.loss_price
+    price = candidates.loss_price.copy()
+    lossy = np.zeros(len(price), dtype=np.bool_)
+    lossy[tally.crossings[tally.crossings >= 0]] = True
+    for number in several.tolist():
+        if not lossy[candidates.whole_of(number)]:
+            price[number] = np.inf
+    return price
 
 
 def _widened(
@@ -299,25 +315,35 @@ class _Suspects(NamedTuple):
     alternatives: tuple[str, ...]
     probabilities: tuple[float, ...]
     twins: int
+    one_of: int
+    both_ways: bool
 
 
 def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Suspects:
-    """The found one's twins first, then its rivals with theirs; each at its share."""
-    twins = candidates.same[found.candidate]
-    suspects = [_suspect(candidates, twin, found.confidence) for twin in twins]
+    """The found one's twins first, then its rivals with theirs; each at its share. One of parallel
+    cables and all of them go by one name."""
+    number = found.candidate
+    twins = [_suspect(candidates, twin, found.confidence) for twin in candidates.same[number]]
     if isinstance(found, LossFinding):
-        each = found.parts_probability / max(1, len(found.parts))
-        suspects += [(candidates.place_of(part), each) for part in found.parts]
-    together = min(len(suspects), MAX_ALTERNATIVES)
+        part_share = found.parts_probability / max(1, len(found.parts))
+        twins += [(candidates.place_of(part), part_share) for part in found.parts]
+    name, confidence = _suspect(candidates, number, found.confidence)
+    odds = {name: confidence}
+    for twin, probability in twins:
+        odds[twin] = odds.get(twin, 0.0) + probability
+    together = len(odds) - 1
     for other, probability in zip(found.alternatives, found.probabilities, strict=True):
-        same = (other, *candidates.same[other])
-        suspects += [_suspect(candidates, number, probability) for number in same]
-    names, probabilities = zip(*suspects[:MAX_ALTERNATIVES], strict=True) if suspects else ((), ())
+        for each in (other, *candidates.same[other]):
+            rival, share = _suspect(candidates, each, probability)
+            odds[rival] = odds.get(rival, 0.0) + share
+    confidence = odds.pop(name)
     return _Suspects(
-        confidence=found.confidence * float(candidates.shares[found.candidate]),
-        alternatives=names,
-        probabilities=probabilities,
-        twins=together,
+        confidence=confidence,
+        alternatives=tuple(odds)[:MAX_ALTERNATIVES],
+        probabilities=tuple(odds.values())[:MAX_ALTERNATIVES],
+        twins=min(together, MAX_ALTERNATIVES),
+        one_of=int(candidates.one_of[number]),
+        both_ways=bool(candidates.both_ways[number]),
     )
 
 

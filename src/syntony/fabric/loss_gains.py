@@ -12,10 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric.tally import Clean, Entries, Floats, Index, Ints, sum_by_owner
-
-SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
-"""Of the partly learnt paths that may cross a candidate, how many do: 1 of 64 spines at least."""
+from syntony.fabric.tally import (
+    SHARES,
+    Clean,
+    Entries,
+    Floats,
+    Index,
+    Ints,
+    PartlyLearnt,
+    sum_by_owner,
+)
 
 _TIMES = 1 << 8
 """How many values `Times` has."""
@@ -24,6 +30,14 @@ _TIMES = 1 << 8
 def likelihood(lost: Floats, came: Floats, rate: Floats) -> Floats:
     """Binomial log-likelihood of paths that lose at these rates λ, without the constant."""
     return np.asarray(lost * np.log(-np.expm1(-rate)) - came * rate)
+
+
+def entropy(lost: Floats, sent: Floats) -> Floats:
+    """The binomial log-likelihood of each path at its own best rate."""
+    came = sent - lost
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = lost * np.log(lost / sent) + np.where(came > 0, came * np.log(came / sent), 0.0)
+    return np.asarray(parts)
 
 
 class Beside(NamedTuple):
@@ -45,6 +59,8 @@ class Paths(NamedTuple):
     """… and that may."""
     clean: Clean
     """Those that lost nothing, of the candidates asked for only."""
+    partly: PartlyLearnt
+    """What shares of those that may cross a candidate there can be."""
 
 
 class _Rows:
@@ -133,4 +149,5 @@ class Gains:
             lossy = np.maximum(mixed, of.low) - of.base
             gains[place] = of.sums(lossy, self._owners)
             gains[place] += self._clean.partly_paths[:, None] * clean
+        gains[self._paths.partly.impossible(self._candidates)] = -np.inf
         return gains

@@ -16,10 +16,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from syntony.fabric.tally import Floats, Index, Parts, PartsOf
+from syntony.fabric.tally import Floats, Index, Parts, Structure
 
 NO_GAIN = 1e-6
 """Nats that are rounding."""
+NEAR_NATS = 10.0
+"""Pairs further behind the best (20,000 to 1) are no rivals, at whatever rates."""
+SETTLED_NATS = 0.01
 
 
 class Fits(Protocol):
@@ -57,7 +60,6 @@ class Beside(NamedTuple):
     switch: int
     parts: tuple[int, int]
     """In ascending order."""
-    parts_of: PartsOf
 
 
 class RivalPairs(NamedTuple):
@@ -69,7 +71,7 @@ class RivalPairs(NamedTuple):
     """Of all their parts."""
 
 
-def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[Beside]:
+def beside_each_other(structure: Structure, switches: Index, found: Index) -> list[Beside]:
     """Each two of those found that are parts of one of the switches, at different places.
 
     Args:
@@ -77,10 +79,10 @@ def beside_each_other(parts_of: PartsOf, switches: Index, found: Index) -> list[
     """
     beside = []
     for switch in switches.tolist():
-        parts = parts_of(switch, found)
+        parts = structure.parts(switch, found)
         places = _places(with_whole(parts, switch) if switch in found else parts)
         beside += [
-            Beside(switch, (one, two), parts_of)
+            Beside(switch, (one, two))
             for one, two in combinations(sorted(places), 2)
             if places[one] != places[two]
         ]
@@ -113,16 +115,52 @@ def rival_pairs(
 ) -> RivalPairs:
     """Of two that were found the rivals; arguments as `find_pairs`.
 
-    The switch is as unlikely as two of its links: it costs what two of the other cost.
+    The switch costs what it costs alone, so that this choice and that of a single part agree.
     """
     own = beside.parts
     places = _places(parts)
     starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
+    pairs = find_pairs(fits, parts, starts, base, floor)
     found = {
-        pair.parts: pair._replace(nats=pair.nats - _price(fits, pair, beside.switch))
-        for pair in find_pairs(fits, parts, starts, base, floor).values()
+        pair.parts: pair._replace(nats=pair.nats - float(fits.price[[*pair.parts]].sum()))
+        for pair in _refined(fits, pairs, base, floor)
     }
     return RivalPairs(found.pop(own), tuple(found.values()), places)
+
+
+def _refined(
+    fits: Fits, pairs: Mapping[tuple[int, int], Pair], base: Floats, floor: Floats
+) -> list[Pair]:
+    """The same, both rates of each that is not far behind the best fitted in turn."""
+    best = max(pair.nats for pair in pairs.values())
+    return [
+        pair if pair.nats < best - NEAR_NATS else _fitted_in_turn(fits, pair, base, floor)
+        for pair in pairs.values()
+    ]
+
+
+def _fitted_in_turn(fits: Fits, pair: Pair, base: Floats, floor: Floats) -> Pair:
+    """The same pair at its most likely rates."""
+    (one, two), (rate, other) = pair.parts, pair.rates
+    before, nats = -np.inf, pair.nats
+    while nats > before + SETTLED_NATS:
+        before = nats
+        held, nats = _beside(fits, one, rate, base, floor)
+        gain, rest = fits.fitted(np.array([two]), held, floor)
+        other, nats = float(rest[0]), nats + float(gain[0])
+        one, two, rate, other = two, one, other, rate
+    rates = (rate, other) if (one, two) == pair.parts else (other, rate)
+    return pair._replace(rates=rates, nats=max(nats, pair.nats))
+
+
+def _beside(
+    fits: Fits, part: int, rate: float, base: Floats, floor: Floats
+) -> tuple[Floats, float]:
+    """Rates of all rows where one part loses so much, and the nats that it gains."""
+    beside = base.copy()
+    rows, times = fits.rows_of(part, rate, base, floor)
+    beside[rows] += rate * times
+    return beside, float(fits.gains(np.array([part]), np.array([[rate]]), base, floor)[0, 0])
 
 
 def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
@@ -136,11 +174,6 @@ def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
             if rival != part:
                 found[part][rival] = found[part].get(rival, 0.0) + odds
     return found
-
-
-def _price(fits: Fits, pair: Pair, switch: int) -> float:
-    prices = fits.price[[each for each in pair.parts if each != switch]]
-    return float(prices.sum() * (3 if switch in pair.parts else 1))
 
 
 def _places(parts: Parts) -> dict[int, int]:
@@ -180,10 +213,7 @@ def find_pairs(
         one, rate, best = start, float(alone[start]), -np.inf
         while True:
             each = int(parts.candidates[one])
-            beside = base.copy()
-            held, times = fits.rows_of(each, rate, base, floor)
-            beside[held] += rate * times
-            fixed = fits.gains(np.array([each]), np.array([[rate]]), base, floor)[0, 0]
+            beside, fixed = _beside(fits, each, rate, base, floor)
             others = np.flatnonzero(parts.place != parts.place[one])
             gain, rest = fits.fitted(parts.candidates[others], beside, floor)
             for other, other_rate, nats in zip(
@@ -196,6 +226,6 @@ def find_pairs(
             two = int(np.argmax(gain))
             if fixed + gain[two] <= best + NO_GAIN:
                 break
-            best = float(fixed + gain[two])
+            best = fixed + float(gain[two])
             one, rate = int(others[two]), float(rest[two])
     return found

@@ -7,7 +7,7 @@ path but searched through a few thousand rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +23,10 @@ Times = NDArray[np.int8]
 lies on both its ways twice. Negative for a clock at the beginning of a path."""
 
 
+SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
+"""Of the paths that may cross a candidate, how many do: 1 of 64 spines at least."""
+
+
 class PartlyLearnt(NamedTuple):
     """What paths may cross where they are not learnt in full."""
 
@@ -30,14 +34,21 @@ class PartlyLearnt(NamedTuple):
     """Per path a row of `members`; -1 for one that is learnt in full, (paths,)."""
     members: Crossings
     """(combos, width): candidates, each once, padded with -1."""
+    shares: NDArray[np.bool_] | None = None
+    """Which of `SHARES` each candidate can have, (candidates, `SHARES`); None: any."""
 
     @classmethod
-    def of(cls, combo: Ints, members: Sequence[Sequence[int]]) -> PartlyLearnt:
+    def of(
+        cls,
+        combo: Ints,
+        members: Sequence[Sequence[int]],
+        shares: NDArray[np.bool_] | None = None,
+    ) -> PartlyLearnt:
         width = max(map(len, members), default=0)
         padded = np.full((len(members), width), -1, dtype=np.int32)
         for row, each in enumerate(members):
             padded[row, : len(each)] = each
-        return cls(combo, padded)
+        return cls(combo, padded, shares)
 
     @classmethod
     def nothing(cls, paths: int) -> PartlyLearnt:
@@ -46,7 +57,13 @@ class PartlyLearnt(NamedTuple):
 
     def chosen(self, paths: NDArray[np.bool_] | Index) -> PartlyLearnt:
         """Of these paths only, (paths,)."""
-        return PartlyLearnt(self.combo[paths], self.members)
+        return self._replace(combo=self.combo[paths])
+
+    def impossible(self, candidates: Index) -> NDArray[np.bool_]:
+        """Which of `SHARES` none of these can have, (`SHARES`, n)."""
+        if self.shares is None:
+            return np.zeros((len(SHARES), len(candidates)), dtype=np.bool_)
+        return np.asarray(~self.shares[candidates].T)
 
     def pairs(self, crossings: Crossings) -> tuple[Ints, Ints]:
         """(path, candidate) that may cross; without those that surely do.
@@ -117,8 +134,33 @@ class Parts(NamedTuple):
     """A number for each: what has the same one is repaired together, as a cable's directions."""
 
 
-PartsOf = Callable[[int, Index], Parts]
-"""A candidate, and others → those of them that are its parts; none of a candidate that has none."""
+class Structure(Protocol):
+    """What is known of candidates beside the paths that cross them."""
+
+    def parts(self, candidate: int, others: Index) -> Parts:
+        """Of `others` those that are parts of a candidate; none of one that has none."""
+
+    def is_fixed(self, candidate: int) -> bool:
+        """Whether no path can have moved onto it since it was learnt."""
+
+    def may_be_parts(self, candidate: int, loss: float) -> bool:
+        """Whether one that is found to lose so much may be some of its parts instead."""
+
+
+class NoStructure:
+    """Nothing is known."""
+
+    def parts(self, _candidate: int, others: Index) -> Parts:
+        """None."""
+        return Parts(others[:0], np.zeros(0, dtype=np.int64))
+
+    def is_fixed(self, _candidate: int) -> bool:
+        """Never."""
+        return False
+
+    def may_be_parts(self, _candidate: int, _loss: float) -> bool:
+        """Never."""
+        return False
 
 
 class Clean(NamedTuple):

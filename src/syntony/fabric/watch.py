@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from syntony.fabric import endings, history, overflow, staleness, starved
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Listing, make_candidates
+from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import DelayChange, Excess, FlowHistory, SecondCounts, Window
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
+from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import Overflow, OverflowFinding, Seconds
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
@@ -206,7 +207,7 @@ class Watch:
         kept = []
         for found in findings:
             key = found.component, found.kind
-            number = candidates.numbers.get(key) if found.loss else None
+            number = candidates.number_of(found)
             if number is None or found.kind in _OF_HOSTS:
                 kept.append(found)
                 continue
@@ -226,7 +227,7 @@ class Watch:
         """Whether a switch may seem dead because hosts at it stood still."""
         if found.fault != "blackhole" or found.kind in _LINKS:
             return Stopped.NO
-        ends, crossing = self._layout().ends, self._crossing(candidates.crossed.by(number))
+        ends, crossing = self._layout().ends, self._crossing(candidates.across(number))
         counts = self._history.newest(len(self._flows))
         unanswered = crossing & (counts[_AMISS].sum(axis=0) > 0)
         own = np.flatnonzero(np.isin(ends.src, ends.dst[unanswered]))
@@ -235,7 +236,7 @@ class Watch:
 
     def _singles_out(self, candidates: Candidates, number: int) -> bool:
         """Of the newest seconds, since the first loss in them: what came before it says nothing."""
-        across = np.flatnonzero(self._crossing(candidates.crossed.by(number)))
+        across = np.flatnonzero(self._crossing(candidates.across(number)))
         counts = self._history.recent_counts(across)[-staleness.HOLD_S :]
         sent, lost = counts[:, history.SENT], counts[:, _AMISS].sum(axis=1)
         since = int(np.argmax(lost.any(axis=1)))
@@ -247,7 +248,7 @@ class Watch:
         """The same, losses with whether they come with a queue."""
         reported, queues = [], []
         for found in findings:
-            number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
+            number = candidates.number_of(found)
             if number is None or found.kind in _OF_HOSTS:
                 reported.append(found)
                 continue
@@ -262,7 +263,7 @@ class Watch:
         """Of what is found, what lost in a burst that is over."""
         over = []
         for found in findings:
-            number = candidates.numbers.get((found.component, found.kind)) if found.loss else None
+            number = candidates.number_of(found)
             if number is not None and found.kind not in _OF_HOSTS:
                 sent, lost, *ways = self._seconds_of(candidates, number)
                 since = endings.ended(sent, lost)
@@ -272,13 +273,13 @@ class Watch:
                 verdict = self._overflow(sent, lost, *ways)
                 queue = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
                 if not queue and self._endings.burst(found, self._second):
-                    over.append(Ending(candidates.crossed.by(number), since))
+                    over.append(Ending(candidates.across(number), since))
         return over
 
     def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
         """What crossed it in each second and was lost, and the flows whose requests and replies
         do."""
-        there, back = candidates.crossed.by(number).reshape(OBSERVATIONS, -1)[:WAYS]
+        there, back = candidates.across(number).reshape(OBSERVATIONS, -1)[:WAYS]
         ways = np.flatnonzero(there), np.flatnonzero(back)
         return (*overflow.counts_of(self._history, *ways), *ways)
 
@@ -374,7 +375,7 @@ class Watch:
             both = [a + b for a, b in zip(there, back, strict=True)]
             answered = [(replies_name(way.dst),) for way in self._flows]
             listing = Listing.of([*there, *back, *both, *answered])
-            self._candidates = make_candidates(listing, self.book.kind_of)
+            self._candidates = make_candidates(listing, self.book.kind_of, self.book.parallel)
             self._carried = None
             self._made_for = now
         return self._candidates

@@ -30,8 +30,9 @@ class WayGraph:
 
     def between(self, near: str, far: str) -> set[str]:
         """Devices, links and cables that a path from `near` to `far` may cross: those of the
-        shortest known ways, and the links from and to the two ends, since one half of a way may be
-        known without the other. The ends themselves are not among them."""
+        shortest known ways, and the links from and to the two ends, of a NIC those of the switch
+        that it is at, since one half of a way may be known without the other. The ends themselves
+        are not among them."""
         there, back = self._reached(near, forward=True), self._reached(far, forward=False)
         length = there.get(far)
         inner = {
@@ -42,8 +43,11 @@ class WayGraph:
         pairs = {(a, b) for a in inner for b in self._after.get(a, ()) if b in inner}
         pairs = {(a, b) for a, b in pairs if there[a] + 1 == there[b]}
         # Where no whole way is known a path may take any of the links that leave either end.
-        pairs |= {(near, b) for b in self._after.get(near, ()) if not self._is_end(b)}
-        pairs |= {(a, far) for a in self._before.get(far, ()) if not self._is_end(a)}
+        begins = (near, *self.only_link(near, away=True)[2:])
+        ends = (far, *self.only_link(far, away=False)[2:])
+        if begins[-1] != ends[-1]:
+            pairs |= {(a, b) for a in begins for b in self._after.get(a, ()) if not self._is_end(b)}
+            pairs |= {(a, b) for b in ends for a in self._before.get(b, ()) if not self._is_end(a)}
         devices = {device for pair in pairs for device in pair} - {near, far}
         links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
         return devices | links

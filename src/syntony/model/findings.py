@@ -37,6 +37,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     twins: int = 0
     """The first so many alternatives are named with the component: exactly the same paths cross
     them, or, of a switch, two of its cables together explain the same."""
+    one_of: int = 1
+    """Of how many parallel cables of this name one is to blame."""
+    both_ways: bool = False
+    """Whether a group is to blame in both directions."""
     overflow: str = ""
     """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`. Of a
     queue: ``all`` where packets wait in bursts, known by what it loses."""
