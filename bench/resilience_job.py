@@ -1,8 +1,8 @@
 """A training program that knows nothing of Syntony, for `bench.resilience` and the tests.
 
 Each rank writes a line for each step (instant, step, loss and what else it computes, in full), at
-the end a hash of everything that it has learnt, and, all along, in one byte of a file, what it is
-doing, so that it can be killed there.
+the end a hash of everything that it has learnt and its largest resident size (KiB), and, all along,
+in one byte of a file, what it is doing, so that it can be killed there.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import os
 import random
+import resource
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +21,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -36,6 +39,8 @@ FEATURES = (
     "clip",
     "two",
     "plain-sampler",
+    "fsdp2",
+    "hsdp",
 )
 
 
@@ -56,6 +61,11 @@ class Toy(Dataset):  # type: ignore[misc]
         return x + noise + 0.01 * float(np.random.rand()), (x @ self.w).argmax()  # noqa: NPY002
 
 
+def local(tensor: Any) -> Any:
+    """This rank's part of a sharded tensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class Average:
     """An object of the program's own that changes in the loop."""
 
@@ -64,6 +74,19 @@ class Average:
 
     def update(self, value: float) -> None:
         self.value = 0.9 * self.value + 0.1 * value
+
+
+def sharded(model: nn.Module, replicas: int, world: int) -> nn.Module:
+    """FSDP2, or with replicas HSDP: each linear layer by itself, and the rest."""
+    split = {"replicate": replicas, "shard": world // replicas}
+    if replicas == 1:
+        del split["replicate"]
+    mesh = init_device_mesh("cpu", tuple(split.values()), mesh_dim_names=tuple(split))
+    for each in model:
+        if isinstance(each, nn.Linear):
+            fully_shard(each, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def net(width: int, hidden: int, norm: bool) -> nn.Module:
@@ -96,8 +119,13 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     os.truncate(mark_file, 1)
     with mark_file.open("r+b") as opened:
         phase = mmap.mmap(opened.fileno(), 1)
-    torch.manual_seed(7 + rank)
-    model = DistributedDataParallel(net(args.width, args.hidden, "batchnorm" in features))
+    is_sharded = bool(features & {"fsdp2", "hsdp"})
+    torch.manual_seed(7 if is_sharded else 7 + rank)
+    model: Any = net(args.width, args.hidden, "batchnorm" in features)
+    if is_sharded:
+        sharded(model, 2 if "hsdp" in features else 1, world)
+    else:
+        model = DistributedDataParallel(model)
     config = [{"rate": 1e-3} if rank == 0 else None]
     dist.broadcast_object_list(config)
     rate = config[0]["rate"] if config[0] else 0.0
@@ -128,7 +156,9 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
             phase[0] = 2
             last = (i + 1) % every == 0 or i + 1 == len(loader)
             autocast = torch.autocast("cpu", torch.bfloat16, enabled="amp" in features)
-            with nullcontext() if last else model.no_sync(), autocast:
+            if is_sharded:
+                model.set_requires_gradient_sync(last)
+            with nullcontext() if last or is_sharded else model.no_sync(), autocast:
                 loss = F.cross_entropy(model(x), y)
                 if args.pause_ms:
                     time.sleep(args.pause_ms / 1e3)
@@ -166,14 +196,16 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
             phase[0] = 1
         phase[0] = 0
     (args.out / f"cpu{rank}").write_text(str(time.process_time() - begun_s))
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (args.out / f"rss{rank}").write_text(str(peak_kib))
     state = hashlib.sha256(repr((torch.get_rng_state().sum(), random.random())).encode())
     for each in [*model.parameters(), *model.buffers()]:
-        state.update(each.detach().numpy().tobytes())
+        state.update(local(each).detach().numpy().tobytes())
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for value in optimizer.state[parameter].values():
-                    state.update(torch.as_tensor(value).numpy().tobytes())
+                    state.update(local(torch.as_tensor(value)).numpy().tobytes())
     (args.out / f"sha{rank}").write_text(state.hexdigest())
     dist.barrier()
 

@@ -7,7 +7,8 @@ import textwrap
 import pytest
 
 from syntony.torch.capture import MISSING, Instance, capture, restore
-from syntony.torch.keeper import place, split
+from syntony.torch.keeper import split
+from syntony.torch.launchers import RANK_NAMES, place, variables
 from syntony.torch.loops import transform
 
 
@@ -44,8 +45,8 @@ def test_training_loops(source: str, found: list[str]) -> None:
 
 
 def test_names_that_cannot_be_protected_are_reported() -> None:
-    program = transform("from torch.distributed.fsdp import fully_shard\nfully_shard(m)", "t.py")
-    assert program.unsupported == ["fully_shard: FSDP2 shards parameters"]
+    program = transform("from torch.distributed.fsdp import FSDP\nFSDP(m)", "t.py")
+    assert program.unsupported == ["FSDP: FSDP shards parameters"]
     assert not transform("import torch", "t.py").unsupported
 
 
@@ -163,6 +164,10 @@ def test_how_a_rank_was_started(argv: list[str], flags: list[str], words: list[s
     [
         ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 4)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 8)),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, (3, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}, (1, 4)),
+        # torchrun that srun has started.
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "RANK": "9", "WORLD_SIZE": "16"}, (9, 16)),
         ({"RANK": "x", "WORLD_SIZE": "4"}, None),
         ({"RANK": "1"}, None),
         ({}, None),
@@ -170,3 +175,25 @@ def test_how_a_rank_was_started(argv: list[str], flags: list[str], words: list[s
 )
 def test_where_a_launcher_put_it(environ: dict[str, str], found: tuple[int, int] | None) -> None:
     assert place(environ) == found
+
+
+@pytest.mark.parametrize(
+    ("environ", "rank", "found"),
+    [
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, 3, {"RANK": "3", "LOCAL_RANK": "1"}),
+        ({"WORLD_SIZE": "4"}, 3, {"RANK": "3", "LOCAL_RANK": "3"}),
+        ({"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}, 2,
+         {"RANK": "2", "LOCAL_RANK": "0", "SLURM_PROCID": "2", "SLURM_LOCALID": "0"}),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 1,
+         {"RANK": "1", "LOCAL_RANK": "1", "OMPI_COMM_WORLD_RANK": "1",
+          "OMPI_COMM_WORLD_LOCAL_RANK": "1"}),
+        ({"PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"}, 2,
+         {"RANK": "2", "LOCAL_RANK": "2", "PMI_RANK": "2", "MPI_LOCALRANKID": "2"}),
+    ],
+)  # fmt: skip
+def test_a_spare_has_what_the_launcher_would_have_set(
+    environ: dict[str, str], rank: int, found: dict[str, str]
+) -> None:
+    assert variables(environ, rank, 4) == found | {"WORLD_SIZE": "4"}
+    assert set(found) <= RANK_NAMES
+    assert place(environ | variables(environ, rank, 4)) == (rank, 4)

@@ -8,7 +8,7 @@ import pytest
 from tests.resilience.simulated import MS, Job, S
 
 from syntony.torch.membership import Membership
-from syntony.torch.orders import Log, Send, Settings, Spawn
+from syntony.torch.orders import Forget, Log, Send, Settings, Spawn
 from syntony.torch.recovery import START, Plan, Refusal, Report, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
@@ -166,6 +166,63 @@ def test_what_cannot_be_exact_is_refused(
     survivors: dict[int, Report], lost: dict[int, int]
 ) -> None:
     assert isinstance(make_plan(survivors, lost), Refusal)
+
+
+# --- parameters that are split over ranks ---
+
+
+def holding(*shadows: tuple[int, tuple[int, ...]], boundary: int = 5) -> Report:
+    return Report(boundary, stepped=False, shadows=dict(shadows))
+
+
+HSDP = {0: "0/2", 1: "1/2", 2: "0/2", 3: "1/2"}
+FSDP = {rank: f"{rank}/4" for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("shards", "survivors", "lost", "boundary", "sources"),
+    [
+        # Of two replicas: a rank of the same part gives, whichever others may be better placed.
+        (HSDP, {0: LIVE, 1: PAST, 2: LIVE}, {3: 5}, 5, {3: (1, True)}),
+        (HSDP, {2: PAST, 3: LIVE}, {0: 5, 1: 5}, 5, {0: (2, True), 1: (3, False)}),
+        (HSDP, {0: AHEAD, 1: LIVE, 2: LIVE}, {3: 5}, 5, {3: (1, False)}),
+        # Without: the neighbour, at the newest boundary of which it has a copy.
+        (FSDP, {0: LIVE, 2: holding((1, (4, 5))), 3: LIVE}, {1: 5}, 5, {1: (2, False)}),
+        (FSDP, {0: LIVE, 2: holding((1, (3, 4))), 3: LIVE}, {1: 5}, 4, {1: (2, False)}),
+        (FSDP, {0: holding((3, (4, 5))), 2: holding((1, (3, 4)))}, {1: 5, 3: 5}, 4,
+         {1: (2, False), 3: (0, False)}),
+        # A copy of a boundary of which the coordinator has no record is of no use.
+        (FSDP, {0: LIVE, 2: holding((1, (4, 5))), 3: LIVE}, {1: 4}, 4, {1: (2, False)}),
+    ],
+)  # fmt: skip
+def test_plans_of_split_parameters(
+    shards: dict[int, str], survivors: dict[int, Report], lost: dict[int, int], boundary: int,
+    sources: dict[int, tuple[int, bool]],
+) -> None:  # fmt: skip
+    plan = make_plan(survivors, lost, shards)
+    assert isinstance(plan, Plan), plan
+    assert plan.boundary == boundary
+    assert {rank: tuple(plan.source(rank)) for rank in lost} == sources
+
+
+@pytest.mark.parametrize(
+    ("shards", "survivors", "lost"),
+    [
+        (HSDP, {0: LIVE, 2: LIVE}, {1: 5, 3: 5}),
+        (FSDP, {0: LIVE, 3: LIVE}, {1: 5, 2: 5}),
+        (FSDP, {0: holding((3, (5,))), 2: holding((1, (4,)))}, {1: 5, 3: 5}),
+        (FSDP, {0: Report(6, stepped=False), 2: holding((1, (4,)), boundary=6)}, {1: 6}),
+    ],
+)  # fmt: skip
+def test_lost_parts_that_nobody_has_are_refused(
+    shards: dict[int, str], survivors: dict[int, Report], lost: dict[int, int]
+) -> None:
+    assert isinstance(make_plan(survivors, lost, shards), Refusal)
+
+
+def test_connections_that_break_need_no_copies() -> None:
+    plan = make_plan({0: LIVE, 1: LIVE}, {}, {0: "0/2", 1: "1/2"})
+    assert plan == Plan(5, 0, undo=False)
 
 
 # --- the coordinator alone ---
@@ -407,3 +464,58 @@ def test_other_hosts_offer_spares_and_take_them_back() -> None:
     assert "gave-up" not in logged(state.on_exit(state.workers["r2"], -9, S))
     state.on_offer("y", 0)
     assert "gave-up" in logged(state.on_exit(state.workers["r1"], -9, S))
+
+
+@pytest.mark.parametrize(("alone", "floor"), [(True, 2), (False, 3)])
+def test_records_of_one_more_step_are_kept_while_copies_may_be_behind(
+    alone: bool, floor: int
+) -> None:
+    state = running()
+    for rank in range(RANKS):
+        state.on_sharded(state.workers[f"r{rank}"], f"{rank}/4", shadowed=alone)
+        orders = state.on_boundary(state.workers[f"r{rank}"], 4, 0)
+    assert state.floor == floor + 1
+    assert [each.before for each in orders if isinstance(each, Forget)] == [floor + 1]
+
+
+@pytest.mark.parametrize(
+    ("digests", "equal"), [("abab", True), ("abba", False), ("aaaa", True), ("abac", False)]
+)
+def test_digests_are_compared_among_ranks_of_one_part(digests: str, equal: bool) -> None:
+    state = running()
+    for rank, shard in HSDP.items():
+        state.on_sharded(state.workers[f"r{rank}"], shard, shadowed=False)
+    orders: list[object] = []
+    for rank, digest in enumerate(digests):
+        orders += state.on_digest(state.workers[f"r{rank}"], 4, digest)
+    event = next(e.event for e in orders if isinstance(e, Log) and e.event["event"] == "digest")
+    assert (event["equal"], event["alike"]) == (equal, 2)
+    assert bool(state.unprotected) is not equal
+
+
+def test_a_plan_names_the_source_of_each_part() -> None:
+    state = running(spares=2)
+    for rank in range(RANKS):
+        state.on_sharded(state.workers[f"r{rank}"], HSDP[rank], shadowed=False)
+    state.on_exit(state.workers["r3"], -9, S)
+    orders: list[object] = []
+    for rank in range(3):
+        report = Report(3, stepped=rank == 1)
+        orders += state.on_frozen(state.workers[f"r{rank}"], 1, report)
+    plans = [e.message for e in orders if isinstance(e, Send) and e.message["kind"] == "plan"]
+    assert [each["sources"] for each in plans] == [[[3, 1, True]]] * 4
+
+
+def test_split_parameters_are_not_kept_in_a_checkpoint() -> None:
+    state = Membership(Settings(0, checkpoint="/kept"))
+    for rank in range(2):
+        state.on_keeper(f"r{rank}", rank, 2, 0)
+        state.on_arrived(state.workers[f"r{rank}"], 0)
+    state.on_hosted(0, "a")
+    for rank in range(2):
+        state.on_formed(state.workers[f"r{rank}"], 0, 0)
+        said = state.on_sharded(state.workers[f"r{rank}"], f"{rank}/2", shadowed=True)
+        assert logged(said) == (["no-checkpoint"] if rank == 0 else [])
+    orders = state.on_exit(state.workers["r1"], -9, S)
+    assert "gave-up" in logged(orders)
+    assert state.over

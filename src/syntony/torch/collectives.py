@@ -24,8 +24,10 @@ import torch
 import torch.distributed as dist
 
 from syntony.torch import checkpoint, state_file
+from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
+from syntony.torch.shadow import Shadows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,89 +50,7 @@ MAX_TRIES = 2
 MAX_PROLOGUE_BYTES = 1 << 18
 """Results of collectives before the first boundary are kept up to here, each."""
 
-IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
-"""Their first argument is input and output."""
-TWO_SIDED = frozenset({
-    "allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced",
-    "gather", "scatter", "reduce_scatter", "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall",
-})  # fmt: skip
-"""Output first, input second."""
 UNREPEATABLE = ("send", "recv", "recv_anysource", "monitored_barrier")
-
-
-class Pool:
-    """Buffers for copies of inputs: made in the first steps, used again in all others."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[int, Any], list[Any]] = {}
-
-    def copy(self, tensor: Any) -> Any:
-        key = tensor.numel(), tensor.dtype
-        free = self._free.get(key)
-        buffer = free.pop() if free else torch.empty(key[0], dtype=key[1])
-        return buffer.view(tensor.shape).copy_(tensor)
-
-    def give_back(self, tensor: Any) -> None:
-        buffer = tensor.view(-1)
-        self._free.setdefault((buffer.numel(), buffer.dtype), []).append(buffer)
-
-
-class Operation:
-    """One collective: how to run it, and its inputs as they were."""
-
-    def __init__(self, group: Group, name: str, args: tuple[Any, ...], boundary: int) -> None:
-        self.group = group
-        self.name = name
-        self.args = args
-        self.boundary = boundary
-        self.number = 0
-        """In its group."""
-        self.future = torch.futures.Future()
-        self._kept: Any = None
-        self._shapes: Any = None
-
-    def keep(self, pool: Pool) -> None:
-        """Before it runs."""
-        if self.name in IN_PLACE:
-            if not self._receives_only():
-                self._kept = _each(self.args[0], pool.copy)
-        elif self.name in TWO_SIDED:
-            self._kept = _each(self.args[1], pool.copy)
-
-    def _receives_only(self) -> bool:
-        return self.name == "broadcast" and self.args[1].rootRank != self.group.rank()
-
-    def run(self) -> None:
-        _call(self.group.inner, self.name, self.args)
-
-    def rewind(self) -> None:
-        """Its input again, which a failed try may have overwritten in part."""
-        if self.name in IN_PLACE and self._kept is not None:
-            _pairs(self.args[0], self._kept)
-
-    def done(self) -> None:
-        """Forget the program's tensors; shapes and kept inputs stay."""
-        outputs = self.args[0] if self.name in IN_PLACE or self.name in TWO_SIDED else None
-        self._shapes = _each(outputs, lambda each: torch.empty_like(each, device="meta"))
-        self.future.set_result(outputs if isinstance(outputs, list) else [])
-        self.args = self.args[2:] if self.name in TWO_SIDED else self.args[1:]
-
-    def again(self) -> None:
-        """Run it for the sake of others, on copies."""
-        scratch = _each(self._shapes, lambda each: torch.empty_like(each, device="cpu"))
-        if self.name in IN_PLACE:
-            if self._kept is not None:
-                _pairs(scratch, self._kept)
-            _call(self.group.inner, self.name, (scratch, *self.args))
-        elif self.name in TWO_SIDED:
-            _call(self.group.inner, self.name, (scratch, self._kept, *self.args))
-        else:
-            _call(self.group.inner, self.name, self.args)
-
-    def drop(self, pool: Pool) -> None:
-        _each(self._kept, pool.give_back)
-        self._kept = None
 
 
 def open_sockets() -> dict[str, str]:
@@ -148,29 +68,6 @@ def open_sockets() -> dict[str, str]:
     return found
 
 
-def _call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
-    work = getattr(inner, name)(*args)
-    if work is not None:
-        work.wait()
-
-
-def _each(tensors: Any, function: Callable[[Any], Any]) -> Any:
-    """Of a tensor or nested lists of them."""
-    if tensors is None:
-        return None
-    if isinstance(tensors, list | tuple):
-        return [_each(each, function) for each in tensors]
-    return function(tensors)
-
-
-def _pairs(targets: Any, sources: Any) -> None:
-    if isinstance(targets, list | tuple):
-        for target, source in zip(targets, sources, strict=True):
-            _pairs(target, source)
-    else:
-        targets.copy_(sources)
-
-
 class Group(dist.ProcessGroup):
     """What the program has as a process group; `inner` is gloo's, of this generation."""
 
@@ -182,9 +79,18 @@ class Group(dist.ProcessGroup):
         """The same for all members and in all generations; empty: all ranks."""
         self.inner: Any = None
         self.calls = 0
+        self._name = ""
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch calls it so
         return BACKEND
+
+    def _set_group_name(self, name: str) -> None:
+        """PyTorch asks a backend of its own for the name, and we have none."""
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        return self._name
 
     def size(self) -> int:
         return self._place[1]
@@ -213,6 +119,8 @@ def _unrepeatable(name: str) -> Any:
 
 for _name in (*IN_PLACE, *TWO_SIDED, "barrier"):
     setattr(Group, _name, _method(_name))
+for _name, _older in NEWER.items():
+    setattr(Group, _name, _method(_older))
 for _name in UNREPEATABLE:
     setattr(Group, _name, _unrepeatable(_name))
 
@@ -242,6 +150,8 @@ class Executor:
         """Of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
         """The operation under way and its begin, CLOCK_MONOTONIC."""
+        self.shadows = Shadows(replica)
+        replica.before_step = self.shadows.wait_copied
         session.on_freeze = self._freeze
         session.progress = self.progress
 
@@ -277,6 +187,21 @@ class Executor:
             self._queue.put(operation)
         return _work(operation.future)
 
+    def mirror(self, neighbours: tuple[int, int]) -> None:
+        """At a boundary: send this rank's state to a neighbour, and keep another's."""
+        group = self._groups[0]
+        self.submit(self.shadows.operation(group, neighbours, self.boundary))
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Group to operations that were called in it: goes into the record of a boundary."""
+        return {each.key: each.calls for each in self._groups}
+
+    def restore_calls(self, kept: dict[str, int]) -> None:
+        """Of a replacement: it counts on from where its predecessor was."""
+        for each in self._groups:
+            each.calls = kept.get(each.key, each.calls)
+
     def unrepeatable(self, group: Group, name: str, args: Any, kwargs: Any) -> Any:
         self._session.unprotect(f"{name} is not repeated for a replacement")
         self.drain()
@@ -291,7 +216,7 @@ class Executor:
         kept = self.results.get((operation.group.key, operation.number))
         with torch.no_grad():
             if kept is not None:
-                _pairs(operation.args[0], kept)
+                copy_into(operation.args[0], kept)
         outputs = operation.args[0] if operation.args else None
         operation.future.set_result(outputs if isinstance(outputs, list) else [])
 
@@ -340,7 +265,7 @@ class Executor:
     def progress(self) -> dict[str, Any]:
         """What this rank waits in, and how far its program has come; by any thread."""
         running, now_ns = self._running, time.monotonic_ns()
-        said: dict[str, Any] = {"called": {each.key: each.calls for each in list(self._groups)}}
+        said: dict[str, Any] = {"called": self.calls}
         if running is not None:
             operation, since_ns = running
             place = operation.group.key, operation.number, operation.name
@@ -372,9 +297,9 @@ class Executor:
     def _keep_result(self, operation: Operation) -> None:
         if operation.name in IN_PLACE or operation.name in TWO_SIDED:
             sizes: list[int] = []
-            _each(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
+            each_of(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
             if sum(sizes) <= MAX_PROLOGUE_BYTES:
-                result = _each(operation.args[0], lambda t: t.detach().clone())
+                result = each_of(operation.args[0], lambda t: t.detach().clone())
                 self.results[operation.group.key, operation.number] = result
 
     # --- generations ---
@@ -408,7 +333,7 @@ class Executor:
             self._retire()
             session.tell(
                 "frozen", generation=generation, boundary=report.boundary,
-                stepped=report.stepped, gives=report.gives,
+                stepped=report.stepped, gives=report.gives, shadows=self.shadows.held(),
             )  # fmt: skip
             try:
                 plan = session.wait_plan_of(generation)
@@ -512,19 +437,24 @@ class Executor:
         return made
 
     def _hand_over(self, plan: dict[str, Any]) -> None:
-        rank, undo = self._session.rank, plan["undo"]
-        if rank == plan["provider"]:
-            for each in plan["joiners"]:
-                size = self._replica.give(partial(self._send, each), undo=undo)
-                self._session.event("state-sent", to=each, bytes=size)
-        elif rank in plan["joiners"]:
-            provider = plan["provider"]
-            self._replica.take(
-                lambda tensor: self._world.recv([tensor], provider, 1).wait(), undo=undo
-            )
+        for joiner, source, undo in plan["sources"]:
+            if self._session.rank == source:
+                send = partial(self._send, joiner)
+                if self.shadows.has(joiner, plan["boundary"]):
+                    size = self.shadows.give(plan["boundary"], send)
+                else:
+                    size = self._replica.give(send, undo=undo)
+                self._session.event("state-sent", to=joiner, bytes=size)
+            elif self._session.rank == joiner:
+                self._replica.take(partial(self._receive, source), undo=undo)
 
     def _send(self, to: int, tensor: Any) -> None:
-        self._world.send([tensor], to, 1).wait()
+        if tensor.numel():
+            self._world.send([tensor], to, 1).wait()
+
+    def _receive(self, source: int, tensor: Any) -> None:
+        if tensor.numel():
+            self._world.recv([tensor], source, 1).wait()
 
     def prologue(self) -> bytes:
         """Results that a replacement of this rank will need before its first boundary."""

@@ -312,7 +312,10 @@ class Coordinator:
             case {"kind": "boundary", "boundary": int(boundary)}:
                 return state.on_boundary(worker, boundary, now_ns)
             case {"kind": "frozen", "generation": int(generation), **rest}:
-                report = Report(int(rest["boundary"]), bool(rest["stepped"]), bool(rest["gives"]))
+                report = Report(
+                    int(rest["boundary"]), bool(rest["stepped"]), bool(rest["gives"]),
+                    {int(r): tuple(map(int, each)) for r, each in rest["shadows"].items()},
+                )  # fmt: skip
                 return state.on_frozen(worker, generation, report)
             case {"kind": "hosted", "generation": int(generation), "address": str(address)}:
                 return state.on_hosted(generation, address)
@@ -322,6 +325,8 @@ class Coordinator:
                 return state.on_failed(generation, now_ns)
             case {"kind": "unprotected", "reason": str(reason), **rest}:
                 return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
+            case {"kind": "sharded", "part": str(part), "alone": bool(alone)}:
+                return state.on_sharded(worker, part, shadowed=alone)
             case {"kind": "digest", "boundary": int(boundary), "digest": str(digest)}:
                 return state.on_digest(worker, boundary, digest)
             case {"kind": "finished"}:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from syntony.torch import checkpoint, ddp, state_file
+from syntony.torch import checkpoint, ddp, launchers, shadow, sharding, state_file
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import Position, patch_loader
 from syntony.torch.recovery import START, VERIFY_AFTER
@@ -115,8 +115,11 @@ class Job:
                 break  # it is a survivor by now: the executor goes on
         self._restore(record, plan["boundary"])
         session.acked = plan["boundary"]
+        self.replica.part = sharding.part_of(self.replica.parameters())
+        self._mirror()
 
     def _restore(self, record: dict[str, Any], boundary: int) -> None:
+        self.executor.restore_calls(record["calls"])
         try:
             self.replica.restore(record, boundary)
         except ValueError as error:
@@ -142,6 +145,7 @@ class Job:
         self._restore(pickle.loads(self.session.record), boundary)
         self._verify = {boundary + each for each in VERIFY_AFTER}
         self.session.tell("boundary", self.session.record, boundary=boundary)
+        self._mirror()
 
     # --- boundaries ---
 
@@ -151,7 +155,27 @@ class Job:
         reason = self.replica.unprotected()
         if reason:
             self.session.unprotect(reason)
+        self._find_part()
         self.session.tell("prologue", self.executor.prologue())
+
+    def _find_part(self) -> None:
+        """Once all parameters are made."""
+        part = self.replica.part = sharding.part_of(self.replica.parameters())
+        world = self.session.world
+        if part.parts > 1:
+            self.session.tell("sharded", part=part.name, alone=self._alone)
+            if self.session.rank == 0:
+                self.session.event("sharded", parts=part.parts, copies=world // part.parts)
+
+    @property
+    def _alone(self) -> bool:
+        """Nobody else has this rank's part of the parameters."""
+        return self.replica.part.parts > self.session.world // 2
+
+    def _mirror(self) -> None:
+        if self._alone and self.session.world > 1:
+            on_host, rank = launchers.per_host(os.environ), self.session.rank or 0
+            self.executor.mirror(shadow.neighbours(rank, self.session.world, on_host))
 
     def passed(self, boundary: int) -> None:
         """At a boundary: compare parameters where it is due."""
@@ -164,6 +188,7 @@ class Job:
         if boundary in self._verify:
             self._verify.discard(boundary)
             self.session.tell("digest", boundary=boundary, digest=self.replica.digest())
+        self._mirror()
 
     # --- DDP ---
 

@@ -27,21 +27,6 @@ AGAIN_S = 10.0
 """For a coordinator that died to be started again."""
 _PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-RANK_VARIABLES = (
-    # Rank, ranks, by launcher.
-    ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-)
-
-
-def place(environ: dict[str, str]) -> tuple[int, int] | None:
-    """Rank and ranks that a launcher gave this process, if one did."""
-    for rank, ranks in RANK_VARIABLES:
-        if environ.get(rank, "").isdigit() and environ.get(ranks, "").isdigit():
-            return int(environ[rank]), int(environ[ranks])
-    return None
 
 
 def is_stopped(pid: int) -> bool:
@@ -57,14 +42,14 @@ class Keeper:
     """Waits for the worker and for orders at once."""
 
     def __init__(self, argv: list[str]) -> None:
-        from syntony.torch import messages
+        from syntony.torch import launchers, messages
 
         self._messages = messages
         self._name = uuid.uuid4().hex[:12]
         self._spare = bool(os.environ.pop(messages.SPARE_VARIABLE, ""))
         self._process = self._start(argv)
         self._pidfd = os.pidfd_open(self._process.pid)
-        found = None if self._spare else place(dict(os.environ))
+        found = None if self._spare else launchers.place(os.environ)
         rank, ranks = found or (None, 0)
         self._hello: dict[str, Any] = {
             "role": "keeper", "name": self._name, "rank": rank, "world": ranks,
@@ -191,6 +176,19 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
     return flags, rest
 
 
+def _run_plain_unless_placed(argv: list[str]) -> None:
+    """A launcher that does not say how many ranks there are starts none that can be replaced."""
+    from syntony.torch import launchers, messages
+
+    if messages.SPARE_VARIABLE in os.environ or launchers.place(os.environ) is not None:
+        return
+    names = ", ".join(each.ranks for each in launchers.LAUNCHERS)
+    print(f"syntony: not protected: the number of ranks is not set ({names})", file=sys.stderr)
+    del os.environ[messages.VARIABLE]
+    os.execv(sys.executable, [sys.executable, *argv])  # noqa: S606 - in our place
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    _run_plain_unless_placed(sys.argv[1:])
     sys.exit(Keeper(sys.argv[1:]).run())

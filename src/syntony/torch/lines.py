@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, C901 - one line for each event
+def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one line for each event
     """The line of an event; empty: it has none."""
     match event:
         case {"event": "program", "file": str(file), "loops": list(loops)}:
@@ -25,6 +25,22 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, C901 - one line for ea
             return f"a spare ended with exit code {code}; the next loss starts another"
         case {"event": "no-spare", "rank": rank}:
             return f"rank {rank} waits for a spare to start"
+        case {"event": "no-checkpoint"}:
+            return (
+                "--checkpoint does not keep split parameters: have the program keep them "
+                "(torch.distributed.checkpoint)"
+            )
+        case {"event": "sharded", "parts": parts, "copies": 1}:
+            return (
+                f"parameters are split over {parts} ranks: each sends its neighbour a copy of its "
+                "part at each step; two neighbours lost at once end the job"
+            )
+        case {"event": "sharded", "parts": parts, "copies": copies}:
+            return f"parameters are split into {parts} parts; of each there are {copies} copies"
+        case {"event": "digest", "equal": True, "boundary": boundary, "alike": 1}:
+            return f"each rank has its own part of the parameters at step {boundary}"
+        case {"event": "digest", "equal": True, "boundary": boundary, "alike": int(alike)}:
+            return f"parameters are the same on each {alike} ranks of a part at step {boundary}"
         case {"event": "digest", "equal": True, "boundary": boundary}:
             return f"parameters of all ranks are the same at step {boundary}"
         case {"event": "drain-refused", "rank": rank, "reason": reason}:

@@ -16,7 +16,6 @@ RUNTIME = "__syntony__"
 UNSUPPORTED = {
     "FullyShardedDataParallel": "FSDP shards parameters",
     "FSDP": "FSDP shards parameters",
-    "fully_shard": "FSDP2 shards parameters",
     "ZeroRedundancyOptimizer": "its optimizer state is sharded",
     "parallelize_module": "tensor parallelism shards parameters",
     "PipelineStage": "pipeline stages differ between ranks",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from syntony.torch.sharding import local
 from syntony.torch.track import track
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Modules:
         """At the first boundary: from now on changes are noticed."""
         self._modules = [each for each in self._modules if each() is not None]
         others = self._others(known)
-        self._versions = [each._version for each in others]
+        self._versions = [local(each)._version for each in others]
         self._digests = [_digest(each) for each in others]
 
     def record(self, known: Iterable[Any]) -> dict[str, Any]:
@@ -67,11 +68,11 @@ class Modules:
         changed = {
             number
             for number, each in enumerate(others)
-            if number >= len(self._versions) or each._version != self._versions[number]
+            if number >= len(self._versions) or local(each)._version != self._versions[number]
         }
         buffers = self.buffers()
         kept = [*buffers, *(others[number] for number in changed)]
-        size = sum(each.numel() * each.element_size() for each in kept)
+        size = sum(bytes_in(each) for each in kept)
         if size > MAX_BYTES:
             raise OverflowError(
                 f"buffers, and changing parameters that no optimizer has, of {size >> 20} MiB: "
@@ -105,14 +106,20 @@ class Modules:
                     )
         self._digests = kept["digests"]
         self._versions = [
-            each._version if data is None else -1
+            local(each)._version if data is None else -1
             for each, data in zip(others, kept["others"], strict=True)
         ]
 
 
 def memory_of(tensor: Any) -> Any:
-    """A contiguous tensor's bytes, as a NumPy array."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+    """The bytes of a tensor, or of this rank's part of it, as a NumPy array."""
+    return local(tensor).detach().contiguous().view(-1).view(torch.uint8).numpy()
+
+
+def bytes_in(tensor: Any) -> int:
+    """Of a tensor, or of this rank's part of it."""
+    part = local(tensor)
+    return int(part.numel() * part.element_size())
 
 
 def bytes_of(tensor: Any) -> bytes:
@@ -126,4 +133,5 @@ def _digest(tensor: Any) -> bytes:
 
 def _fill(tensor: Any, data: bytes) -> None:
     kept = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(tensor.dtype)
-    tensor.copy_(kept.view(tensor.shape))
+    part = local(tensor)
+    part.copy_(kept.view(part.shape))

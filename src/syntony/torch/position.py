@@ -174,6 +174,7 @@ class Position:
             "stack": self._stack,
             "globals": self._captured_globals(),
             "program": self.program,
+            "calls": job.executor.calls,
         }
         data = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
         self.last_record_bytes = len(data)

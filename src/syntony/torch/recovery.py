@@ -7,8 +7,8 @@ what only that rank knows (random number generators, position in its loops, buff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +30,16 @@ class Report:
     """Its optimizer has stepped since; the parameters from before are in its undo copy."""
     gives: bool = True
     """False: it is itself still catching up and has no whole state to give."""
+    shadows: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of which ranks it holds a copy of their state (`shadow`), at which boundaries."""
+
+
+class Source(NamedTuple):
+    """Who gives a replacement its parameters and optimizer state."""
+
+    rank: int
+    undo: bool
+    """It is past the boundary's step: it sends the parameters from before it as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +49,16 @@ class Plan:
     boundary: int
     """Where replacements resume; survivors run again every collective since."""
     provider: int
-    """The rank that sends parameters and optimizer state; at the start: who hosts the store."""
+    """The rank that hosts the store in which all find each other; unless `sources` says otherwise
+    it sends parameters and optimizer state as well."""
     undo: bool
     """The provider is past the boundary's step: it sends the parameters from before it as well."""
+    sources: Mapping[int, Source] = field(default_factory=dict)
+    """Of lost ranks whose parameters are not everybody's."""
+
+    def source(self, rank: int) -> Source:
+        """Of a replacement's state."""
+        return self.sources.get(rank, Source(self.provider, self.undo))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +68,31 @@ class Refusal:
     reason: str
 
 
-def make_plan(survivors: Mapping[int, Report], lost: Mapping[int, int]) -> Plan | Refusal:
-    """Choose the boundary and the provider.
+def make_plan(
+    survivors: Mapping[int, Report],
+    lost: Mapping[int, int],
+    shards: Mapping[int, str] | None = None,
+) -> Plan | Refusal:
+    """Choose the boundary and who provides what.
 
     Args:
         survivors: by rank; at least one.
         lost: the last boundary of which there is a record, by rank; may be empty (nobody died, the
             connections did).
+        shards: where ranks differ in their parameters, which part each has; ranks of one part have
+            the same.
     """
     if not survivors:
         return Refusal("no rank is left that has the parameters")
     boundary = min([report.boundary for report in survivors.values()] + list(lost.values()))
+    if boundary > START and shards:
+        return _sharded(survivors, lost, shards, boundary)
+    return _planned(survivors, lost, boundary)
+
+
+def _planned(
+    survivors: Mapping[int, Report], lost: Mapping[int, int], boundary: int
+) -> Plan | Refusal:
     if boundary == START:
         return _from_the_start(survivors)
     ahead = {r: each for r, each in survivors.items() if each.boundary > boundary + 1}
@@ -72,6 +103,58 @@ def make_plan(survivors: Mapping[int, Report], lost: Mapping[int, int]) -> Plan 
             "a step had no collective that all ranks take part in"
         )
     return _provided(survivors, boundary) if lost else Plan(boundary, min(survivors), undo=False)
+
+
+def _peers(
+    survivors: Mapping[int, Report], shards: Mapping[int, str], rank: int
+) -> dict[int, Report]:
+    """Ranks with the same part of the parameters as a lost one."""
+    return {
+        other: each for other, each in survivors.items() if shards.get(other) == shards.get(rank)
+    }
+
+
+def _shadowed(
+    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str]
+) -> dict[int, int] | Refusal:
+    """Of lost ranks that no survivor is like, the newest boundary of which there is a copy."""
+    found = {}
+    for rank, last in lost.items():
+        if _peers(survivors, shards, rank):
+            continue
+        kept = [n for each in survivors.values() for n in each.shadows.get(rank, ()) if n <= last]
+        if not kept:
+            return Refusal(f"rank {rank} was lost, and nobody left has a copy of its parameters")
+        found[rank] = max(kept)
+    return found
+
+
+def _sharded(
+    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str],
+    boundary: int,
+) -> Plan | Refusal:  # fmt: skip
+    copies = _shadowed(survivors, lost, shards)
+    if isinstance(copies, Refusal):
+        return copies
+    boundary = min([boundary, *copies.values()])
+    plan = _planned(survivors, {}, boundary)
+    if isinstance(plan, Refusal):
+        return plan
+    sources = {}
+    for rank in lost:
+        peers = _peers(survivors, shards, rank)
+        if peers:
+            found = _provided(peers, boundary)
+            if isinstance(found, Refusal):
+                return found
+            sources[rank] = Source(found.provider, found.undo)
+            continue
+        holder = min((r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())),
+                     default=None)  # fmt: skip
+        if holder is None:
+            return Refusal(f"nobody has a copy of rank {rank}'s parameters of step {boundary}")
+        sources[rank] = Source(holder, undo=False)
+    return replace(plan, sources=sources)
 
 
 def _provided(survivors: Mapping[int, Report], boundary: int) -> Plan | Refusal:

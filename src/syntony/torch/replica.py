@@ -19,11 +19,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from syntony.torch import ddp
+from syntony.torch import ddp, sharding
 from syntony.torch.gradients import Gradients, parameters_of
-from syntony.torch.modules import Modules, memory_of
+from syntony.torch.modules import Modules, bytes_in, memory_of
 from syntony.torch.random_state import random_state, set_random_state
 from syntony.torch.recovery import START, Report
+from syntony.torch.sharding import WHOLE, is_sharded, like, local
 from syntony.torch.track import patch_init, track
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Replica:
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self.modules = Modules()
+        self.part = WHOLE
+        """Which of the parameters this rank has; known once they are all made."""
+        self.before_step: Callable[[], None] = lambda: None
+        """Waits until nothing needs the parameters as they are."""
         self._gradients = Gradients()
         ddp.patch_hooks()
         patch_init(torch.optim.Optimizer, self._add_optimizer)
@@ -93,6 +98,7 @@ class Replica:
             self._session.unprotect("an optimizer that was copied or read from a file")
         if number is None or self.boundary == START:
             return
+        self.before_step()
         if self._gradients.carried(parameters_of(optimizer)):
             self._session.unprotect(CARRIED, harms=True)
         with self.cv:
@@ -104,7 +110,7 @@ class Replica:
             self._session.unprotect("an optimizer steps twice in one iteration")
             return
         with torch.no_grad():
-            now = [each.detach() for each in parameters_of(optimizer)]
+            now = [local(each).detach() for each in parameters_of(optimizer)]
             if number not in self._undo:
                 self._undo[number] = [torch.empty_like(each) for each in now]
             torch._foreach_copy_(self._undo[number], now)
@@ -117,7 +123,7 @@ class Replica:
         if after is not None:
             with torch.no_grad():
                 for parameter, value in zip(parameters_of(optimizer), after[0], strict=True):
-                    parameter.copy_(value)
+                    local(parameter).copy_(value)
             _set_state(optimizer, after[1])
             self._session.event("caught-up", boundary=self.boundary)
         with self.cv:
@@ -193,9 +199,13 @@ class Replica:
         devices = {str(each.device) for each in self.parameters()}
         if devices - {"cpu"}:
             return f"parameters are on {', '.join(sorted(devices))}: only CPUs so far"
-        kinds = {type(each).__name__ for each in self.parameters()} - {"Parameter", "Tensor"}
+        kinds = {type(each).__name__ for each in self.parameters() if not is_sharded(each)}
+        kinds -= {"Parameter", "Tensor"}
         if kinds:
             return f"parameters are of type {', '.join(sorted(kinds))}"
+        sharded = sharding.unprotected(self.parameters())
+        if sharded:
+            return sharded
         return next(filter(None, map(ddp.unprotected, self.models)), "")
 
     def parameters(self) -> list[Any]:
@@ -209,7 +219,7 @@ class Replica:
         """SHA-256 of parameters and optimizer state."""
         state = hashlib.sha256()
         for each in self.parameters():
-            state.update(memory_of(each.detach()))
+            state.update(memory_of(each))
         for optimizer in self.optimizers:
             for parameter in parameters_of(optimizer):
                 for _, value in sorted(optimizer.state.get(parameter, {}).items()):
@@ -219,23 +229,32 @@ class Replica:
 
     # --- from rank to rank ---
 
-    def give(self, send: Callable[[Any], None], *, undo: bool) -> int:
-        """Send everything that ranks have in common; how many bytes."""
-        before = self._before() if undo else []
+    def shared(self, *, undo: bool) -> tuple[dict[str, Any], list[Any]]:
+        """What ranks of one part have in common: a description, and tensors in their order.
+
+        `undo`: also parameters from before the last step.
+        """
+        parameters = [local(each).detach() for each in self.parameters()]
+        tensors = [*(self._before() if undo else []), *parameters]
+        for each in self.optimizers:
+            tensors += _state_tensors(each)
         skeleton = {
             "state": [_skeleton(each) for each in self.optimizers],
             "stepped": sorted(self.stepped or self._previously) if undo else [],
-            "shapes": [(tuple(p.shape), str(p.dtype)) for p in self.parameters()],
+            "shapes": [(tuple(each.shape), str(each.dtype)) for each in parameters],
+            "bytes": [bytes_in(each) for each in tensors],
         }
+        return skeleton, tensors
+
+    def give(self, send: Callable[[Any], None], *, undo: bool) -> int:
+        """Send what is shared; how many bytes."""
+        skeleton, tensors = self.shared(undo=undo)
         data = pickle.dumps(skeleton)
         send(torch.tensor([len(data)]))
         send(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        tensors = [*before, *(p.detach() for p in self.parameters())]
-        for each in self.optimizers:
-            tensors += _state_tensors(each)
         for tensor in tensors:
             send(tensor.contiguous())
-        return sum(each.numel() * each.element_size() for each in tensors)
+        return sum(skeleton["bytes"])
 
     def _before(self) -> list[Any]:
         """Parameters as they were before this boundary's, or the last boundary's, steps."""
@@ -245,7 +264,7 @@ class Replica:
                 parameters_of(self.optimizers[number]), self._undo[number], strict=True
             ):
                 old[id(parameter)] = value
-        return [old.get(id(each), each.detach()) for each in self.parameters()]
+        return [old.get(id(each), local(each).detach()) for each in self.parameters()]
 
     def take(self, receive: Callable[[Any], None], *, undo: bool) -> int:
         """Receive it, as a replacement; how many bytes."""
@@ -255,18 +274,19 @@ class Replica:
         receive(data)
         skeleton = pickle.loads(data.numpy().tobytes())
         parameters = self.parameters()
-        if skeleton["shapes"] != [(tuple(p.shape), str(p.dtype)) for p in parameters]:
+        parts = [local(each).detach() for each in parameters]
+        if skeleton["shapes"] != [(tuple(each.shape), str(each.dtype)) for each in parts]:
             raise RuntimeError("the replacement's parameters have other shapes")
         count = len(parameters)
-        live = [torch.empty_like(p, requires_grad=False) for p in parameters]
+        live = [torch.empty_like(each) for each in parts]
         with torch.no_grad():
             if undo:
-                for parameter in parameters:
-                    receive(parameter.detach())
-            for tensor in live if undo else (p.detach() for p in parameters):
-                receive(tensor)
+                for each in parts:
+                    receive(each)
+            for each in live if undo else parts:
+                receive(each)
         for number, optimizer in enumerate(self.optimizers):
-            state = _from_skeleton(skeleton["state"][number], receive)
+            state = _from_skeleton(optimizer, skeleton["state"][number], receive)
             _set_state(optimizer, state)
             if number in skeleton["stepped"]:
                 at = {id(p): value for p, value in zip(parameters, live, strict=True)}
@@ -278,16 +298,21 @@ def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
     """State by parameter, tensors by their shape and type."""
     return [
         {
-            key: ("tensor", tuple(v.shape), v.dtype) if torch.is_tensor(v) else ("value", v)
+            key: _described(v) if torch.is_tensor(v) else ("value", v)
             for key, v in optimizer.state.get(each, {}).items()
         }
         for each in parameters_of(optimizer)
     ]
 
 
+def _described(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
+    part = local(tensor)
+    return "part" if is_sharded(tensor) else "tensor", tuple(part.shape), part.dtype
+
+
 def _state_tensors(optimizer: Any) -> list[Any]:
     return [
-        value
+        local(value)
         for each in parameters_of(optimizer)
         for value in optimizer.state.get(each, {}).values()
         if torch.is_tensor(value)
@@ -295,17 +320,18 @@ def _state_tensors(optimizer: Any) -> list[Any]:
 
 
 def _from_skeleton(
-    skeleton: list[dict[str, Any]], receive: Callable[[Any], None]
+    optimizer: Any, skeleton: list[dict[str, Any]], receive: Callable[[Any], None]
 ) -> list[dict[str, Any]]:
     state: list[dict[str, Any]] = []
-    for each in skeleton:
+    for parameter, each in zip(parameters_of(optimizer), skeleton, strict=True):
         found: dict[str, Any] = {}
         for key, what in each.items():
-            if what[0] == "tensor":
-                found[key] = torch.empty(what[1], dtype=what[2])
-                receive(found[key])
-            else:
+            if what[0] == "value":
                 found[key] = what[1]
+                continue
+            part = torch.empty(what[1], dtype=what[2])
+            receive(part)
+            found[key] = like(parameter, part) if what[0] == "part" else part
         state.append(found)
     return state
 

@@ -14,10 +14,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-RANK_NAMES = {
-    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK",
-}  # fmt: skip
 OLDEST, NEWEST = (2, 5), (2, 13)
 """Versions of torch whose inner parts are known."""
 
@@ -75,7 +71,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     _load_package()
-    from syntony.torch import loops, messages
+    from syntony.torch import launchers, loops, messages
     from syntony.torch.session import Session
 
     name = os.environ.pop(messages.NAME_VARIABLE)
@@ -95,33 +91,34 @@ def main() -> None:
         reasons.append(f"torch {version or 'is not installed'}: 2.5 to 2.13 are known")
     if reasons:
         session.unprotect("; ".join(reasons))
-    spare = "RANK" not in os.environ and not RANK_NAMES & set(os.environ)
-    if not spare and _own_rank() == 0 and not reasons:
+    place = launchers.place(os.environ)
+    if place is not None and place[0] == 0 and not reasons:
         session.event("program", file=program.file, loops=found.loops)
     if version is None or reasons:
-        if spare:
+        if place is None:
             session.wait_rank()  # never comes: the process ends with the job
         _run_plain(program)
         session.tell("finished")
         return
-    _run_protected(program, found.tree, session, spare=spare)
+    _run_protected(program, found.tree, session, place)
 
 
-def _run_protected(program: _Program, tree: Any, session: Any, *, spare: bool) -> None:
+def _run_protected(
+    program: _Program, tree: Any, session: Any, place: tuple[int, int] | None
+) -> None:
     import syntony.torch
     from syntony.torch import job as jobs
 
-    if spare:
+    if place is None:  # a spare
         jobs.warm_up()
     job = jobs.Job(session, frozenset({"__main__"}))
     syntony.torch._Active.job = job
     digest = hashlib.sha256(program.source.encode()).hexdigest()
     job.position.program = f"{digest} {sys.modules['torch'].__version__}"
-    if spare:
+    if place is None:
         _wait_at_rank(session)
     else:
-        session.rank = _own_rank()
-        session.world = int(os.environ.get("WORLD_SIZE", "0"))
+        session.rank, session.world = place
     code = 0
     try:
         program.run(tree, {"__syntony__": job.position})
@@ -140,32 +137,33 @@ def _run_protected(program: _Program, tree: Any, session: Any, *, spare: bool) -
         os._exit(code)  # collectives of others may be waited for; nothing here is worth it
 
 
-def _own_rank() -> int:
-    names = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-    return next(int(os.environ[name]) for name in names if name in os.environ)
-
-
 def _wait_at_rank(session: Any) -> None:
     """A spare's program runs until it asks which rank it is: from then on it is one."""
 
+    from syntony.torch.launchers import RANK_NAMES
+
     class Waiting(type(os.environ)):  # type: ignore[misc]
         def __getitem__(self, name: str) -> str:
-            if name in RANK_NAMES:
-                _take_rank(session)
-            return str(super().__getitem__(name))
+            if name not in RANK_NAMES:
+                return str(super().__getitem__(name))
+            _take_rank(session)
+            return os.environ[name]  # of another class by now
 
         def __contains__(self, name: object) -> bool:
-            if name in RANK_NAMES:
-                _take_rank(session)
-            return bool(super().__contains__(name))
+            if name not in RANK_NAMES:
+                return bool(super().__contains__(name))
+            _take_rank(session)
+            return name in os.environ
 
     os.environ.__class__ = Waiting
 
 
 def _take_rank(session: Any) -> None:
-    rank = str(session.wait_rank())
+    from syntony.torch import launchers
+
+    rank = session.wait_rank()
     os.environ.__class__ = os.environ.__class__.__mro__[1]
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(session.world)}
+    os.environ |= launchers.variables(os.environ, rank, session.world)
 
 
 def _torch_version() -> tuple[int, int] | None:

@@ -82,7 +82,7 @@ class Session:
             try:
                 self._connection.send({"kind": kind} | rest, record)
             except OSError:  # whoever receives sees it, too, and connects again
-                if kind in {"event", "digest"}:
+                if kind in {"event", "digest", "sharded"}:
                     self._unsent.append({"kind": kind} | rest)
 
     def _remember(self, kind: str, record: bytes, rest: dict[str, Any]) -> None:

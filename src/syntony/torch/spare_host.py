@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syntony.torch.launchers import RANK_NAMES
 from syntony.torch.messages import SPARE_VARIABLE, VARIABLE, Connection
 
 if TYPE_CHECKING:
@@ -64,10 +65,6 @@ def _connect(target: str, hello: dict[str, Any], patience_s: float) -> Connectio
 def _start(start: Mapping[str, Any], target: str) -> subprocess.Popen[bytes]:
     own = {name: value for name, value in os.environ.items() if name.startswith(OWN)}
     return start_spare(start, {**start["environ"], **own, VARIABLE: target})
-
-
-RANK_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "SLURM_PROCID", "SLURM_LOCALID",
-              "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK")  # fmt: skip
 
 
 def start_spare(start: Mapping[str, Any], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:

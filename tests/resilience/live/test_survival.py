@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -47,7 +48,12 @@ def strike(run: Run, used: int, rank: int, phase: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     "features",
-    ["batchnorm,accumulate,amp,reduce,subgroup,checkpoint,clip,plateau,two", "plain-sampler"],
+    [
+        "batchnorm,accumulate,amp,reduce,subgroup,checkpoint,clip,plateau,two",
+        "plain-sampler",
+        "fsdp2,accumulate,reduce,clip,two",
+        "hsdp,batchnorm,reduce,subgroup,clip,plateau",
+    ],
 )
 def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> None:
     seed = random.randrange(1 << 32)
@@ -86,23 +92,32 @@ def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
     assert all(each["equal"] for each in run.seen("digest"))
 
 
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+}  # fmt: skip
+"""More ranks than cores, in a container."""
+
+
 def small(
-    tmp_path: Path, source: str, *options: str, ranks: int = 2
+    tmp_path: Path, source: str, *options: str, ranks: int = 2, mpirun: str = ""
 ) -> subprocess.CompletedProcess[str]:
     program = tmp_path / "train.py"
     program.write_text(source)
     argv = [find_torch(), "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     argv += ["--master-port", str(random.randrange(20_000, 30_000)), str(program)]
+    if mpirun:
+        argv = [mpirun, "-n", str(ranks), find_torch(), str(program)]
     events = tmp_path / "events"
     return subprocess.run(
         [*SYNTONY, "run", "--spares", "1", "--events", str(events), *options, "--", *argv],
         capture_output=True, text=True, check=False, timeout=240,
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | OPEN_MPI, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
 NO_LOOP = "import torch.distributed as d\nd.init_process_group('gloo')\nd.barrier()\n"
-SHARDED = NO_LOOP + "def fully_shard(m): pass\nfully_shard(None)\n"
+SHARDED = NO_LOOP + "def parallelize_module(m): pass\nparallelize_module(None)\n"
 FAILS = """
 import torch, torch.distributed as d
 d.init_process_group('gloo')
@@ -118,7 +133,7 @@ for i in range(9):
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [(NO_LOOP, "no training loop"), (SHARDED, "fully_shard: FSDP2 shards parameters")],
+    [(NO_LOOP, "no training loop"), (SHARDED, "parallelize_module: tensor parallelism shards")],
 )
 def test_what_is_not_protected_is_reported_and_runs(tmp_path: Path, source: str, line: str) -> None:
     done = small(tmp_path, source)
@@ -143,6 +158,7 @@ def test_nobody_is_given_up_beside_processes_that_burn_all_cores(tmp_path: Path)
 HANGS = """
 import os, pathlib, time, torch, torch.distributed as d
 d.init_process_group('gloo')
+torch.manual_seed(3)
 m = torch.nn.Linear(2, 2)
 o = torch.optim.SGD(m.parameters(), lr=0.1)
 for i in range(60):
@@ -175,3 +191,41 @@ def test_a_rank_that_hangs_is_named_and_replaced_only_if_told_so(
     sums = [line for line in done.stdout.splitlines() if line.startswith("sum")]
     assert len(sums) == 3
     assert len(set(sums)) == 1
+
+
+READS_RANK = """
+import os, pathlib, torch, torch.distributed as d
+rank = int(os.environ["VARIABLE_RANK".removeprefix("_")])
+d.init_process_group('gloo', init_method="tcp://127.0.0.1:1", rank=rank, world_size=3)
+torch.manual_seed(rank)
+m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+o = torch.optim.AdamW(m.parameters(), lr=0.1)
+for i in range(30):
+    m(torch.randn(3, 4)).square().sum().backward()
+    mark = pathlib.Path(MARK)
+    if i == 12 and rank == 1 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), 9)
+    o.step()
+    o.zero_grad()
+print('sum', rank, m.module.weight.sum().item(), torch.rand(1).item(), flush=True)
+"""
+MPIRUNS = {"": "", "OMPI_COMM_WORLD": "mpirun.openmpi", "PMI": "mpirun.mpich"}
+
+
+@pytest.mark.parametrize("variable", list(MPIRUNS))
+def test_a_program_that_reads_its_rank_from_its_launcher(tmp_path: Path, variable: str) -> None:
+    mpirun = MPIRUNS[variable]
+    if mpirun and shutil.which(mpirun) is None:
+        pytest.skip(f"no {mpirun}: jobs that it starts are NOT tested")
+    mark = tmp_path / "mark"
+    source = READS_RANK.replace("VARIABLE", variable).replace("MARK", repr(str(mark)))
+    lost = small(tmp_path, source, ranks=3, mpirun=mpirun)
+    assert lost.returncode == 0, lost.stderr
+    assert "rank 1 replaced at step 12" in lost.stderr
+    undisturbed = small(tmp_path, source, ranks=3, mpirun=mpirun)  # the mark is there
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    results = [sorted(line for line in each.stdout.splitlines() if line.startswith("sum"))
+               for each in (lost, undisturbed)]  # fmt: skip
+    assert len(results[0]) == 3
+    assert results[0] == results[1]

@@ -1,0 +1,326 @@
+"""How the workers of a job are brought into a new generation, and what becomes of a job without.
+
+The state of a job's coordinator, and what it orders once ranks are lost: fence, assign spares, wait
+for survivors to freeze, plan, connect, go on; or keep the job's state, or give up.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.torch.hangs import NO_PROGRESS
+from syntony.torch.orders import (
+    PRESERVED,
+    Forming,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
+from syntony.torch.recovery import START, Refusal, Report, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+MAX_SAME_STEP = 3
+"""Deaths of one rank at one step before the program is blamed, not the host."""
+
+
+class Formation:
+    """The coordinator's state. Every method returns orders, to be carried out in sequence."""
+
+    def __init__(self, settings: Settings, origin: Origin | None = None) -> None:
+        self.settings = settings
+        self.origin = origin
+        self.generation = 0
+        self.world = 0
+        self.workers: dict[str, Worker] = {}
+        self.holders: dict[int, str] = {}
+        """Rank to the worker that holds it."""
+        self.keepers: dict[int, str] = {}
+        """Rank to the worker whose keeper the launcher waits for."""
+        self.records: dict[int, int] = {}
+        """Rank to the last boundary of which there is a record."""
+        self.floor = START
+        self.forming: Forming | None = Forming({}, 0)
+        self.ended: dict[int, int] = {}
+        """Exit codes of ranks."""
+        self.fenced: set[str] = set()
+        """Workers that were given up: nothing that they say counts."""
+        self.offers: dict[str, int] = {}
+        """Spares that other hosts have for the job, by the host's name."""
+        self._resumed = False
+        self._awaited: set[str] = set()
+        """Workers that have not connected again since this coordinator began."""
+        self._ends_with: dict[int, int] = {}
+        """Ranks whose keepers were told to end, and with which code."""
+        self.over = False
+        """No rank is replaced any more."""
+        self.unprotected = ""
+        self.shards: dict[int, str] = {}
+        """Rank to the part of the parameters that it has, where ranks differ."""
+        self.shadowed = False
+        """Ranks keep copies of each other's state, which may be a boundary behind."""
+        self.replaced = 0
+        self._deaths: dict[tuple[int, int], int] = {}
+        self._digests: dict[int, dict[int, str]] = {}
+        self._ticked_ns = 0
+        self._hang: tuple[str, int] | None = None
+        """The operation that was reported last as not ending."""
+        self._starting = settings.spares
+        """Spares of whom nothing was heard yet."""
+
+    # --- how a generation is formed ---
+
+    def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
+        known = self.forming is not None and self.forming.lost
+        began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
+        pending = {} if self.forming is None else dict(self.forming.lost)
+        orders: list[Order] = []
+        for each in self.workers.values():
+            each.progress = NO_PROGRESS
+        for rank, reason in lost.items():
+            orders += self._fence(rank, reason)
+        refusal = self._refusal(lost)
+        if refusal:
+            return orders + self._give_up(refusal, lost)
+        shortage = self._shortage(lost)
+        if shortage and not self.settings.checkpoint:
+            return orders + self._give_up(shortage, lost)
+        before = "" if self.forming is None else self.forming.shortage
+        self.generation += 1
+        self.forming = Forming(pending | lost, began_ns, shortage=before or shortage)
+        self._digests.clear()
+        for rank in lost:
+            self.holders.pop(rank, None)
+        for name in self.holders.values():
+            orders.append(Send(name, False, {"kind": "freeze", "generation": self.generation}))
+        return orders + self._assign()
+
+    def _fence(self, rank: int, reason: str) -> list[Order]:
+        """Its keeper kills it; should both be out of reach, nobody of the job listens to it."""
+        name = self.holders[rank]
+        place = rank, self.records.get(rank, START)
+        self._deaths[place] = self._deaths.get(place, 0) + (reason != "drained")
+        event = {"event": "lost", "rank": rank, "reason": reason, "boundary": place[1]}
+        self.workers.pop(name, None)
+        self.fenced.add(name)
+        return [Send(name, True, {"kind": "kill"}), Log(event | {"worker": name})]
+
+    def _refusal(self, lost: Collection[int]) -> str:
+        if self.unprotected:
+            return f"not protected: {self.unprotected}"
+        if any(each.finished for each in self.workers.values()):
+            return "a rank has already ended"
+        for rank in lost:
+            if self._deaths.get((rank, self.records.get(rank, START)), 0) >= MAX_SAME_STEP:
+                return f"rank {rank} died {MAX_SAME_STEP} times at the same step"
+        return ""
+
+    def _shortage(self, lost: Collection[int]) -> str:
+        if self.replaced + len(lost) > self.settings.max_replacements:
+            return f"{self.replaced} ranks were replaced, no more are allowed"
+        if lost and self.wanted_spares == 0:
+            return "there are no spares"
+        return ""
+
+    def _assign(self) -> list[Order]:
+        """Give ranks that nobody holds to spares that wait."""
+        if self.forming is None or self.over:
+            return []
+        orders: list[Order] = []
+        if self.forming.shortage:
+            return self._advance()
+        for rank in sorted(set(self.forming.lost) - set(self.holders)):
+            ready = [e for e in self.workers.values() if e.waiting and e.stopped_ns is None]
+            # One that was heard last: others may be on a host that was lost as well.
+            spare = max(ready, key=lambda each: each.heard_ns, default=None)
+            if spare is None:
+                orders.append(Log({"event": "no-spare", "rank": rank}))
+                break
+            spare.rank, spare.waiting, spare.joining = rank, False, True
+            self.holders[rank] = spare.name
+            self.replaced += 1
+            place = {"event": "assigned", "rank": rank, "worker": spare.name}
+            orders += [self._assignment(rank, spare.name), Log(place), *self._respawn()]
+        return orders + self._advance()
+
+    def _assignment(self, rank: int, name: str) -> Order:
+        return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})
+
+    @property
+    def wanted_spares(self) -> int:
+        """How many are to be warm, on all hosts."""
+        return self.settings.spares + sum(self.offers.values())
+
+    def _respawn(self) -> list[Order]:
+        missing = 0 if self.over else max(0, self.wanted_spares - self._spares())
+        self._starting += missing
+        return [Spawn()] * missing
+
+    def _spares(self) -> int:
+        """That wait or start."""
+        return self._starting + sum(each.rank is None for each in self.workers.values())
+
+    def _stranded(self, code: int) -> list[Order]:
+        """A spare could not be one: whoever waits for it waits in vain if it was the last."""
+        forming = self.forming
+        if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
+            return []
+        forming.shortage = f"no spare is left: the last ended with code {code}"
+        if self.settings.checkpoint:
+            return self._advance()
+        return self._give_up(forming.shortage, forming.lost)
+
+    def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
+        """A survivor's state does not change any more until it hears of a plan."""
+        forming = self.forming
+        if forming is None or worker.rank is None or generation != self.generation:
+            return []
+        if worker.joining:
+            return []
+        forming.reports[worker.rank] = report
+        return self._advance()
+
+    def _advance(self) -> list[Order]:  # noqa: PLR0911 - one line for each thing to wait for
+        forming = self.forming
+        if forming is None or self.over or not self.world:
+            return []
+        if forming.shortage:
+            return self._preserve(forming)
+        if len(self.holders) < self.world:
+            return []
+        if self._awaited & set(self.holders.values()):
+            return []
+        survivors = self._survivors()
+        if forming.boundary is None and set(forming.reports) >= survivors:
+            return self._plan(forming)
+        everybody = set(self.holders)
+        if forming.boundary is not None and not forming.hosted and forming.arrived >= everybody:
+            forming.hosted = True
+            message = {"kind": "host", "generation": self.generation}
+            return [Send(self.holders[forming.provider], False, message)]
+        return []
+
+    # --- no spare is left ---
+
+    def _preserve(self, forming: Forming) -> list[Order]:
+        """Have a survivor write what all ranks share, of the earliest step that any is at."""
+        if self.shards:
+            reason = f"{forming.shortage}, and sharded parameters are not kept in a checkpoint"
+            return self._give_up(reason, forming.lost)
+        survivors = self._survivors()
+        if forming.boundary is not None or set(forming.reports) < survivors:
+            return []
+        places = {rank: self.records.get(rank, START) for rank in range(self.world)}
+        lost = {rank: place for rank, place in places.items() if rank not in survivors}
+        plan = make_plan(forming.reports, lost)
+        if isinstance(plan, Refusal):
+            return self._give_up(f"{forming.shortage}; {plan.reason}", forming.lost)
+        if plan.boundary == START:
+            return self._give_up(f"{forming.shortage}; no step was done yet", forming.lost)
+        forming.boundary, forming.undo = plan.boundary, plan.undo
+        message = {
+            "kind": "plan", "generation": self.generation, "boundary": plan.boundary,
+            "provider": plan.provider, "undo": plan.undo, "joiners": [], "world": self.world,
+            "verify": False, "preserve": f"{self.settings.checkpoint}/step-{plan.boundary}",
+        }  # fmt: skip
+        log = Log({"event": "preserve", "boundary": plan.boundary, "reason": forming.shortage})
+        return [log, Send(self.holders[plan.provider], False, message)]
+
+    def on_preserved(self, generation: int, state: tuple[int, str], failure: str) -> list[Order]:
+        """A survivor has written it, or why not."""
+        forming = self.forming
+        if forming is None or generation != self.generation or forming.boundary is None:
+            return []
+        if failure:
+            reason = f"{forming.shortage}; the checkpoint was not written: {failure}"
+            return self._give_up(reason, forming.lost)
+        self.over = True
+        orders: list[Order] = [Preserve(forming.boundary, forming.undo, state)]
+        for rank in self.keepers:
+            orders += self._ends(rank, PRESERVED)
+        return orders
+
+    def _survivors(self) -> set[int]:
+        """Ranks whose holders have taken part in a generation."""
+        return {
+            rank
+            for rank, name in self.holders.items()
+            if name in self.workers and not self.workers[name].joining
+        }
+
+    def _plan(self, forming: Forming) -> list[Order]:
+        joiners, sources = set(self.holders) - self._survivors(), list[list[int]]()
+        if self.generation == 0 or not forming.reports:
+            if any(self.records.get(rank, START) > START for rank in joiners):
+                return self._give_up("no rank is left that has the parameters")
+            forming.boundary, forming.provider, undo = START, min(self.holders), False
+        else:
+            lost = {rank: self.records.get(rank, START) for rank in joiners}
+            plan = make_plan(forming.reports, lost, self.shards)
+            if isinstance(plan, Refusal):
+                return self._give_up(plan.reason, forming.lost)
+            forming.boundary, forming.provider, undo = plan.boundary, plan.provider, plan.undo
+            sources = [[rank, *plan.source(rank)] for rank in sorted(joiners)]
+        message = {
+            "kind": "plan", "generation": self.generation, "boundary": forming.boundary,
+            "provider": forming.provider, "undo": undo, "joiners": sorted(joiners),
+            "sources": sources, "world": self.world, "verify": bool(joiners) or self._resumed,
+        }  # fmt: skip
+        if self.origin is not None and forming.boundary == START:
+            message["resume"] = self.origin._asdict()
+        orders: list[Order] = [Log(message | {"event": "plan"})]
+        for rank, name in sorted(self.holders.items()):
+            record = (rank, forming.boundary) if rank in joiners else None
+            if forming.boundary == START:
+                record = None if self.origin is None else (rank, self.origin.boundary)
+            orders.append(Send(name, False, message, record))
+            if rank in joiners:
+                self.workers[name].boundary = forming.boundary
+        return orders
+
+    def on_hosted(self, generation: int, address: str) -> list[Order]:
+        """The provider serves the store in which the workers find each other."""
+        if self.forming is None or generation != self.generation:
+            return []
+        message = {"kind": "form", "generation": generation, "address": address}
+        return [Send(name, False, message) for name in self.holders.values()]
+
+    def on_formed(self, worker: Worker, generation: int, now_ns: int) -> list[Order]:
+        """A worker is connected, and has what it needs to go on."""
+        forming = self.forming
+        if forming is None or worker.rank is None or generation != self.generation:
+            return []
+        worker.joining = False
+        forming.formed.add(worker.rank)
+        if forming.formed < set(self.holders):
+            return []
+        self.forming = None
+        event = {"event": "formed", "generation": generation, "boundary": forming.boundary}
+        took = {"lost": forming.lost, "took_ns": now_ns - forming.began_ns}
+        return [Log(event | (took if generation else {}) | {"holders": dict(self.holders)})]
+
+    # --- giving up ---
+
+    def _give_up(self, reason: str, lost: dict[int, str] | None = None) -> list[Order]:
+        """The launcher hears of a dead rank, as it would have without us."""
+        if self.over:
+            return []
+        self.over = True
+        orders: list[Order] = [Log({"event": "gave-up", "reason": reason})]
+        for rank in lost or list(self.keepers)[:1]:
+            orders += self._ends(rank, 1)
+        return orders
+
+    def _ends(self, rank: int, code: int) -> list[Order]:
+        name = self.keepers.get(rank)
+        self._ends_with[rank] = code
+        return [] if name is None else [self._end(name, code)]
+
+    def _end(self, name: str, code: int) -> Order:
+        return Send(name, True, {"kind": "end", "code": code})

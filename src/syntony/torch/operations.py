@@ -1,0 +1,126 @@
+"""One collective of a program: how it runs, and its inputs, kept so that it can run again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.torch.collectives import Group
+
+IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
+"""Their first argument is input and output."""
+TWO_SIDED = frozenset({
+    "allgather", "allgather_coalesced", "_allgather_base", "allgather_into_tensor_coalesced",
+    "gather", "scatter", "reduce_scatter", "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall",
+})  # fmt: skip
+"""Output first, input second."""
+NEWER = {
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+}
+"""Names that torch 2.13 calls groups by, to those that backends have in all versions."""
+
+
+class Pool:
+    """Buffers for copies of inputs: made in the first steps, used again in all others."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, Any], list[Any]] = {}
+
+    def copy(self, tensor: Any) -> Any:
+        key = tensor.numel(), tensor.dtype
+        free = self._free.get(key)
+        buffer = free.pop() if free else torch.empty(key[0], dtype=key[1])
+        return buffer.view(tensor.shape).copy_(tensor)
+
+    def give_back(self, tensor: Any) -> None:
+        buffer = tensor.view(-1)
+        self._free.setdefault((buffer.numel(), buffer.dtype), []).append(buffer)
+
+
+class Operation:
+    """One collective: how to run it, and its inputs as they were."""
+
+    def __init__(self, group: Group, name: str, args: tuple[Any, ...], boundary: int) -> None:
+        self.group = group
+        self.name = name
+        self.args = args
+        self.boundary = boundary
+        self.number = 0
+        """In its group."""
+        self.future = torch.futures.Future()
+        self._kept: Any = None
+        self._shapes: Any = None
+
+    def keep(self, pool: Pool) -> None:
+        """Before it runs."""
+        if self.name in IN_PLACE:
+            if not self._receives_only():
+                self._kept = each_of(self.args[0], pool.copy)
+        elif self.name in TWO_SIDED:
+            self._kept = each_of(self.args[1], pool.copy)
+
+    def _receives_only(self) -> bool:
+        return self.name == "broadcast" and self.args[1].rootRank != self.group.rank()
+
+    def run(self) -> None:
+        call(self.group.inner, self.name, self.args)
+
+    def rewind(self) -> None:
+        """Its input again, which a failed try may have overwritten in part."""
+        if self.name in IN_PLACE and self._kept is not None:
+            copy_into(self.args[0], self._kept)
+
+    def done(self) -> None:
+        """Forget the program's tensors; shapes and kept inputs stay."""
+        outputs = self.args[0] if self.name in IN_PLACE or self.name in TWO_SIDED else None
+        self._shapes = each_of(outputs, lambda each: torch.empty_like(each, device="meta"))
+        self.future.set_result(outputs if isinstance(outputs, list) else [])
+        self.args = self.args[2:] if self.name in TWO_SIDED else self.args[1:]
+
+    def again(self) -> None:
+        """Run it for the sake of others, on copies."""
+        scratch = each_of(self._shapes, lambda each: torch.empty_like(each, device="cpu"))
+        if self.name in IN_PLACE:
+            if self._kept is not None:
+                copy_into(scratch, self._kept)
+            call(self.group.inner, self.name, (scratch, *self.args))
+        elif self.name in TWO_SIDED:
+            call(self.group.inner, self.name, (scratch, self._kept, *self.args))
+        else:
+            call(self.group.inner, self.name, self.args)
+
+    def drop(self, pool: Pool) -> None:
+        each_of(self._kept, pool.give_back)
+        self._kept = None
+
+
+def call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
+    work = getattr(inner, name)(*args)
+    if work is not None:
+        work.wait()
+
+
+def each_of(tensors: Any, function: Callable[[Any], Any]) -> Any:
+    """Of a tensor or nested lists of them."""
+    if tensors is None:
+        return None
+    if isinstance(tensors, list | tuple):
+        return [each_of(each, function) for each in tensors]
+    return function(tensors)
+
+
+def copy_into(targets: Any, sources: Any) -> None:
+    if isinstance(targets, list | tuple):
+        for target, source in zip(targets, sources, strict=True):
+            copy_into(target, source)
+    else:
+        targets.copy_(sources)

@@ -1,0 +1,76 @@
+"""Parameters of which a rank has a part: FSDP2, HSDP and tensor parallelism keep them as `DTensor`.
+
+What is copied, sent and hashed of a `DTensor` is this rank's part of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Part(NamedTuple):
+    """Which part of a job's parameters a rank has."""
+
+    name: str
+    """The same on ranks that have the same; empty: all have the same."""
+    parts: int
+    """That there are."""
+
+
+WHOLE = Part("", 1)
+
+
+def local(tensor: Any) -> Any:
+    """This rank's part of a `DTensor`; any other tensor itself."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def is_sharded(tensor: Any) -> bool:
+    return hasattr(tensor, "_local_tensor")
+
+
+def like(tensor: Any, part: Any) -> Any:
+    """A `DTensor` as `tensor`, of this rank's `part`."""
+    return type(tensor).from_local(
+        part, tensor.device_mesh, tensor.placements, run_check=False,
+        shape=tensor.shape, stride=tensor.stride(),
+    )  # fmt: skip
+
+
+def part_of(parameters: Iterable[Any]) -> Part:
+    """By where this rank is along the dimensions of device meshes that parameters are split over.
+
+    Dimensions that are over the same ranks are one: a mesh can be made twice. Ranks make parameters
+    in one order, so dimensions come in one order, too.
+    """
+    places: dict[tuple[Any, ...], tuple[int, int]] = {}
+    for each in filter(is_sharded, parameters):
+        mesh = each.device_mesh
+        place = mesh.get_coordinate()
+        for dimension, placement in enumerate(each.placements):
+            if placement.is_shard() and mesh.size(dimension) > 1:
+                ranks = _along(mesh.mesh, place, dimension)
+                places[ranks] = place[dimension], mesh.size(dimension)
+    count = 1
+    for _, size in places.values():
+        count *= size
+    name = ".".join(f"{at}/{size}" for at, size in places.values())
+    return Part(name, count) if count > 1 else WHOLE
+
+
+def _along(ranks: Any, place: list[int], dimension: int) -> tuple[int, ...]:
+    """Ranks that differ from this one in one dimension of a mesh only."""
+    at = [slice(None) if n == dimension else here for n, here in enumerate(place)]
+    return tuple(ranks[tuple(at)].tolist())
+
+
+def unprotected(parameters: Iterable[Any]) -> str:
+    """Why sharded parameters cannot be given to another rank; empty if they can."""
+    for each in filter(is_sharded, parameters):
+        other = [str(p) for p in each.placements if not (p.is_shard() or p.is_replicate())]
+        if other:
+            return f"parameters are placed as {other[0]}"
+    return ""
