@@ -22,7 +22,7 @@ def row(at_ns: int, **values: Any) -> dict[str, Any]:
     blank = {
         "ts_ns": at_ns, "host": "h0", "job": "night", "what": "replaced", "rank": 1, "at": "h3",
         "step": 4, "generation": 1, "reason": "stopped", "worker": "w1", "stall_ns": 1,
-        "sha256_before": "", "sha256": "",
+        "sha256_before": "", "sha256": "", "spares": -1,
     }  # fmt: skip
     return blank | values
 

@@ -11,6 +11,7 @@ def test_what_is_left_out_is_nothing() -> None:
     """An edge without a doubt has none, a synthetic clock of which nothing is told is exact."""
     assert meaningful("model") == {
         "FlowSample.dscp": -1,  # not known; 0 is a class
+        "Finding.one_of": 1,  # of one cable
         "FlowSample.window_limited_ns": -1,  # not known; 0 is never
         "SyntheticClockSpec.swing_period_ns": 600_000_000_000,
         "Timeline.state": ClockState.UNKNOWN,

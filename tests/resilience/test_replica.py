@@ -3,12 +3,11 @@ for a replica changes PyTorch."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
+from tests.resilience.apart import apart
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: replicas are NOT tested")
 
@@ -24,11 +23,6 @@ class Session:
 
     def event(self, *_: Any, **__: Any) -> None:
         pass
-
-
-def apart(function: Callable[..., Any], *args: Any) -> Any:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *args).result()
 
 
 def replica() -> tuple[Any, Session]:

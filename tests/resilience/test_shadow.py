@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: copies of parts are NOT tested")
 
-from tests.resilience.test_replica import apart, begun, replica  # noqa: E402
+from tests.resilience.apart import apart  # noqa: E402
+from tests.resilience.test_replica import begun, replica  # noqa: E402
 
 
 @pytest.mark.parametrize(

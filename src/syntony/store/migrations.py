@@ -50,6 +50,8 @@ MIGRATIONS = (
     Migration(10),
     # Replaced ranks of jobs: a table is added.
     Migration(11),
+    # Spares that wait: a column is added.
+    Migration(12),
 )
 
 
