@@ -36,8 +36,8 @@ NOT_HERE = {
     "finding_delay_seconds", "paths_left_total", "paths_refused_total",
     "fabric_cables", "fabric_cables_lost",
     "fabric_nics_misplaced", "fabric_changes_total", "queues", "queue_delay_seconds", "queue_flows",
-} | {name for name in EVERY if name.startswith("verbs_")}  # fmt: skip
-"""What a healthy lab without anchors, modules and RDMA has no value of."""
+} | {name for name in EVERY if name.startswith(("verbs_", "gateway_"))}  # fmt: skip
+"""What a healthy lab without anchors, modules, RDMA and gateways has no value of."""
 RULES = """
 [[rule]]
 name = "port-down"
