@@ -163,7 +163,7 @@ _Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def _as_page(endpoint: _Endpoint) -> _Endpoint:
-    """A browser comes here by itself: problems are told as a page."""
+    """The provider redirects a browser here, so problems are answered as a page."""
 
     async def paged(request: Request) -> Response:
         try:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -24,7 +25,7 @@ from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.relayed_rows import rows_stored
 from syntony.controller.service import GatewayLinks, OfFlows, check_relayed
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import Session, end_refused
 from syntony.errors import UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
@@ -179,10 +180,10 @@ class Gateway:
 
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent."""
-        if not self._is_current(session):
+        if self._current(session) is None:
             return
         queued = await self.ingest.put(session.source, batch)
-        if not queued and self._is_current(session):
+        if not queued and self._current(session) is not None:
             session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: Session, edges: Edges) -> None:
@@ -211,8 +212,7 @@ class Gateway:
 
     def detached(self, session: Session) -> None:
         """A stream ended."""
-        relayed = self._sessions.get(session.host)
-        if relayed is not None and relayed.session is session:
+        if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
             self.ingest.leave(session.source)
             self._close(relayed)
@@ -231,13 +231,13 @@ class Gateway:
 
     # --- to the leader ---
 
-    def _is_current(self, session: Session) -> bool:
+    def _current(self, session: Session) -> _Relayed | None:
+        """None: the agent has attached anew since."""
         relayed = self._sessions.get(session.host)
-        return relayed is not None and relayed.session is session
+        return relayed if relayed is not None and relayed.session is session else None
 
     def _relay(self, session: Session, report: msgspec.Struct) -> None:
-        relayed = self._sessions.get(session.host)
-        if relayed is not None and relayed.session is session:
+        if (relayed := self._current(session)) is not None:
             self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
     def _open(self, relayed: _Relayed) -> None:
@@ -309,9 +309,6 @@ class Gateway:
     def _enforce(self) -> None:
         if self.revocations is None:
             return
-        now_ns = self._civil_now()
-        for relayed in list(self._sessions.values()):
-            why = refusal(relayed.session.certificate, self.revocations, now_ns)
-            if why:
-                _log.warning("stream closed host=%s reason=%s", relayed.session.host, why)
-                relayed.session.end(why)
+        attached = [relayed.session for relayed in self._sessions.values()]
+        refused = partial(refusal, revocations=self.revocations, civil_ns=self._civil_now())
+        end_refused(attached, refused)

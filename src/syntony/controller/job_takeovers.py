@@ -52,20 +52,18 @@ class LostRanks:
             self._add([dict(zip(columns, values, strict=True)) for values in every])
             self._read = True
         with self._lock:
-            recent = sorted(self._rows.values(), key=lambda row: -row["ts_ns"])[:MAX_ROWS]
-            recent = [row for row in recent if row["ts_ns"] >= now_ns - WINDOW_NS]
-            self._rows = {_identity(row): row for row in recent}
+            newest = sorted(self._rows.items(), key=lambda each: -each[1]["ts_ns"])[:MAX_ROWS]
+            self._rows = {
+                identity: row for identity, row in newest if row["ts_ns"] >= now_ns - WINDOW_NS
+            }
+            recent = list(self._rows.values())
         return observations(recent)
 
     def _add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         with self._lock:
             for row in rows:
                 mine = {column.name: row[column.name] for column in TAKEOVER.columns}
-                self._rows[_identity(mine)] = mine
-
-
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[column.name] for column in TAKEOVER.columns)
+                self._rows[tuple(mine.values())] = mine
 
 
 def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:

@@ -15,7 +15,7 @@ from syntony.controller.fleet import Fleet
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate
 from syntony.controller.pki import read_request
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import Session, end_refused
 from syntony.errors import StateError, SyntonyError
 from syntony.io.credentials import load_credentials, new_request, store_credentials
 from syntony.model import S
@@ -106,11 +106,7 @@ class Membership:
             _log.error("the controller's certificate is not renewed reason=%s", error)
 
     def _cut(self) -> None:
-        for session in list(self._sessions.values()):
-            why = self.enrolment.refusal(session.certificate)
-            if why:
-                _log.warning("stream closed host=%s reason=%s", session.host, why)
-                session.end(why)
+        end_refused(list(self._sessions.values()), self.enrolment.refusal)
         revocations = self.enrolment.revocations
         if revocations != self._reported:
             self._reported = revocations

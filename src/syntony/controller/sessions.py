@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from syntony.controller.ingest import Source
@@ -20,6 +21,8 @@ from syntony.wire.messages import (
     kind_of,
 )
 from syntony.wire.x509 import Certificate
+
+_log = logging.getLogger(__name__)
 
 TELL_NS = 1_500 * MS
 """Timelines that say hardly anything new are sent no sooner: that is with every other solve, as
@@ -165,3 +168,15 @@ class Session:
             task.cancel()
         for task in self.tasks[1:]:
             asyncio.get_running_loop().call_later(END_GRACE_S, task.cancel)
+
+
+def end_refused(sessions: Iterable[Session], refusal: Callable[[Certificate], str]) -> None:
+    """End the streams whose certificate is not accepted any more.
+
+    Args:
+        refusal: why one is not; empty: it is.
+    """
+    for session in sessions:
+        if why := refusal(session.certificate):
+            _log.warning("stream closed host=%s reason=%s", session.host, why)
+            session.end(why)

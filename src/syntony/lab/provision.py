@@ -157,7 +157,7 @@ def _serving(
         directory=directory / TLS,
     )
     return {
-        "listen": f"{address}:{CONTROLLER_PORT + further}",
+        "listen": _listen(plan, number),
         "tls_ca": str(tls.ca),
         "tls_cert": str(tls.cert),
         "tls_key": str(tls.key),
@@ -167,8 +167,11 @@ def _serving(
 
 def _addresses(plan: Plan, numbers: Iterable[int]) -> tuple[str, ...]:
     """Where these of all controllers and gateways listen, from 1."""
-    address = _mgmt(plan, CONTROLLER)
-    return tuple(f"{address}:{CONTROLLER_PORT + (number - 1) * PORTS_APART}" for number in numbers)
+    return tuple(_listen(plan, number) for number in numbers)
+
+
+def _listen(plan: Plan, number: int) -> str:
+    return f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT + (number - 1) * PORTS_APART}"
 
 
 def _store(directory: Path) -> DaemonSpec:

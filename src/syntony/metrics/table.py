@@ -238,7 +238,7 @@ _FLEET = (
     _controller("gateway_lag_seconds", "gauge", "gateway",
                 "for how long the oldest batch that it has not stored waits"),
     _controller("gateway_repeated_batches_total", "counter", "",
-                "batches that the leader was told of twice, and judged once"),
+                "batches that were reported to the leader twice; it judges each once"),
     _controller("gateway_leader_connected", "gauge", "", "of a gateway: 1 while it has a leader"),
     _controller("gateway_leader_changes_total", "counter", "",
                 "of a gateway: times that a leader has taken it"),
