@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.console.fleet_work import HOSTILE, audit_view, cost, job_report, jobs
 
+from syntony.alerts.incidents import Incident, State
+from syntony.alerts.render import plain
+from syntony.alerts.rules import Severity
 from syntony.model import MS, S
 from syntony.model.clocks import ClockState, Timeline
 from syntony.model.findings import Finding, Queue
@@ -139,15 +142,13 @@ def _fleet(now_ns: int, shape: Shape) -> Fleet:
 
 
 def _incident(number: int, now_ns: int, **fields: Any) -> dict[str, Any]:
+    """As a controller tells it."""
     whole: dict[str, Any] = {
-        "number": number, "rule": "link-loss", "subject": BAD, "severity": "critical",
-        "state": "open", "summary": "", "remedy": "Reseat the cable; if it persists, replace it.",
-        "opened_ns": now_ns - 240 * S, "updated_ns": now_ns - S, "resolved_ns": 0, "value": 0.31,
-        "worst": 0.34, "unit": "ratio", "evidence": (), "jobs": (), "members": (), "span_ns": 0,
-        "pending": False, "cause": 0, "paged": True, "pages": 1, "silenced": False, "reopened": 0,
-        "repeats": 0, "acknowledged_by": "", "comment": "",
+        "rule": "link-loss", "subject": BAD, "severity": Severity.CRITICAL, "state": State.OPEN,
+        "remedy": "Reseat the cable; if it persists, replace it.", "opened_ns": now_ns - 240 * S,
+        "updated_ns": now_ns - S, "value": 0.31, "worst": 0.34, "unit": "ratio", "pages": 1,
     }  # fmt: skip
-    return whole | fields
+    return plain(Incident(number=number, **(whole | fields)))
 
 
 def _incidents(now_ns: int) -> IncidentsReply:
@@ -164,12 +165,12 @@ def _incidents(now_ns: int) -> IncidentsReply:
             ),
             _incident(
                 13, now_ns, summary="train-7 waits for h5: slow-flow", rule="job-slow-network",
-                subject="h4/rail1<->h5/rail1", severity="warning", cause=12, unit="", value=0.93,
-                worst=0.93, paged=False, pages=0,
+                subject="h4/rail1<->h5/rail1", severity=Severity.WARNING, cause=12, unit="",
+                value=0.93, worst=0.93, pages=0,
             ),
             _incident(
                 11, now_ns, summary="no report from agent for 90 s", rule="agent-silent",
-                subject="h7", severity="warning", state="acknowledged",
+                subject="h7", severity=Severity.WARNING, state=State.ACKNOWLEDGED,
                 acknowledged_by="ops (alice)",
                 comment="planned reboot", opened_ns=now_ns - 90 * S, unit="s", value=90.0,
                 worst=90.0,
@@ -178,8 +179,8 @@ def _incidents(now_ns: int) -> IncidentsReply:
             ),
             _incident(
                 9, now_ns, summary="h1/rail0 flapped 9 times within the hour", rule="link-flaps",
-                subject="h1/rail0", severity="warning", state="resolved", unit="", value=9.0,
-                worst=11.0, opened_ns=now_ns - 3000 * S, resolved_ns=now_ns - 1200 * S,
+                subject="h1/rail0", severity=Severity.WARNING, state=State.RESOLVED, unit="",
+                value=9.0, worst=11.0, opened_ns=now_ns - 3000 * S, resolved_ns=now_ns - 1200 * S,
                 evidence=("carrier lost 9 times, 7 s apart",),
             ),
         ),

@@ -362,6 +362,37 @@ def test_a_question_that_fails_harms_its_part_only(page: Page, url: str, api: Fa
     page.get_by_text(f"{BAD} loses 31 %").first.wait_for()
 
 
+def test_an_answer_that_the_console_cannot_draw_harms_its_part_only(
+    page: Page, url: str, api: FakeApi
+) -> None:
+    """An incident without a field that views read, as controllers once sent it."""
+    incidents = api.answers["incidents"].incidents
+    whole = {each["number"]: each.pop("members") for each in incidents}
+    found = complaints(page)
+    enter(page, url)
+    for _ in range(2):
+        goto(page, f"fabric/{BAD.replace('/', '%2F')}")
+        page.get_by_text("88,120").wait_for()
+        page.wait_for_timeout(500)
+        assert page.get_by_role("heading", name=f"Fabric / {BAD}").count() == 1
+        assert page.get_by_text("Loading…").count() == 0
+        alert = page.get_by_role("alert")
+        assert "cannot be shown" in alert.inner_text()
+        goto(page, "fabric")
+        page.get_by_text(VIEWS["fabric"]).wait_for()
+        assert not alert.count()
+    assert len(found) == 2
+    goto(page, f"fabric/{BAD.replace('/', '%2F')}")
+    page.get_by_role("alert").wait_for()
+    for each in incidents:
+        each["members"] = whole[each["number"]]
+    api.announce("incidents")
+    page.wait_for_timeout(500)
+    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("link", name=f"{BAD} loses 31 %").wait_for()
+    assert not page.get_by_role("alert").count()
+
+
 def test_an_empty_fleet_says_what_to_do_next(chrome: Browser) -> None:
     api = FakeApi(Shape(hosts=0, rails=0, leaves=0, spines=0))
     for name, answer in api.answers.items():

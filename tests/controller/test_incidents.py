@@ -187,14 +187,16 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         control.store.rows,
         control.service.incidents(IncidentsQuery(resolved=True)).incidents,
     )
-    for name in stored:
-        if name != "updated_ns":
-            assert stored[name] == kept[name], name
+    assert set(stored) == set(kept) - {"opened", "resolved"}
+    for name in stored.keys() - {"updated_ns", "unit"}:
+        assert stored[name] == kept[name], name
     long_ago = stored | {"number": 77, "opened_ns": 5, "summary": "long ago"}
     control.store.rows.append(long_ago)
     reply = control.service.incidents(IncidentsQuery(since_ns=3600 * S), control.now_ns)
     assert [each["number"] for each in reply.incidents] == [1, 77]
     assert reply.incidents[1]["opened"].startswith("1970-01-01T00:00:00")
+    assert set(reply.incidents[1]) == set(kept)
+    assert reply.incidents[1]["unit"] == kept["unit"] == "ratio"
     with pytest.raises(UsageError, match="kept for 365 days"):
         control.service.incidents(IncidentsQuery(since_ns=10**18), control.now_ns)
 

@@ -8,7 +8,7 @@ import { forgetAnswers, useQuery } from "./query";
 import { href, useRoute } from "./route";
 import { SessionContext } from "./session";
 import { toggleTheme, useTheme } from "./theme";
-
+import { Safe } from "./ui";
 import { Audit } from "./views/audit";
 import { ClockView } from "./views/clock";
 import { Cost } from "./views/cost";
@@ -165,7 +165,7 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
           {status.data?.switch?.stopped && <div class="banner bad" role="status">Traffic control is stopped by {status.data.switch.by}. <a href="#/traffic">Traffic</a></div>}
           <main class="main" id="main" tabIndex={-1}>
             <Expiring session={session} />
-            <View key={name} route={route} />
+            <Safe key={name} reset={route.path.join("/")}><View route={route} /></Safe>
           </main>
         </div>
       </div>

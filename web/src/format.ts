@@ -55,7 +55,8 @@ export function many(value: number, one: string, several = `${one}s`): string {
 }
 
 /** A value of an incident in its rule's unit. */
-export function measured(value: number, unit: string): string {
+export function measured(value: number | null, unit: string): string {
+  if (value === null) return UNKNOWN;
   if (unit === "ns") return duration(value);
   if (unit === "ratio") return percent(value);
   if (unit === "s") return duration(value * 1e9);

@@ -10,8 +10,8 @@ export interface Fleet { agents: Agent[]; rows_stored: number; probes_per_s: num
 
 export interface Incident {
   number: number; rule: string; subject: string; severity: string; state: string; summary: string; remedy: string;
-  opened_ns: number; updated_ns: number; resolved_ns: number; value: number; worst: number; unit: string;
-  evidence: string[]; jobs: string[]; members: string[]; pending: boolean; cause: number; paged: boolean; pages: number;
+  opened_ns: number; updated_ns: number; resolved_ns: number | null; value: number | null; worst: number | null; unit: string;
+  evidence: string[]; jobs: string[]; members: string[]; pending: boolean; cause: number | null; pages: number;
   silenced: boolean; reopened: number; repeats: number; acknowledged_by: string; comment: string;
 }
 export interface Silence { number: number; rule: string; subject: string; first_ns: number; last_ns: number; who: string; comment: string }

@@ -1,6 +1,6 @@
 /** Components that every view is made of. */
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 import { Problem } from "./api";
 import { byName, duration } from "./format";
 import type { Answer } from "./query";
@@ -11,13 +11,27 @@ export function Badge({ word, tone, children }: { word: string; tone?: Tone; chi
   return <span class={`badge ${found || "plain"}`}>{children ?? word.toLowerCase()}</span>;
 }
 
+/** Draws its children; what they throw is told in their place, and the rest of the page goes on.
+ *  Tries again when `reset` changes. */
+export function Safe({ reset, children }: { reset?: string; children?: ComponentChildren }) {
+  const [found, again] = useErrorBoundary((error) => console.error(error));
+  useEffect(() => found && again(), [reset]);
+  if (!found) return <>{children}</>;
+  return (
+    <div class="problem" role="alert">
+      This cannot be shown, by a fault of the console: {found instanceof Error ? found.message : String(found)}
+      <button type="button" onClick={again}>Try again</button>
+    </div>
+  );
+}
+
 export function Panel(props: {
   title: ComponentChildren; tools?: ComponentChildren; width?: string; flush?: boolean; children?: ComponentChildren;
 }) {
   return (
     <section class={`panel ${props.width ?? "w12"}`}>
       <header><h2>{props.title}</h2>{props.tools && <div class="tools">{props.tools}</div>}</header>
-      <div class={props.flush ? "flush" : "body"}>{props.children}</div>
+      <div class={props.flush ? "flush" : "body"}><Safe>{props.children}</Safe></div>
     </section>
   );
 }

@@ -178,6 +178,8 @@ def plain(incident: Incident) -> dict[str, Any]:
         "unit": incident.unit,
         "evidence": list(incident.evidence),
         "jobs": list(incident.jobs),
+        "members": list(incident.members),
+        "pending": incident.pending,
         "cause": incident.cause or None,
         "silenced": incident.silenced,
         "reopened": incident.reopened,

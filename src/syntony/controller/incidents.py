@@ -363,9 +363,14 @@ class IncidentService:
         if not 0 < since_ns <= MAX_SINCE_NS:
             raise UsageError(f"incidents are kept for {MAX_SINCE_NS // DAY_NS} days")
         first_ns = fleet_ns - since_ns
+        units = {rule.name: rule.unit for rule in self.rules}
         found = {
             (each["number"], each["opened_ns"]): each
-            | {"opened": render.instant(each["opened_ns"])}
+            | {
+                "opened": render.instant(each["opened_ns"]),
+                "resolved": each["resolved_ns"] and render.instant(each["resolved_ns"]),
+                "unit": units.get(each["rule"], ""),
+            }
             for each in self._store.incidents.since(first_ns)
         }
         with self._lock:

@@ -27,7 +27,8 @@ class IncidentRows:
 
     def since(self, first_ns: int) -> list[dict[str, Any]]:
         """Incidents that changed at or after this instant, newest first, at most `MAX_ROWS`; as
-        `alerts.render.plain` tells them."""
+        `alerts.render.plain` tells them, without the instants as text. What no column keeps is
+        empty."""
         return [_plain(row) for row in self._engine.select(_since(first_ns))]
 
 
@@ -57,7 +58,11 @@ def _plain(row: Row) -> dict[str, Any]:
         "cause": numbers["cause"] or None,
         "evidence": texts["evidence"].split("\n") if texts["evidence"] else [],
         "jobs": texts["jobs"].split(", ") if texts["jobs"] else [],
+        "unit": "",
+        "members": [],
+        "pending": False,
         "silenced": False,
+        "pages": 0,
     }
 
 

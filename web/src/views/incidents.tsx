@@ -97,7 +97,7 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
   const by = useBy();
   const [asked, ask] = useState<"ack" | "resolve" | "">("");
   const live = incident.state !== "resolved";
-  const until = live ? NOW() : incident.resolved_ns;
+  const until = incident.resolved_ns ?? NOW();
   const found = incident.evidence.filter((line) => !EXCLUDES.test(line));
   const excluded = incident.evidence.filter((line) => EXCLUDES.test(line));
   return (
@@ -134,7 +134,7 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
               <dt>Jobs</dt><dd>{incident.jobs.length ? incident.jobs.map((job) => <a key={job} href={href(["jobs", job])}>{job} </a>) : "none known"}</dd>
               <dt>Pages</dt><dd>{incident.pages || "none"}{incident.silenced && ", silenced"}</dd>
               {incident.repeats > 0 && <><dt>Earlier</dt><dd>{many(incident.repeats, "time")} within a week</dd></>}
-              {incident.cause > 0 && <><dt>Explained by</dt><dd><a href={href(["incidents", String(incident.cause)])}>incident {incident.cause}</a></dd></>}
+              {incident.cause && <><dt>Explained by</dt><dd><a href={href(["incidents", String(incident.cause)])}>incident {incident.cause}</a></dd></>}
               {incident.acknowledged_by && <><dt>Acknowledged</dt><dd>{incident.acknowledged_by}{incident.comment && `: ${incident.comment}`}</dd></>}
             </dl>
           </Panel>

@@ -18,7 +18,7 @@ const BY = [["state", "State"], ["loss", "Loss"]] as const;
 
 /** Incidents that were open at an instant, as they are told now: without the state they came to since. */
 export function openAt(incidents: readonly Incident[], atNs: number): Incident[] {
-  return incidents.filter((each) => each.opened_ns <= atNs && (each.resolved_ns === 0 || each.resolved_ns > atNs)).map((each) => ({ ...each, state: "open" }));
+  return incidents.filter((each) => each.opened_ns <= atNs && (each.resolved_ns === null || each.resolved_ns > atNs)).map((each) => ({ ...each, state: "open" }));
 }
 
 export function Then({ incident, at }: { incident: Incident; at: number }) {
