@@ -515,6 +515,48 @@ def test_find_a_device_and_open_its_page(page: Page, url: str) -> None:
     assert page.evaluate("decodeURIComponent(location.hash)") == f"#/fabric/{BAD}"
 
 
+@pytest.mark.parametrize("zoom", [0, 3, 9])
+def test_a_map_that_was_dragged_is_the_map_drawn_there(chrome: Browser, zoom: int) -> None:
+    serving = Serving(FakeApi(Shape(hosts=160, rails=4, leaves=10, spines=8))).started()
+    page = new_page(chrome)
+    try:
+        enter(page, serving.url, view="fabric")
+        page.wait_for_selector("canvas[data-detail]")
+        page.wait_for_timeout(2_000)
+        canvas = page.get_by_role("application")
+        canvas.focus()
+        for _ in range(zoom):
+            page.keyboard.press("+")
+        before = pixels(page)
+        box = canvas.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 300, box["y"] + 200)
+        page.mouse.down()
+        for x, y in ((331, 200), (340, 217), (250, 290), (251, 180), (700, 260), (333, 231)):
+            page.mouse.move(box["x"] + x, box["y"] + y)
+            pixels(page)
+        page.mouse.up()
+        page.mouse.move(0, 0)
+        dragged = pixels(page)
+        page.get_by_role("button", name="Loss", exact=True).click()
+        assert pixels(page) != dragged
+        page.get_by_role("button", name="State", exact=True).click()
+        assert pixels(page) == dragged != before
+    finally:
+        page.context.close()
+        serving.end()
+
+
+def pixels(page: Page) -> str:
+    """What the map's canvas shows, once a frame has been drawn."""
+    found: str = page.evaluate(
+        """async () => {
+            for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
+            return document.querySelector("canvas").toDataURL(); }"""
+    )
+    return found
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_accessible(chrome: Browser, url: str, api: FakeApi, dark: bool) -> None:
     if not AXE.is_file():

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { nicRows, reachOf, treeOf } from "../src/audit";
-import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, worst } from "../src/delay/matrix";
+import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
+import { frameOf, type Scene, shiftOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
@@ -57,9 +58,18 @@ describe("the delay matrix", () => {
     expect(valueAt(grid, at("h10/r0", "h0/r0"), "loss")).toBe(1);
     expect(silent(grid)).toEqual({ pairs: 1, nics: [["h10/r0", 1], ["h0/r0", 1]] });
   });
-  it("names the worst that are known", () => expect(worst(grid, "p50", 2)).toEqual([at("h1/r0", "h0/r0"), at("h0/r0", "h1/r0")]));
+  it("takes the values of all cells, and the known ones in order", () => {
+    for (const metric of ["p50", "p99", "min", "half", "skew", "loss"] as const) {
+      const { all, known } = valuesOf(grid, metric);
+      const one = Array.from(grid.cells, (_, index) => valueAt(grid, index, metric));
+      expect([...all]).toEqual(one.map((value) => (value === undefined ? NaN : (value ?? Infinity))));
+      expect([...known]).toEqual(one.filter((value): value is number => typeof value === "number").sort((a, b) => a - b));
+    }
+  });
+  it("names those that differ most from half of the round trip, in both ways", () => expect(worst(valuesOf(grid, "skew"), 2).map((index) => valueAt(grid, index, "skew"))).toEqual([-100, 100]));
+  it("names the worst that are known", () => expect(worst(valuesOf(grid, "p50"), 2)).toEqual([at("h1/r0", "h0/r0"), at("h0/r0", "h1/r0")]));
   it("draws each cell in its place", () => {
-    const { pixels } = raster(grid, "p50", [1, 2, 3], [4, 5, 6]);
+    const { pixels } = raster(valuesOf(grid, "p50"), [1, 2, 3], [4, 5, 6]);
     const pixel = (index: number) => [...pixels.slice(index * 4, index * 4 + 4)];
     expect(pixel(at("h0/r0", "h0/r0"))).toEqual([1, 2, 3, 255]);
     expect(pixel(at("h10/r0", "h0/r0"))).toEqual([4, 5, 6, 255]);
@@ -67,10 +77,10 @@ describe("the delay matrix", () => {
     expect(pixel(at("h0/r1", "h1/r1"))).toEqual([...colour(0, "p50"), 255]);
   });
   it("keeps values on the scale", () => {
-    const scale = scaleOf([10, 100, 1000], "p50");
+    const scale = scaleOf(Float64Array.of(10, 100, 1000), "p50");
     expect([place(1, scale), place(10, scale), place(1e9, scale)]).toEqual([0, 0, 1]);
-    expect(scaleOf([], "p50").high).toBeGreaterThan(0);
-    expect(scaleOf([-5, 20], "skew")).toMatchObject({ low: -20, high: 20 });
+    expect(scaleOf(Float64Array.of(), "p50").high).toBeGreaterThan(0);
+    expect(scaleOf(Float64Array.of(-5, 20), "skew")).toMatchObject({ low: -20, high: 20 });
   });
 });
 
@@ -200,5 +210,35 @@ describe("what happened to a job is marked on its charts", () => {
   it("puts together what is too near, the worst first", () => {
     const near = labels(report([takeover(60e9, { stall_ns: 0.5e9 })]), [{ ts_ns: 59e9, action: "reroute" } as PathEvent, { ts_ns: 60.5e9, action: "reroute" } as PathEvent], [], []);
     expect(near).toEqual([[59.5, "rank 3 lost: killed (+2)", "bad"]]);
+  });
+});
+
+describe("a map that is moved", () => {
+  const scene = { layout: layoutOf(fabric(8, 2, 2, 2)), known: new Map(), by: "state", chosen: -1, cable: -1, palette: {} } as unknown as Scene;
+  const frame = (x: number, y: number, scale = 1.3) => frameOf(scene, { x, y, scale }, 1.5, 900, 500);
+
+  it("is the last picture moved by whole pixels, and what that leaves free", () => {
+    let seed = 7;
+    const random = (most: number) => (seed = (seed * 48271) % 2147483647) % most;
+    for (let n = 0; n < 300; n++) {
+      const [w, h] = [1 + random(40), 1 + random(30)];
+      const shift = { dx: random(2 * w + 20) - w - 10, dy: random(2 * h + 20) - h - 10 };
+      const times = new Uint8Array(w * h);
+      for (const area of uncovered(shift, w, h))
+        for (let y = area.y; y < area.y + area.h; y++) for (let x = area.x; x < area.x + area.w; x++) times[y * w + x]! += 1;
+      const wrong = times.findIndex((found, at) => {
+        const [x, y] = [(at % w) - shift.dx, Math.floor(at / w) - shift.dy];
+        return found !== (x >= 0 && x < w && y >= 0 && y < h ? 0 : 1);
+      });
+      expect([n, w, h, shift, wrong]).toEqual([n, w, h, shift, -1]);
+    }
+  });
+
+  it("is another picture when anything but the place differs", () => {
+    expect(shiftOf(frame(0, 0), frame(10, -20))).toEqual({ dx: -Math.round(10 * 1.3 * 1.5), dy: Math.round(20 * 1.3 * 1.5) });
+    expect(shiftOf(frame(0, 0), frame(0, 0, 1.4))).toBeUndefined();
+    expect(shiftOf(frame(0, 0), { ...frame(0, 0), w: 901 })).toBeUndefined();
+    expect(shiftOf(frame(0, 0), { ...frame(0, 0), h: 501 })).toBeUndefined();
+    for (const name of Object.keys(scene)) expect([name, shiftOf(frame(0, 0), { ...frame(5, 5), scene: { ...scene, [name]: "other" } })]).toEqual([name, undefined]);
   });
 });

@@ -53,6 +53,28 @@ export function half(there: Cell, here: Cell | undefined): number | null {
   return there.owd_p50_ns === null || !here || here.owd_p50_ns === null ? null : (there.owd_p50_ns + here.owd_p50_ns) / 2;
 }
 
+/** One metric of every cell. */
+export interface Values {
+  metric: Metric;
+  /** NaN: not probed; Infinity: probed, and not known. */
+  all: Float64Array;
+  /** Those that are known, ascending. */
+  known: Float64Array;
+}
+
+/** As `valueAt` says, of all cells. */
+export function valuesOf(grid: Grid, metric: Metric): Values {
+  const all = new Float64Array(grid.cells.length);
+  const known = new Float64Array(grid.cells.length);
+  let found = 0;
+  for (let index = 0; index < all.length; index++) {
+    const value = valueAt(grid, index, metric);
+    all[index] = value === undefined ? NaN : (value ?? Infinity);
+    if (typeof value === "number") known[found++] = value;
+  }
+  return { metric, all, known: known.subarray(0, found).sort() };
+}
+
 export interface Scale {
   low: number;
   high: number;
@@ -60,9 +82,8 @@ export interface Scale {
 }
 
 /** From the 2nd to the 99.5th percentile, so that one outlier does not flatten the rest. */
-export function scaleOf(values: readonly number[], metric: Metric): Scale {
+export function scaleOf(sorted: Float64Array, metric: Metric): Scale {
   if (metric === "loss") return { low: 0, high: 1, log: false };
-  const sorted = Float64Array.from(values).sort();
   const pick = (share: number) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 1;
   if (metric === "skew") {
     const most = Math.max(1, Math.abs(pick(0.005)), Math.abs(pick(0.995)));
@@ -97,35 +118,32 @@ export function colour(share: number, metric: Metric): Colour {
 const STEPS = 256;
 
 /** RGBA of each cell, row by row: `none` where nothing was probed, `unknown` where nothing came back. */
-export function raster(grid: Grid, metric: Metric, none: Colour, unknown: Colour): { pixels: Uint8ClampedArray<ArrayBuffer>; scale: Scale } {
-  const values = Array.from({ length: grid.cells.length }, (_, index) => valueAt(grid, index, metric));
-  const scale = scaleOf(values.filter((each): each is number => typeof each === "number"), metric);
-  const table = Array.from({ length: STEPS }, (_, n) => colour(n / (STEPS - 1), metric));
-  const pixels = new Uint8ClampedArray(grid.cells.length * 4);
-  for (let index = 0; index < values.length; index++) {
-    const value = values[index];
-    const rgb = value === undefined ? none : value === null ? unknown : table[Math.round(place(value, scale) * (STEPS - 1))] ?? none;
-    pixels[index * 4] = rgb[0];
-    pixels[index * 4 + 1] = rgb[1];
-    pixels[index * 4 + 2] = rgb[2];
-    pixels[index * 4 + 3] = 255;
+export function raster({ metric, all, known }: Values, none: Colour, unknown: Colour): { pixels: Uint8ClampedArray<ArrayBuffer>; scale: Scale } {
+  const scale = scaleOf(known, metric);
+  const table = Uint32Array.from({ length: STEPS }, (_, n) => packed(colour(n / (STEPS - 1), metric)));
+  const [absent, silence] = [packed(none), packed(unknown)];
+  const pixels = new Uint32Array(all.length);
+  for (let index = 0; index < all.length; index++) {
+    const value = all[index] ?? NaN;
+    pixels[index] = Number.isNaN(value) ? absent : value === Infinity ? silence : (table[Math.round(place(value, scale) * (STEPS - 1))] ?? absent);
   }
-  return { pixels, scale };
+  return { pixels: new Uint8ClampedArray(pixels.buffer), scale };
 }
 
-/** Pairs with the largest values that are known. */
-export function worst(grid: Grid, metric: Metric, most: number): number[] {
+/** An opaque pixel, in this machine's order of bytes. */
+const packed = ([red, green, blue]: Colour): number => new Uint32Array(Uint8Array.of(red, green, blue, 255).buffer)[0] ?? 0;
+
+/** Pairs with the largest values that are known, the largest first. */
+export function worst({ metric, all, known }: Values, most: number): number[] {
+  const size = metric === "skew" ? Math.abs : (value: number) => value;
+  const sorted = metric === "skew" ? known.map(Math.abs).sort() : known;
+  const least = sorted[Math.max(0, sorted.length - most)] ?? Infinity;
   const found: number[] = [];
-  const sizes: number[] = [];
-  for (let index = 0; index < grid.cells.length; index++) {
-    const value = valueAt(grid, index, metric);
-    if (typeof value !== "number") continue;
-    found.push(index);
-    sizes.push(metric === "skew" ? Math.abs(value) : value);
+  for (let index = 0; index < all.length; index++) {
+    const value = all[index] ?? NaN;
+    if (value !== Infinity && size(value) >= least) found.push(index);
   }
-  const least = Float64Array.from(sizes).sort()[Math.max(0, sizes.length - most)] ?? 0;
-  const kept = found.map((index, n) => [index, sizes[n] ?? 0] as const).filter(([, size]) => size >= least);
-  return kept.sort((a, b) => b[1] - a[1]).slice(0, most).map(([index]) => index);
+  return found.sort((a, b) => size(all[b] ?? 0) - size(all[a] ?? 0)).slice(0, most);
 }
 
 /** Directions without any answer, and the NICs that most of them have in common, with how many. */

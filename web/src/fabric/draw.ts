@@ -1,7 +1,7 @@
 /** Draws the map of a fabric on a canvas: as much of it as can be seen at that scale. */
 import { byTone, type Palette } from "./palette";
 import { type Box, type Detail, detailAt, ends, type Layout, type View } from "./layout";
-import { cableName, type Known } from "./state";
+import type { Known } from "./state";
 
 export type By = "state" | "load" | "loss";
 const MANY_CABLES = 1_500;
@@ -13,28 +13,77 @@ export interface Scene {
   by: By;
   chosen: number;
   cable: number;
+  palette: Palette;
 }
 
-/** One frame; `width` and `height` in CSS pixels. */
-export function draw(context: CanvasRenderingContext2D, scene: Scene, view: View, width: number, height: number, palette: Palette): Detail {
-  const ratio = devicePixelRatio;
-  const detail = detailAt(view.scale);
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.fillStyle = palette.surface;
-  context.fillRect(0, 0, width, height);
-  context.setTransform(ratio * view.scale, 0, 0, ratio * view.scale, -view.x * view.scale * ratio, -view.y * view.scale * ratio);
-  const seen = (box: { x: number; y: number; w: number; h: number }) =>
-    box.x < view.x + width / view.scale && box.x + box.w > view.x && box.y < view.y + height / view.scale && box.y + box.h > view.y;
-  groups(context, scene.layout, view, palette);
-  cables(context, scene, view, palette);
-  boxes(context, scene, detail, view, palette, seen);
-  if (detail === "names" || view.scale > 0.35) names(context, scene, detail, view, palette, seen);
-  return detail;
+/** What a canvas shows, in whole pixels of the device, so that what a pan moves is what would be drawn there. */
+export interface Frame {
+  scene: Scene;
+  /** Pixels to a unit of the map. */
+  unit: number;
+  left: number;
+  top: number;
+  w: number;
+  h: number;
 }
 
-function groups(context: CanvasRenderingContext2D, layout: Layout, view: View, palette: Palette): void {
+export function frameOf(scene: Scene, view: View, ratio: number, w: number, h: number): Frame {
+  const unit = view.scale * ratio;
+  return { scene, unit, left: Math.round(view.x * unit), top: Math.round(view.y * unit), w, h };
+}
+
+/** Draws a frame. Where `last` is on the canvas and differs by a pan alone, it is moved, and only what came into sight is drawn. */
+export function draw(context: CanvasRenderingContext2D, next: Frame, last: Frame | undefined, ratio: number): void {
+  const shift = last && shiftOf(last, next);
+  if (shift && (shift.dx || shift.dy)) {
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.drawImage(context.canvas, shift.dx, shift.dy);
+  }
+  const areas = shift ? uncovered(shift, next.w, next.h) : [{ x: 0, y: 0, w: next.w, h: next.h }];
+  for (const area of areas) drawArea(context, next, area, ratio);
+}
+
+export interface Area { x: number; y: number; w: number; h: number }
+
+/** By how many pixels a frame is the last one, moved; undefined: it is another picture. */
+export function shiftOf(last: Frame, next: Frame): { dx: number; dy: number } | undefined {
+  const names = Object.keys(next.scene) as (keyof Scene)[];
+  const same = last.unit === next.unit && last.w === next.w && last.h === next.h && names.every((name) => last.scene[name] === next.scene[name]);
+  return same ? { dx: last.left - next.left, dy: last.top - next.top } : undefined;
+}
+
+/** Parts of a canvas that its own picture, moved, does not cover. */
+export function uncovered({ dx, dy }: { dx: number; dy: number }, w: number, h: number): Area[] {
+  const [across, down] = [Math.min(Math.abs(dx), w), Math.min(Math.abs(dy), h)];
+  const side = { x: dx > 0 ? 0 : w - across, y: 0, w: across, h };
+  const band = { x: dx > 0 ? across : 0, y: dy > 0 ? 0 : h - down, w: w - across, h: down };
+  return [side, band].filter((each) => each.w && each.h);
+}
+
+function drawArea(context: CanvasRenderingContext2D, { scene, unit, left, top }: Frame, area: Area, ratio: number): void {
+  const scale = unit / ratio;
+  const detail = detailAt(scale);
+  const [x, y] = [(left + area.x) / unit, (top + area.y) / unit];
+  const [right, bottom] = [x + area.w / unit, y + area.h / unit];
+  const seen = (box: Area) => box.x < right && box.x + box.w > x && box.y < bottom && box.y + box.h > y;
+  context.save();
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.beginPath();
+  context.rect(area.x, area.y, area.w, area.h);
+  context.clip();
+  context.fillStyle = scene.palette.surface;
+  context.fillRect(area.x, area.y, area.w, area.h);
+  context.setTransform(unit, 0, 0, unit, -left, -top);
+  groups(context, scene, scale);
+  cables(context, scene, scale, seen);
+  boxes(context, scene, detail, scale, seen);
+  if (detail === "names" || scale > 0.35) names(context, scene, detail, scale, seen);
+  context.restore();
+}
+
+function groups(context: CanvasRenderingContext2D, { layout, palette }: Scene, scale: number): void {
   context.fillStyle = palette.muted;
-  const size = Math.min(13 / view.scale, 220);
+  const size = Math.min(13 / scale, 220);
   context.font = `600 ${size}px system-ui`;
   context.textAlign = "left";
   context.textBaseline = "bottom";
@@ -47,8 +96,10 @@ const colourOf = (known: Known | undefined, by: By, palette: Palette): string =>
   return byTone(known?.tone ?? "", palette);
 };
 
-function cables(context: CanvasRenderingContext2D, scene: Scene, view: View, palette: Palette): void {
-  const { layout, known, by, chosen } = scene;
+type Seen = (box: Area) => boolean;
+
+function cables(context: CanvasRenderingContext2D, scene: Scene, scale: number, seen: Seen): void {
+  const { layout, known, by, chosen, palette } = scene;
   const few = layout.cables.length <= MANY_CABLES;
   const batches = new Map<string, [number, number][]>();
   const put = (key: string, cable: [number, number]) => {
@@ -57,7 +108,7 @@ function cables(context: CanvasRenderingContext2D, scene: Scene, view: View, pal
     else batches.set(key, [cable]);
   };
   layout.cables.forEach((cable, n) => {
-    const found = known.get(cableName(layout.boxes[cable[0]]?.name ?? "", layout.boxes[cable[1]]?.name ?? ""));
+    const found = known.get(layout.cableNames[n] ?? "");
     const notable = (found && (found.tone === "bad" || found.tone === "warn" || (by === "load" && found.load !== undefined))) ?? false;
     if (n === scene.cable || cable.includes(chosen)) put(`2|${notable ? colourOf(found, by, palette) : palette.accent}`, cable);
     else if (notable) put(`2|${colourOf(found, by, palette)}`, cable);
@@ -66,10 +117,11 @@ function cables(context: CanvasRenderingContext2D, scene: Scene, view: View, pal
   for (const [key, list] of [...batches].sort()) {
     const [width, colour] = key.split("|");
     context.strokeStyle = colour ?? palette.cable;
-    context.lineWidth = Number(width) / view.scale;
+    const wide = (context.lineWidth = Number(width) / scale);
     context.beginPath();
     for (const [a, b] of list) {
       const [from, to] = ends(layout, a, b);
+      if (!seen({ x: Math.min(from[0], to[0]) - wide, y: from[1] - wide, w: Math.abs(from[0] - to[0]) + 2 * wide, h: to[1] - from[1] + 2 * wide })) continue;
       context.moveTo(...from);
       context.lineTo(...to);
     }
@@ -77,8 +129,8 @@ function cables(context: CanvasRenderingContext2D, scene: Scene, view: View, pal
   }
 }
 
-function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, view: View, palette: Palette, seen: (box: Box) => boolean): void {
-  const { layout, known, by, chosen } = scene;
+function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, scale: number, seen: Seen): void {
+  const { layout, known, by, chosen, palette } = scene;
   const batches = new Map<string, Box[]>();
   const put = (colour: string, box: Box) => {
     const list = batches.get(colour);
@@ -91,7 +143,7 @@ function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, 
     if (box.tier === "nic") put(colourOf(known.get(box.name), by, palette), box);
     else put(known.get(box.name)?.tone ? byTone(known.get(box.name)?.tone ?? "", palette) : palette.switch, box);
   }
-  if (detail === "leaves") for (const [leaf, nics] of layout.nics) blockOf(layout, leaf, nics, scene, palette, put, seen);
+  if (detail === "leaves") for (const [leaf, nics] of layout.nics) blockOf(leaf, nics, scene, put, seen);
   for (const [colour, list] of batches) {
     // Single rectangles: a path of thousands is scan-converted as a whole, which is slower.
     context.fillStyle = colour;
@@ -105,21 +157,21 @@ function boxes(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, 
   const box = layout.boxes[chosen];
   if (box) {
     context.strokeStyle = palette.text;
-    context.lineWidth = 2 / view.scale;
-    const gap = 2 / view.scale;
+    context.lineWidth = 2 / scale;
+    const gap = 2 / scale;
     context.strokeRect(box.x - gap, box.y - gap, box.w + 2 * gap, box.h + 2 * gap);
   }
 }
 
 /** All NICs of a leaf as one block: each colour has its share of it, the worst at the top. */
-function blockOf(layout: Layout, leaf: number, nics: number[], scene: Scene, palette: Palette, put: (colour: string, box: Box) => void, seen: (box: Box) => boolean): void {
+function blockOf(leaf: number, nics: number[], { layout, known, by, palette }: Scene, put: (colour: string, box: Box) => void, seen: Seen): void {
   const [first, last, top] = [layout.boxes[nics[0] ?? -1], layout.boxes[nics[nics.length - 1] ?? -1], layout.boxes[leaf]];
   if (!first || !last || !top) return;
   const whole = { ...top, y: first.y, h: last.y + last.h - first.y };
   if (!seen(whole)) return;
   const counts = new Map<string, number>();
   for (const nic of nics) {
-    const colour = colourOf(scene.known.get(layout.boxes[nic]?.name ?? ""), scene.by, palette);
+    const colour = colourOf(known.get(layout.boxes[nic]?.name ?? ""), by, palette);
     counts.set(colour, (counts.get(colour) ?? 0) + 1);
   }
   let y = whole.y;
@@ -133,14 +185,14 @@ function blockOf(layout: Layout, leaf: number, nics: number[], scene: Scene, pal
   });
 }
 
-function names(context: CanvasRenderingContext2D, scene: Scene, detail: Detail, view: View, palette: Palette, seen: (box: Box) => boolean): void {
+function names(context: CanvasRenderingContext2D, { layout, known, palette }: Scene, detail: Detail, scale: number, seen: Seen): void {
   context.textAlign = "center";
   context.textBaseline = "middle";
-  for (const box of scene.layout.boxes) {
-    if (!seen(box) || (box.tier === "nic" && detail !== "names") || box.w * view.scale < 20) continue;
-    const tone = scene.known.get(box.name)?.tone ?? "";
+  for (const box of layout.boxes) {
+    if (!seen(box) || (box.tier === "nic" && detail !== "names") || box.w * scale < 20) continue;
+    const tone = known.get(box.name)?.tone ?? "";
     context.fillStyle = box.tier === "nic" ? palette.onTone : tone === "" || tone === "ok" ? palette.onSwitch : palette.onTone;
-    const size = Math.min(11, 11 / Math.max(1, view.scale * 0.8));
+    const size = Math.min(11, 11 / Math.max(1, scale * 0.8));
     context.font = `${box.tier === "nic" ? "" : "600 "}${size}px system-ui`;
     const text = box.tier === "nic" ? box.name.split("/")[0] ?? box.name : box.name;
     context.fillText(shorten(context, text, box.w - 4), box.x + box.w / 2, box.y + box.h / 2 + 0.5);

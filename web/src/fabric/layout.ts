@@ -2,6 +2,7 @@
  *  spines and cores above. Pure; lengths are units of the map, about a pixel at scale 1. */
 import { byName } from "../format";
 import type { FabricMap } from "../messages";
+import { cableName } from "./state";
 
 export type Tier = "core" | "spine" | "leaf" | "nic";
 
@@ -27,6 +28,8 @@ export interface Layout {
   at: Map<string, number>;
   /** Between switches: indices of both ends. */
   cables: [number, number][];
+  /** Of each of them. */
+  cableNames: string[];
   /** Of leaves: indices of their NICs. */
   nics: Map<number, number[]>;
   groups: Group[];
@@ -58,7 +61,7 @@ export function layoutOf(map: FabricMap, unplaced: readonly string[] = []): Layo
   for (const [nic, leaf] of homes) push(leaves, leaf, nic);
   const high = map.devices.filter((each) => each.kind !== "nic" && each.kind !== "host" && !leaves.has(each.name));
   const lost = [...new Set([...map.devices.filter((each) => each.kind === "nic").map((each) => each.name), ...unplaced])].filter((nic) => !homes.has(nic)).sort(byName);
-  const made: Layout = { boxes: [], at: new Map(), cables: [], nics: new Map(), groups: [], w: 0, h: 0 };
+  const made: Layout = { boxes: [], at: new Map(), cables: [], cableNames: [], nics: new Map(), groups: [], w: 0, h: 0 };
   const tops = (["core", "spine"] as const).map((tier) => [tier, high.filter((each) => (HIGH[each.kind] ?? "spine") === tier).map((each) => each.name).sort(byName)] as const).filter(([, names]) => names.length);
   const top = tops.length * (SWITCH_H + TIER_GAP);
   placeGroups(made, grouped(leaves), lost, top);
@@ -66,7 +69,10 @@ export function layoutOf(map: FabricMap, unplaced: readonly string[] = []): Layo
   made.boxes.forEach((box, n) => made.at.set(box.name, n));
   for (const [a, b] of map.cables) {
     const [from, to] = [made.at.get(a), made.at.get(b)];
-    if (from !== undefined && to !== undefined && kinds.get(a) !== "nic" && kinds.get(b) !== "nic") made.cables.push([from, to]);
+    if (from !== undefined && to !== undefined && kinds.get(a) !== "nic" && kinds.get(b) !== "nic") {
+      made.cables.push([from, to]);
+      made.cableNames.push(cableName(a, b));
+    }
   }
   return made;
 }

@@ -1,6 +1,6 @@
 /** Delay: the matrix of one-way delays, half of the round trip beside it, loss, worst pairs, one pair. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { back, colour, half, type Grid, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, worst } from "../delay/matrix";
+import { back, colour, half, type Grid, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, type Values, valuesOf, worst } from "../delay/matrix";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Cell, Matrix, Point } from "../messages";
 import { Plot } from "../plot";
@@ -34,6 +34,7 @@ function Whole({ route }: { route: Route }) {
   const every = end ? 0 : Math.min(60_000, Math.max(5_000, length / 4e6));
   const answer = useQuery<Matrix>("matrix", { window_ns: length, end_ns: end || undefined }, every ? { every } : {});
   const grid = useMemo(() => makeGrid(answer.data?.cells ?? [], rail), [answer.data, rail]);
+  const values = useMemo(() => valuesOf(grid, metric), [grid, metric]);
   const rails = useMemo(() => railsOf(answer.data?.cells ?? []), [answer.data]);
   return (
     <>
@@ -45,12 +46,12 @@ function Whole({ route }: { route: Route }) {
       <div class="grid">
         <Panel title={<>{metric === "loss" ? "Loss" : "One-way delay"}, NIC × NIC <span class="crumb">rows send, columns receive</span></>} width="w7" flush>
           <Loaded answer={answer}>
-            {() => grid.names.length ? <Heatmap grid={grid} metric={metric} /> : <Empty what="No probe was sent in that time." next={end ? "Move the slider to another time." : <>Agents begin seconds after they attach; <a href="#/overview">the overview</a> says which are there.</>} />}
+            {() => grid.names.length ? <Heatmap grid={grid} values={values} /> : <Empty what="No probe was sent in that time." next={end ? "Move the slider to another time." : <>Agents begin seconds after they attach; <a href="#/overview">the overview</a> says which are there.</>} />}
           </Loaded>
           <TimeSlider end={end} />
         </Panel>
         <Panel title="Worst pairs" width="w5" flush>
-          <Loaded answer={answer}>{() => <Worst grid={grid} metric={metric} />}</Loaded>
+          <Loaded answer={answer}>{() => <Worst grid={grid} values={values} />}</Loaded>
         </Panel>
       </div>
     </>
@@ -77,13 +78,14 @@ function TimeSlider({ end }: { end: number }) {
 
 const LABEL_PX = 11;
 
-function Heatmap({ grid, metric }: { grid: Grid; metric: Metric }) {
+function Heatmap({ grid, values }: { grid: Grid; values: Values }) {
+  const { metric } = values;
   const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(640);
   const [at, setAt] = useState<number | null>(null);
   const theme = useTheme();
-  const picture = useMemo(() => raster(grid, metric, rgb(token("raised")), rgb(token("unknown"))), [grid, metric, theme]);
+  const picture = useMemo(() => raster(values, rgb(token("raised")), rgb(token("unknown"))), [values, theme]);
   const n = grid.names.length;
   const margin = (width - 20) / n >= LABEL_PX ? 76 : 8;
   const size = Math.max(80, Math.min(width - margin - 8, 680));
@@ -236,8 +238,8 @@ function Legend({ metric, scale }: { metric: Metric; scale: Scale }) {
   );
 }
 
-function Worst({ grid, metric }: { grid: Grid; metric: Metric }) {
-  const rows = useMemo(() => worst(grid, metric, WORST), [grid, metric]);
+function Worst({ grid, values }: { grid: Grid; values: Values }) {
+  const rows = useMemo(() => worst(values, WORST), [values]);
   const quiet = useMemo(() => silent(grid), [grid]);
   const cell = (index: number) => grid.cells[index] as Cell;
   return (

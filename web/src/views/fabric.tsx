@@ -1,9 +1,9 @@
 /** Fabric: the map by rail, the same as a list, and a page for each device, NIC and link. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type By, draw } from "../fabric/draw";
+import { type By, draw, type Frame, frameOf } from "../fabric/draw";
 import { boxAt, cableAt, type Detail, detailAt, fit, type Layout, layoutOf, type View, zoom } from "../fabric/layout";
 import { paletteOf } from "../fabric/palette";
-import { cableName, type Known, knownOf } from "../fabric/state";
+import { type Known, knownOf } from "../fabric/state";
 import { byName, count, percent } from "../format";
 import type { FabricMap, Findings, Fleet, Incidents, Links, Matrix, Queues, Traffic } from "../messages";
 import { useQuery } from "../query";
@@ -87,6 +87,7 @@ export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout
   const view = useRef<View | null>(null);
   const drag = useRef<{ x: number; y: number; moved: boolean } | null>(null);
   const frame = useRef(0);
+  const shown = useRef<Frame | undefined>(undefined);
   const [size, setSize] = useState({ w: 900, h: 560 });
   const [hover, setHover] = useState<Hover>(NOWHERE);
   const theme = useTheme();
@@ -97,7 +98,10 @@ export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout
     frame.current = 0;
     const context = canvas.current?.getContext("2d", { alpha: false });
     if (!context || !view.current) return;
-    draw(context, { layout, known, by, chosen: hover.box >= 0 ? hover.box : marked, cable: hover.cable }, view.current, size.w, size.h, palette);
+    const scene = { layout, known, by, chosen: hover.box >= 0 ? hover.box : marked, cable: hover.cable, palette };
+    const next = frameOf(scene, view.current, devicePixelRatio, context.canvas.width, context.canvas.height);
+    draw(context, next, shown.current, devicePixelRatio);
+    shown.current = next;
     if (canvas.current) canvas.current.dataset["detail"] = detailAt(view.current.scale) satisfies Detail;
   };
   const repaint = () => {
@@ -139,8 +143,16 @@ export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout
       view.current = zoom(view.current, Math.exp(-event.deltaY / 400), event.offsetX, event.offsetY);
       repaint();
     };
+    const restored = () => {
+      shown.current = undefined;
+      repaint();
+    };
     element.addEventListener("wheel", wheel, { passive: false });
-    return () => element.removeEventListener("wheel", wheel);
+    element.addEventListener("contextrestored", restored);
+    return () => {
+      element.removeEventListener("wheel", wheel);
+      element.removeEventListener("contextrestored", restored);
+    };
   });
 
   const pan = (dx: number, dy: number) => {
@@ -188,7 +200,7 @@ export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout
   const state = name ? known.get(name) : undefined;
   return (
     <div class="canvas" ref={box}>
-      <canvas ref={canvas} width={size.w * devicePixelRatio} height={size.h * devicePixelRatio} style={{ width: `${size.w}px`, height: `${size.h}px` }} tabIndex={0} role="application"
+      <canvas ref={canvas} width={Math.round(size.w * devicePixelRatio)} height={Math.round(size.h * devicePixelRatio)} style={{ width: `${size.w}px`, height: `${size.h}px` }} tabIndex={0} role="application"
         aria-label="Map of the fabric. Arrow keys move, plus and minus zoom, 0 shows all. The list says the same in words."
         onPointerDown={(event) => { drag.current = { x: event.clientX, y: event.clientY, moved: false }; canvas.current?.setPointerCapture(event.pointerId); }}
         onPointerMove={move} onPointerUp={release} onPointerLeave={() => !drag.current && setHover(NOWHERE)} onKeyDown={keys} />
@@ -207,12 +219,11 @@ export function MapCanvas({ layout, known, by, chosen, still }: { layout: Layout
 
 function nameOf(layout: Layout, hover: Hover): string {
   if (hover.box >= 0) return layout.boxes[hover.box]?.name ?? "";
-  const cable = layout.cables[hover.cable];
-  return cable ? cableName(layout.boxes[cable[0]]?.name ?? "", layout.boxes[cable[1]]?.name ?? "") : "";
+  return layout.cableNames[hover.cable] ?? "";
 }
 
 function Devices({ layout, known }: { layout: Layout; known: Map<string, Known> }) {
-  const cables = layout.cables.map(([a, b]) => ({ name: cableName(layout.boxes[a]?.name ?? "", layout.boxes[b]?.name ?? ""), tier: "cable" }));
+  const cables = layout.cableNames.map((name) => ({ name, tier: "cable" }));
   const rank = (name: string) => ["bad", "warn", "unknown", "info", "", "ok"].indexOf(known.get(name)?.tone ?? "");
   const rows = [...layout.boxes, ...cables].sort((a, b) => rank(a.name) - rank(b.name) || byName(a.name, b.name));
   const words = { bad: "bad", warn: "warning", unknown: "unknown", info: "info", ok: "ok", "": "nothing known" };
