@@ -124,11 +124,7 @@ class Store:
         """
         of_minutes = step * S % MINUTE_NS == 0
         parts = spans(first_ns, last_ns, self.minutes.hours() if of_minutes else ())
-        broken = list(self._broken(parts, src, dst))
-        if src or dst:
-            # The way back of a probe is known from the other end's probing: take that too.
-            broken += self._broken(parts, dst, src)
-        corrections = summed(correct_seconds(broken), step)
+        corrections = summed(correct_seconds(self._broken(parts, src, dst)), step)
         rows = self._engine.select(
             queries.minutes(parts, src, dst, step)
             if of_minutes and parts

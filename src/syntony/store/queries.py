@@ -61,6 +61,14 @@ def pair(src: str, dst: str) -> str:
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
 
 
+def ways(src: str, dst: str) -> str:
+    """The condition for one direction and the other one, or for any with one end; empty for all."""
+    if not (src or dst):
+        return ""
+    there, back = (pair(*ends).removeprefix(" AND ") for ends in ((src, dst), (dst, src)))
+    return f" AND (({there}) OR ({back}))"
+
+
 def oldest(table: Table, first_ns: int, last_ns: int) -> str:
     """The smallest instant; 0 for no rows."""
     return f"SELECT min(ts_ns) FROM {table.name} WHERE {window(max(0, first_ns), last_ns)}"
@@ -98,8 +106,24 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
     )
 
 
-def minutes(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
+def minutes(spans: Sequence[Span], src: str, dst: str, step: int) -> str:
     """As `seconds`, of a window in spans; `step` is of whole minutes."""
+    whole = [span for span in spans if span.minutes and step * S == BUCKET_NS]
+    rest = [span for span in spans if span not in whole]
+    # A point of one minute is that minute's row: no percentiles of percentiles to be found.
+    parts = [_points(span, src, dst) for span in whole]
+    return " UNION ALL ".join([*parts, *([_grouped(rest, src, dst, step)] if rest else [])])
+
+
+def _points(span: Span, src: str, dst: str) -> str:
+    return (
+        f"SELECT src, dst, {SECOND} AS second, sent, doubtful, lost, count, owd_min_ns, "
+        f"[owd_p50_ns, owd_p99_ns] FROM {MINUTES} FINAL "
+        f"WHERE {_of(span)}{pair(src, dst)} AND reports > 0 LIMIT {MAX_POINTS + 1}"
+    )
+
+
+def _grouped(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
     return (
         f"SELECT src, dst, intDiv(at, {step * S}) * {step} AS second, sum(s), sum(d), sum(l), "
         f"sum(n), minIf(owd_min_ns, n > 0), "
@@ -133,7 +157,8 @@ def unresolved(
 ) -> str:
     """Per prober, target and second (or minute, under its first second) with broken round trips:
     src, dst, second, sent, known lost, unresolved, and how many requests the target says it heard
-    from the prober in that time.
+    from the prober in that time. Of both directions: the way back of a probe is known from the
+    other end's probing.
     """
     # A union, not a join: joins are what the dialects of old and new servers agree on least.
     return (
@@ -150,9 +175,9 @@ def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
             # Told apart already: what did not get there is missing, the rest was heard.
             f"SELECT src, dst, {SECOND} AS second, there AS probed, toInt64(0) AS known, "
             f"there + back AS broken, toInt64(0) AS arrived FROM {MINUTES} FINAL "
-            f"WHERE {_of(span)}{pair(src, dst)}"
+            f"WHERE {_of(span)}{ways(src, dst)} AND there + back > 0"
         )
-    where = f"{window(*span[:2])}{pair(src, dst)}"
+    where = f"{window(*span[:2])}{ways(src, dst)}"
     probes, hearing = tables
     probed = (
         f"SELECT src, dst, {SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "
