@@ -14,8 +14,9 @@ from tests.store.rows import T0, fill, heard, probed, silent
 
 from syntony.model import S
 from syntony.store import Store
-from syntony.store.minutes import MINUTE_NS, SETTLE_NS, spans
-from syntony.store.queries import Span
+from syntony.store.migrations import VERSIONS
+from syntony.store.minutes import SETTLE_NS, spans, summing
+from syntony.store.queries import HOURS, MINUTE_NS, Span
 from syntony.store.schema import HOUR_NS
 
 A, B, C = "a/n", "b/n", "c/n"
@@ -115,6 +116,25 @@ def test_another_controllers_rows_are_noticed(store: Store) -> None:
     assert fresh.minutes.sum_up(LATER_NS) == 0
     fill(store, [probed(A, B, BEGIN_S + 2)])
     assert Store(store._engine).minutes.hours() == set()
+
+
+def test_a_store_from_before_knows_which_hours_are_summed_up(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S), probed(A, B, BEGIN_S + 7200)])
+    assert store.minutes.sum_up(LATER_NS + 2 * HOUR_NS) == 2
+    fill(store, [probed(A, B, BEGIN_S + 7201)])
+    engine = store._engine
+    engine.execute(f"DROP TABLE {HOURS}")
+    engine.execute(f"DROP TABLE {VERSIONS}")
+    assert Store(engine).minutes.hours() == {HOUR}
+
+
+def test_an_hour_that_was_left_half_summed_up_is_summed_up_again(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)])
+    store._engine.execute(summing(HOUR * HOUR_NS, HOUR * HOUR_NS + MINUTE_NS))
+    fresh = Store(store._engine)
+    assert fresh.minutes.hours() == set()
+    assert fresh.minutes.sum_up(LATER_NS) == 1
+    assert [p.sent for p in fresh.series(*DAY, A, B, 60)] == [40]
 
 
 def test_hours_under_way_are_read_from_seconds(store: Store) -> None:

@@ -18,8 +18,8 @@ from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
 from syntony.store.migrations import migrate
-from syntony.store.minutes import MINUTE_NS, MinuteRows, spans
-from syntony.store.queries import MAX_POINTS, Span
+from syntony.store.minutes import MinuteRows, spans
+from syntony.store.queries import MAX_POINTS, MINUTE_NS, Span
 from syntony.store.schema import (
     DAY_NS,
     partition_ns,

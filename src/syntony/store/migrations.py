@@ -52,6 +52,8 @@ MIGRATIONS = (
     Migration(11),
     # Spares that wait: a column is added.
     Migration(12),
+    # Which hours are summed up by the minute: a table, once filled from the minutes.
+    Migration(13, (*minutes.CREATE, minutes.RECALL)),
 )
 
 
@@ -81,7 +83,8 @@ def migrate(
         for statement in migration.statements:
             engine.execute(statement)
     _add_tables_and_columns(engine, tables)
-    engine.execute(minutes.CREATE)
+    for statement in minutes.CREATE:
+        engine.execute(statement)
     for migration in wanted:
         engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
 

@@ -14,12 +14,11 @@ from collections.abc import Collection, Iterable
 
 from syntony.model import S
 from syntony.store.engine import Engine, integer
+from syntony.store.queries import HOURS, MINUTE_NS, PERCENTILE_SHARES, Span, unresolved, window
 from syntony.store.queries import MINUTES as NAME
-from syntony.store.queries import PERCENTILE_SHARES, Span, unresolved, window
 from syntony.store.schema import DAY_NS, HOUR_NS
 from syntony.wire.tables import HEARD, PROBE
 
-MINUTE_NS = 60 * S
 SETTLE_NS = 120 * S
 """How long after an hour's end its rows have mostly arrived."""
 RETENTION_DAYS = 90
@@ -28,7 +27,7 @@ SLICE_NS = 600 * S
 HOURS_AT_ONCE = 24
 """Of one call: a store from before minutes is caught up with in a few."""
 
-CREATE = (
+CREATE_MINUTES = (
     f"CREATE TABLE IF NOT EXISTS {NAME} (ts_ns Int64, src String, dst String, rows UInt64, "
     "reports Int64, sent Int64, doubtful Int64, lost Int64, count UInt64, owd_min_ns Int64, "
     "owd_p50_ns Int64, owd_p90_ns Int64, owd_p99_ns Int64, owd_max_ns Int64, there Int64, "
@@ -37,6 +36,17 @@ CREATE = (
 )
 """``rows``: of how many rows of the two tables. ``there``, ``back``: of the round trips that src
 began and that broke, those that were lost on the way to dst, and those on the way back."""
+CREATE_HOURS = (
+    f"CREATE TABLE IF NOT EXISTS {HOURS} (ts_ns Int64, rows UInt64) ENGINE = MergeTree "
+    f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY ts_ns"
+)
+"""Which hours are summed up, of how many rows; an hour that was summed up again is there again."""
+CREATE = (CREATE_MINUTES, CREATE_HOURS)
+RECALL = (
+    f"INSERT INTO {HOURS} SELECT intDiv(ts_ns, {HOUR_NS}) * {HOUR_NS} AS begin, sum(rows) "
+    f"FROM {NAME} FINAL GROUP BY begin"
+)
+"""Of a store from before `HOURS`."""
 _COLUMNS = (
     "ts_ns, src, dst, rows, reports, sent, doubtful, lost, count, owd_min_ns, owd_p50_ns, "
     "owd_p90_ns, owd_p99_ns, owd_max_ns, there, back"
@@ -121,16 +131,21 @@ class MinuteRows:
     def expire(self, now_ns: int) -> int:
         """Drop days that are too old; returns how many."""
         keep = now_ns // DAY_NS - RETENTION_DAYS
-        old = [day for day in self._partitions((NAME,)) if day < keep]
-        for day in old:
-            self._engine.execute(f"ALTER TABLE {NAME} DROP PARTITION {day}")
-        return len(old)
+        old = {
+            table: [day for day in self._partitions((table,)) if day < keep]
+            for table in (HOURS, NAME)
+        }
+        for table, days in old.items():
+            for day in days:
+                self._engine.execute(f"ALTER TABLE {table} DROP PARTITION {day}")
+        return len(old[NAME])
 
     def _sum_up(self, hour: int, rows: int) -> None:
         with self._lock:
             self._late.discard(hour)
         for first_ns in range(hour * HOUR_NS, (hour + 1) * HOUR_NS, SLICE_NS):
             self._engine.execute(summing(first_ns, first_ns + SLICE_NS))
+        self._engine.execute(f"INSERT INTO {HOURS} VALUES ({hour * HOUR_NS}, {rows})")
         with self._lock:
             if hour not in self._late:
                 self._summed[hour] = rows
@@ -140,21 +155,11 @@ class MinuteRows:
         return self._partitions((PROBE.name, HEARD.name))
 
     def _recall(self, present: dict[int, int]) -> None:
-        """What was summed up before this process began; all of those whose seconds have gone."""
-        first = min(present, default=None)
-        gone = "" if first is None else f"WHERE ts_ns < {first * HOUR_NS} "
-        found = {
-            integer(hour): 0
-            for (hour,) in self._engine.select(
-                f"SELECT DISTINCT intDiv(ts_ns, {HOUR_NS}) AS hour FROM {NAME} {gone}"
-            )
-        }
-        if first is not None:
-            rows = self._engine.select(
-                f"SELECT intDiv(ts_ns, {HOUR_NS}) AS hour, sum(rows) FROM {NAME} FINAL "
-                f"WHERE ts_ns >= {first * HOUR_NS} GROUP BY hour"
-            )
-            found |= {integer(hour): integer(count) for hour, count in rows}
+        """What was summed up before this process began."""
+        rows = self._engine.select(
+            f"SELECT intDiv(ts_ns, {HOUR_NS}) AS hour, max(rows) FROM {HOURS} GROUP BY hour"
+        )
+        found = {integer(hour): integer(count) for hour, count in rows}
         with self._lock:
             self._summed |= {
                 hour: count

@@ -33,8 +33,9 @@ STATES = (
 )
 """From best to worst."""
 SECOND = f"intDiv(ts_ns, {S})"
-MINUTES = "probe_1m"
-"""Table of `syntony.store.minutes`."""
+MINUTE_NS = 60 * S
+MINUTES, HOURS = "probe_1m", "probe_1m_hours"
+"""Tables of `syntony.store.minutes`."""
 
 
 class Span(NamedTuple):
@@ -108,11 +109,12 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
 
 def minutes(spans: Sequence[Span], src: str, dst: str, step: int) -> str:
     """As `seconds`, of a window in spans; `step` is of whole minutes."""
-    whole = [span for span in spans if span.minutes and step * S == BUCKET_NS]
+    whole = [span for span in spans if span.minutes and step * S == MINUTE_NS]
     rest = [span for span in spans if span not in whole]
     # A point of one minute is that minute's row: no percentiles of percentiles to be found.
     parts = [_points(span, src, dst) for span in whole]
-    return " UNION ALL ".join([*parts, *([_grouped(rest, src, dst, step)] if rest else [])])
+    parts += [_grouped(rest, src, dst, step)] if rest else []
+    return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
 
 
 def _points(span: Span, src: str, dst: str) -> str:
@@ -256,5 +258,5 @@ def count_rows() -> str:
     return (
         "SELECT sum(rows) FROM system.parts "
         "WHERE active AND database = currentDatabase() "
-        f"AND table NOT IN ('schema_version', '{MINUTES}')"
+        f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}')"
     )
