@@ -114,6 +114,10 @@ def minutes(spans: Sequence[Span], src: str, dst: str, step: int) -> str:
     # A point of one minute is that minute's row: no percentiles of percentiles to be found.
     parts = [_points(span, src, dst) for span in whole]
     parts += [_grouped(rest, src, dst, step)] if rest else []
+    return _union(parts)
+
+
+def _union(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
 
 
@@ -155,30 +159,35 @@ def _of(span: Span) -> str:
 
 
 def unresolved(
-    spans: Iterable[Span], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
+    spans: Sequence[Span], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
 ) -> str:
     """Per prober, target and second (or minute, under its first second) with broken round trips:
     src, dst, second, sent, known lost, unresolved, and how many requests the target says it heard
     from the prober in that time. Of both directions: the way back of a probe is known from the
     other end's probing.
     """
-    # A union, not a join: joins are what the dialects of old and new servers agree on least.
+    told = [_told_apart(span, src, dst) for span in spans if span.minutes]
+    rest = [_trips(span, src, dst, tables) for span in spans if not span.minutes]
+    if rest:
+        # A union, not a join: joins are what the dialects of old and new servers agree on least.
+        told.append(
+            "SELECT src, dst, second, sum(probed) AS p, sum(known) AS k, sum(broken) AS b, "
+            f"sum(arrived) AS a FROM ({' UNION ALL '.join(rest)}) "
+            "GROUP BY src, dst, second HAVING sum(broken) > 0"
+        )
+    return _union(told)
+
+
+def _told_apart(span: Span, src: str, dst: str) -> str:
+    """Of minutes: what did not get there is missing, the rest was heard."""
     return (
-        "SELECT src, dst, second, sum(probed) AS p, sum(known) AS k, sum(broken) AS b, "
-        "sum(arrived) AS a "
-        f"FROM ({' UNION ALL '.join(_trips(span, src, dst, tables) for span in spans)}) "
-        "GROUP BY src, dst, second HAVING sum(broken) > 0"
+        f"SELECT src, dst, {SECOND} AS second, there AS p, toInt64(0) AS k, there + back AS b, "
+        f"toInt64(0) AS a FROM {MINUTES} FINAL "
+        f"WHERE {_of(span)}{ways(src, dst)} AND there + back > 0"
     )
 
 
 def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
-    if span.minutes:
-        return (
-            # Told apart already: what did not get there is missing, the rest was heard.
-            f"SELECT src, dst, {SECOND} AS second, there AS probed, toInt64(0) AS known, "
-            f"there + back AS broken, toInt64(0) AS arrived FROM {MINUTES} FINAL "
-            f"WHERE {_of(span)}{ways(src, dst)} AND there + back > 0"
-        )
     where = f"{window(*span[:2])}{ways(src, dst)}"
     probes, hearing = tables
     probed = (
