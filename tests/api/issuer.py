@@ -185,6 +185,7 @@ class Issuer:
             "issuer": self.url, "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token", "jwks_uri": f"{self.url}/keys",
             "response_types_supported": ["code"],
+            "end_session_endpoint": f"{self.url}/end-session",
         } | self.metadata  # fmt: skip
 
 

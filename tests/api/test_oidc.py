@@ -202,6 +202,7 @@ def test_keys_are_asked_for_again_when_one_is_new(
 NOT_A_PROVIDER: dict[str, tuple[Json, str]] = {
     "another's name": ({"issuer": "https://evil.example"}, "calls itself 'https://evil.example'"),
     "plain addresses": ({"token_endpoint": "http://192.0.2.1/token"}, "not https"),
+    "a plain way out": ({"end_session_endpoint": "http://192.0.2.1/end"}, "not https"),
     "odd addresses": ({"jwks_uri": "file:///etc/passwd"}, "not https"),
     "no addresses": ({"authorization_endpoint": 7}, "authorization_endpoint"),
     "a missing page": ({"token_endpoint": None}, "token_endpoint"),
@@ -217,6 +218,20 @@ def test_discovery_that_is_not_to_be_used(issuer: Issuer, tmp_path: Path, name: 
     assert found.value.reason is Reason.PROVIDER
     issuer.metadata = {}
     assert log_in(provider, issuer) == OLGA, "it was not kept"
+
+
+@pytest.mark.parametrize("endpoint", [None, ""])
+def test_a_provider_without_a_way_out(issuer: Issuer, tmp_path: Path, endpoint: Any) -> None:
+    issuer.metadata = {"end_session_endpoint": endpoint}
+    provider = Provider(config(issuer.url, tmp_path))
+    assert provider.logout_url() == ""
+    assert log_in(provider, issuer) == OLGA
+
+
+def test_a_way_out_with_a_query_of_its_own(issuer: Issuer, tmp_path: Path) -> None:
+    issuer.metadata = {"end_session_endpoint": f"{issuer.url}/end?realm=a"}
+    found = Provider(config(issuer.url, tmp_path)).logout_url()
+    assert found.startswith(f"{issuer.url}/end?realm=a&client_id=")
 
 
 @pytest.mark.parametrize("tokens", [{"access_token": "x"}, {"id_token": 7}, [1]])

@@ -17,7 +17,7 @@ from tests.link import wait_until
 from syntony.controller.client import ask
 from syntony.wire.access_tokens import AccessTokensQuery, RevokeAccessCommand
 from syntony.wire.control import Change, ChangesQuery
-from syntony.wire.rest import CSRF, OIDC, OIDC_CALLBACK, OIDC_LOGIN, PREFIX, SESSION
+from syntony.wire.rest import CSRF, OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT, PREFIX, SESSION
 
 FLEET, SWITCH = f"{PREFIX}/fleet", f"{PREFIX}/switch"
 
@@ -130,6 +130,24 @@ def test_an_operator_logs_in_and_the_audit_log_says_who(setting: Setting) -> Non
     assert stopped.origin.endswith(f", OIDC session {number}")
     ask(api.local, RevokeAccessCommand(number=number, by="test"))
     assert api.call("GET", FLEET, headers={"Cookie": session}).problem[0] == 401
+
+
+def test_who_logs_out_is_sent_to_log_out_at_the_provider(setting: Setting) -> None:
+    api = setting.api
+    cookie, path = begin(setting)
+    headers = {"Cookie": session_cookie(api, path, cookie)}
+    view = api.call("GET", SESSION, headers=headers).json
+    assert view["by_provider"]
+    assert api.call("DELETE", SESSION, headers=headers | {CSRF: view["csrf"]}).status == 204
+    found = api.call("GET", OIDC_LOGOUT)
+    assert found.status == 303
+    place, _, query = found.headers["location"].partition("?")
+    assert place == f"{setting.issuer.url}/end-session"
+    back = {"client_id": CLIENT, "post_logout_redirect_uri": f"{api.url}/"}
+    assert dict(urllib.parse.parse_qsl(query)) == back
+    by_token = api.call("POST", SESSION, body={"token": api.token()})
+    headers = {"Cookie": by_token.headers["set-cookie"].partition(";")[0]}
+    assert not api.call("GET", SESSION, headers=headers).json["by_provider"]
 
 
 def test_a_viewer_looks_only(setting: Setting) -> None:

@@ -11,7 +11,15 @@ from tests.api.conftest import ApiController
 
 from syntony.api.openapi import document
 from syntony.api.routes import ROUTES
-from syntony.wire.rest import EVENTS, OIDC, OIDC_CALLBACK, OIDC_LOGIN, OPENAPI, SESSION
+from syntony.wire.rest import (
+    EVENTS,
+    OIDC,
+    OIDC_CALLBACK,
+    OIDC_LOGIN,
+    OIDC_LOGOUT,
+    OPENAPI,
+    SESSION,
+)
 
 EXAMPLES = 8
 """Of each route, valid ones and others."""
@@ -29,7 +37,8 @@ def references(node: Any) -> set[str]:
 def test_every_route_is_in_it_and_every_reference_leads_somewhere() -> None:
     found = json.loads(document())
     described = {(method.upper(), path) for path, each in found["paths"].items() for method in each}
-    others = {("GET", path) for path in (OPENAPI, EVENTS, OIDC, OIDC_LOGIN, OIDC_CALLBACK)}
+    asked = (OPENAPI, EVENTS, OIDC, OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT)
+    others = {("GET", path) for path in asked}
     others |= {(method, SESSION) for method in ("GET", "POST", "DELETE")}
     assert described == set(ROUTES) | others
     for reference in references(found):

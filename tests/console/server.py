@@ -53,6 +53,8 @@ class FakeApi:
         """Of the session; 0: in twelve hours."""
         self.provider = ""
         """What the login page calls it; empty: there is none."""
+        self.vouched = False
+        """Whether who is logged in came by it."""
         self.away = False
         """Streams end and every request is refused: a controller that restarts."""
         self._streams: set[asyncio.Queue[bytes]] = set()
@@ -64,6 +66,7 @@ class FakeApi:
                     Route("/api/v1/events", self._events),
                     Route("/api/v1/oidc", self._offer),
                     Route("/api/v1/oidc/login", self._by_provider),
+                    Route("/api/v1/oidc/logout", self._end_at_provider),
                     Route("/api/v1/{name}", self._question, methods=["GET"]),
                     Route("/api/v1/{name}", self._order, methods=["POST"]),
                     Mount("/", ConsoleFiles()),
@@ -102,7 +105,10 @@ class FakeApi:
             self.role = ""
             return Response(status_code=204)
         ends_ns = self.ends_ns or time.time_ns() + 12 * 3600 * 10**9  # noqa: TID251
-        view = {"role": self.role, "name": "alice", "csrf": CSRF, "expires_ns": ends_ns}
+        view = {
+            "role": self.role, "name": "alice", "csrf": CSRF, "expires_ns": ends_ns,
+            "by_provider": self.vouched,
+        }  # fmt: skip
         return _json(view)
 
     async def _offer(self, _: Request) -> Response:
@@ -110,7 +116,12 @@ class FakeApi:
 
     async def _by_provider(self, _: Request) -> Response:
         """As if the provider had sent the browser back."""
-        self.role = "viewer"
+        self.role, self.vouched = "viewer", True
+        return RedirectResponse("/", 303)
+
+    async def _end_at_provider(self, _: Request) -> Response:
+        self.asked.append("logout at the provider")
+        self.vouched = False
         return RedirectResponse("/", 303)
 
     async def _events(self, request: Request) -> Response:

@@ -139,6 +139,14 @@ def test_a_login_by_an_identity_provider_comes_back_to_the_view(
     assert page.evaluate("location.hash") == "#/jobs?window=1d"
     page.reload()
     page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Token").wait_for()
+    assert api.asked[-1] == "logout at the provider"
+    page.get_by_label("Token").fill("viewer")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Token").wait_for()
+    assert api.asked.count("logout at the provider") == 1, "a token is of this controller alone"
 
 
 def test_a_job_tells_its_spares_and_lost_ranks(page: Page, url: str) -> None:

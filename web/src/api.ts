@@ -5,6 +5,8 @@ export interface Session {
   name: string;
   csrf: string;
   expires_ns: number;
+  /** Logged in by the identity provider, where a login of its own lasts on. */
+  by_provider: boolean;
 }
 
 /** Why a request failed, as RFC 9457 problem details say it. */

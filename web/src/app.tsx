@@ -129,9 +129,11 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
   const open = incidents.data?.incidents.filter((each) => each.state !== "resolved" && !each.cause) ?? [];
   const worst = open.some((each) => each.severity === "critical") ? "bad" : "warn";
   const end = async () => {
-    await logout().catch(() => undefined);
+    const ended = await logout().then(() => true, () => false);
     forgetAnswers();
-    leave();
+    // Otherwise whoever comes next to this browser is let in without a question.
+    if (ended && session.by_provider) location.assign(`${OIDC}/logout`);
+    else leave();
   };
   return (
     <>

@@ -50,7 +50,10 @@ class Known(NamedTuple):
         if self.caller.certificate is not None:
             expires_ns = self.caller.certificate.validity.expires_ns
         csrf = csrf_token(self.session) if self.session else ""
-        return SessionView(role=role, name=name, csrf=csrf, expires_ns=expires_ns)
+        return SessionView(
+            role=role, name=name, csrf=csrf, expires_ns=expires_ns,
+            by_provider=bool(self.session and self.access and not self.access.parent),
+        )  # fmt: skip
 
 
 class Identifier:

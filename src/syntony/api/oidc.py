@@ -77,6 +77,8 @@ class Metadata(msgspec.Struct, frozen=True):
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
+    end_session_endpoint: str | None = None
+    """OpenID Connect RP-Initiated Logout 1.0; None: it has none."""
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
@@ -110,15 +112,24 @@ class Provider:
 
     def login_url(self, login: Login) -> str:
         """Where to send a browser. Raises `ProblemError`: the provider does not answer."""
-        parts = urllib.parse.urlsplit(self._discover().authorization_endpoint)
         asked = {
             "response_type": "code", "client_id": self._config.client_id,
             "redirect_uri": self.redirect, "scope": " ".join(self._config.scopes),
             "state": login.state, "nonce": login.nonce, "code_challenge": login.challenge,
             "code_challenge_method": "S256",
         }  # fmt: skip
-        query = "&".join(filter(None, (parts.query, urllib.parse.urlencode(asked))))
-        return parts._replace(query=query, fragment="").geturl()
+        return _with_query(self._discover().authorization_endpoint, asked)
+
+    def logout_url(self) -> str:
+        """Where a browser ends its login at the provider, and is sent back from; empty: nowhere.
+        Raises `ProblemError`: the provider does not answer.
+
+        No `id_token_hint`: ID tokens are not kept. A provider may ask the person whether to end it.
+        """
+        endpoint = self._discover().end_session_endpoint
+        back = f"{self._config.url.rstrip('/')}/"
+        asked = {"client_id": self._config.client_id, "post_logout_redirect_uri": back}
+        return _with_query(endpoint, asked) if endpoint else ""
 
     def person(self, code: str, login: Login) -> Person:
         """Who logged in.
@@ -196,7 +207,9 @@ class Provider:
         found = self._get(place, Metadata)
         if found.issuer != self._config.issuer:
             raise self._wrong(f"calls itself {found.issuer[:200]!r}")
-        for url in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+        places = [found.authorization_endpoint, found.token_endpoint, found.jwks_uri]
+        places += [found.end_session_endpoint] if found.end_session_endpoint else []
+        for url in places:
             if not _is_safe(url):
                 raise self._wrong(f"has an address that is not https: {url[:200]!r}")
         self._metadata = now_ns, found
@@ -283,6 +296,12 @@ def _check(config: OidcConfig) -> None:
             f"oidc: name values of {config.role_claim!r} in operators or viewers; "
             "without them nobody may log in"
         )
+
+
+def _with_query(url: str, asked: Mapping[str, str]) -> str:
+    parts = urllib.parse.urlsplit(url)
+    query = "&".join(filter(None, (parts.query, urllib.parse.urlencode(asked))))
+    return parts._replace(query=query, fragment="").geturl()
 
 
 def _is_safe(url: str) -> bool:

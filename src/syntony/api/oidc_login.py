@@ -1,4 +1,4 @@
-"""The three requests of a login by an OpenID Connect provider.
+"""The requests of a login by an OpenID Connect provider, and of its end.
 
 What one login needs is derived from a secret in a cookie of the browser, for ten minutes: nothing
 is kept here, so that a login that one controller began ends at another.
@@ -24,7 +24,7 @@ from syntony.api.oidc import Login, Person, Provider
 from syntony.api.problems import ProblemError, Reason, problem_of
 from syntony.controller.api_hub import ApiHub
 from syntony.errors import SyntonyError, UsageError
-from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OidcView
+from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT, OidcView
 
 _log = logging.getLogger(__name__)
 LOGIN_S = 600
@@ -63,6 +63,7 @@ class OidcLogin:
             Route(OIDC, self._offer, methods=["GET"]),
             Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),
             Route(OIDC_CALLBACK, _as_page(self._end), methods=["GET"]),
+            Route(OIDC_LOGOUT, _as_page(self._log_out), methods=["GET"]),
         ]
 
     async def _offer(self, _: Request) -> Response:
@@ -97,6 +98,11 @@ class OidcLogin:
         response.delete_cookie(_cookie(request), **_rules(request))
         set_session(request, response, secret)
         return response
+
+    async def _log_out(self, _: Request) -> Response:
+        """The browser has ended its session here, and now ends that at the provider."""
+        url = await self._wait(self._known().logout_url)
+        return RedirectResponse(url or "/", 303, {"Cache-Control": "no-store"})
 
     def _session(self, person: Person, where: str, issuer: str) -> str:
         """Blocks."""

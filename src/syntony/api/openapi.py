@@ -19,6 +19,7 @@ from syntony.wire.rest import (
     OIDC,
     OIDC_CALLBACK,
     OIDC_LOGIN,
+    OIDC_LOGOUT,
     OPENAPI,
     PAGE_SIZE,
     SESSION,
@@ -50,6 +51,7 @@ def document() -> bytes:
     for path, name, summary in (
         (OIDC_LOGIN, "begin-oidc-login", "Send a browser to the identity provider."),
         (OIDC_CALLBACK, "end-oidc-login", "The provider has sent it back; begins a session."),
+        (OIDC_LOGOUT, "oidc-logout", "Send a browser to end its login at the provider, too."),
     ):
         paths[path] = {"get": _for_browsers(name, summary)}
     paths[EVENTS] = {"get": _events()}

@@ -22,7 +22,9 @@ from syntony.wire.query import Query, row_fields
 PREFIX = "/api/v1"
 SESSION, EVENTS, OPENAPI = f"{PREFIX}/session", f"{PREFIX}/events", f"{PREFIX}/openapi.json"
 OIDC = f"{PREFIX}/oidc"
-OIDC_LOGIN, OIDC_CALLBACK = f"{OIDC}/login", f"{OIDC}/callback"
+OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT = (
+    f"{OIDC}/{each}" for each in ("login", "callback", "logout")
+)
 PAGE_SIZE, CURSOR = "page_size", "cursor"
 """Parameters of every question whose answer has rows; see docs/reference/api.md."""
 NEXT_CURSOR = "X-Syntony-Next-Cursor"
@@ -63,6 +65,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """For the header `CSRF` of every request that changes something; empty: none is needed."""
     expires_ns: int
     """Civil time; 0: not by itself."""
+    by_provider: bool = False
+    """An identity provider vouched for the person, and knows a login of its own."""
 
 
 class OidcView(msgspec.Struct, frozen=True, kw_only=True):
