@@ -15,7 +15,7 @@ from tests.console.server import FakeApi, Serving
 from tests.console.views import VIEWS, complaints, goto
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.slow
 
@@ -306,6 +306,18 @@ def test_a_question_that_fails_harms_its_part_only(page: Page, url: str, api: Fa
     enter(page, url)
     page.get_by_text("the store does not answer").wait_for()
     page.get_by_text(f"{BAD} loses 31 %").first.wait_for()
+
+
+def test_open_incidents_are_shown_while_earlier_ones_are_looked_up(page: Page, url: str) -> None:
+    enter(page, url)
+    held: list[Route] = []
+    page.route(re.compile("/incidents\\?since_ns="), lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
+    goto(page, f"fabric/{BAD.replace('/', '%2F')}")
+    page.get_by_text("earlier ones are being looked up").wait_for()
+    page.get_by_role("link", name=f"{BAD} loses 31 %").wait_for()
+    held[-1].continue_()
+    page.get_by_text("earlier ones are being looked up").wait_for(state="detached")
+    page.get_by_role("link", name=f"{BAD} loses 31 %").wait_for()
 
 
 def test_an_answer_that_the_console_cannot_draw_harms_its_part_only(

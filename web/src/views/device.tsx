@@ -20,6 +20,8 @@ export function DevicePage({ name, route }: { name: string; route: Route }) {
   const state = known.get(undirected(name));
   const nic = /^[^/]+\/[^/]+$/.test(name) && !/->|--/.test(name);
   const incidents = useQuery<Incidents>("incidents", { since_ns: length }, { on: ["incidents"] });
+  // What is open is known at once; what was is read from the store.
+  const open = useQuery<Incidents>("incidents", {}, { on: ["incidents"] });
   const changes = useQuery<{ changes: FabricChange[] }>("fabric-changes", { window_ns: length }, { on: ["incidents", "fleet"] });
   return (
     <>
@@ -29,8 +31,8 @@ export function DevicePage({ name, route }: { name: string; route: Route }) {
       </Head>
       <div class="grid">
         <div class="stack w7">
-          <Panel title="Incidents" flush>
-            <Loaded answer={incidents}>{(data) => <IncidentTable incidents={causes(data.incidents.filter((each) => concerns(each.subject, name) || each.members.includes(name)).map((each) => ({ ...each, cause: 0 })))} all={data.incidents} />}</Loaded>
+          <Panel title="Incidents" flush tools={!incidents.data && open.data && <span class="muted" role="status">Open ones; earlier ones are being looked up…</span>}>
+            <Loaded answer={incidents.data || !open.data ? incidents : { ...open, problem: incidents.problem }}>{(data) => <IncidentTable incidents={causes(data.incidents.filter((each) => concerns(each.subject, name) || each.members.includes(name)).map((each) => ({ ...each, cause: 0 })))} all={data.incidents} />}</Loaded>
           </Panel>
           {nic && <PortHistory nic={name} length={length} />}
           <Crossing name={name} />
