@@ -95,7 +95,7 @@ class Process(Unit):
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
             world.ledger.took_over(self.name, controller._traffic.switch)
             await controller.begin(self.name)
-            world.network.services[self.address] = node, FleetService(controller)
+            world.network.services[self.address] = node, FleetService(controller.hub)
             await controller.work(self._close)
         except DiesNowError:
             world.kill(node)

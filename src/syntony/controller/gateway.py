@@ -41,6 +41,7 @@ from syntony.wire.gateways import (
     AgentOpened,
     FleetNow,
     FromAgent,
+    GatewayLeaving,
     GatewayReport,
     RelayedRequest,
     ToAgent,
@@ -123,7 +124,8 @@ class Gateway:
             group.create_task(self._report())
 
     def close(self) -> None:
-        """Agents are to dial another gateway."""
+        """Agents are to dial another gateway; the leader is not to miss this one."""
+        self.link.send(GatewayLeaving())
         for relayed in self._sessions.values():
             relayed.session.outbox.close()
 
@@ -158,7 +160,10 @@ class Gateway:
         self.refused_agents += 1
 
     def check(self, hello: Hello) -> None:
-        """The leader says whether it serves the agent."""
+        """The leader says whether it serves the agent. Raises `RefusedError`: the agent is attached
+        here by a later connection."""
+        if (attached := self._sessions.get(hello.host)) is not None:
+            attached.session.check_newest(hello)
 
     def seal(self, message: ControllerMessage, stored: int) -> bytes:
         """Decisions are sealed by the leader; how far rows are stored is said here."""

@@ -94,7 +94,19 @@ class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-repo
     """Stored since it started."""
 
 
-FromGateway = GatewayHello | AgentOpened | FromAgent | AgentClosed | RowsStored | GatewayReport
+class GatewayLeaving(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-leaving"):
+    """It is being stopped on purpose: its stream ends now, and nobody is to miss it."""
+
+
+FromGateway = (
+    GatewayHello
+    | AgentOpened
+    | FromAgent
+    | AgentClosed
+    | RowsStored
+    | GatewayReport
+    | GatewayLeaving
+)
 
 # --- leader to gateway -----------------------------------------------------------------------
 
