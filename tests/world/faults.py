@@ -37,6 +37,8 @@ async def suffer(world: World) -> None:
     operator = world.loop.spawn(None, operate(world))
     await asyncio.sleep(20)
     faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
+    if only := world.settings.only:
+        faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
     end_s = world.loop.time() + world.settings.faults_s
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
@@ -345,3 +347,4 @@ FAULTS: dict[Fault, float] = {
 """Each with its weight."""
 GATEWAY_FAULTS: dict[Fault, float] = {kill_gateway: 2.0, stop_gateway: 1.0, pause_gateway: 3.0}
 """… where there are gateways."""
+NAMES = tuple(fault.__name__ for fault in FAULTS | GATEWAY_FAULTS)

@@ -28,7 +28,9 @@ from tests.world.postgres import Server
 from tests.world.store import WorldStore
 from tests.world.unit import Unit
 
+from syntony.agent import delivery
 from syntony.clock.anchored import AnchoredSolver
+from syntony.controller import ingest
 from syntony.controller.config import AlertSettings, ControllerConfig
 from syntony.controller.import_files import STANDBY_S
 from syntony.controller.notify import Receiver
@@ -46,6 +48,9 @@ SETTLE_S = 150
 """Without faults, after which everything must be well again: an agent that comes back may be waited
 for, keys are rotated in phases of up to 30 s, incidents are held before they are cleared."""
 RESTART_S = 2.0
+WINDOW = 8
+"""Batches that are sent before any is acknowledged, and looked up after a hello: an agent sends one
+a second here and about eight in production, where the window is 64."""
 OPERATOR = "operator"
 
 
@@ -58,6 +63,8 @@ class Settings(NamedTuple):
     faults_s: float = 150.0
     mean_gap_s: float = 6.0
     """Between two faults."""
+    only: tuple[str, ...] = ()
+    """Names of the faults that may happen; empty: all."""
     hostile: bool = True
     echo: bool = False
 
@@ -289,6 +296,8 @@ class World:
             stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
             stack.enter_context(mock.patch("syntony.agent.spool.os", _Disk(self)))
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
+            for module in (delivery, ingest):
+                stack.enter_context(mock.patch.object(module, "MAX_UNACKED", WINDOW))
             if planted:
                 stack.enter_context(PLANTED[planted](self))
             task = self.loop.create_task(suffer(self))

@@ -19,14 +19,16 @@ import msgspec
 
 from syntony.controller.access import Caller
 from syntony.controller.batches import Piece
+from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.relayed_rows import rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows, check_relayed
+from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.services import StoreAlone
 from syntony.controller.sessions import Session, end_refused
-from syntony.errors import UsageError, WireError
+from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
 from syntony.wire.audit import AuditReport
@@ -60,6 +62,7 @@ from syntony.wire.messages import (
 from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
+from syntony.wire.roles import Role
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +93,7 @@ class Gateway:
         self, leaders: tuple[str, ...], store: Store, dial: Dial, civil_now: Callable[[], int]
     ) -> None:
         self.ingest = Ingest(store, self.fleet_now, self._stored)
+        self._dispatcher = Dispatcher(StoreAlone(store), self._instant)
         self.link = LeaderLink(leaders, dial, self._leader_up, self._from_leader)
         self._civil_now = civil_now
         self._numbers = count(1)
@@ -126,6 +130,7 @@ class Gateway:
     def close(self) -> None:
         """Agents are to dial another gateway; the leader is not to miss this one."""
         self.link.send(GatewayLeaving())
+        self._dispatcher.close()
         for relayed in self._sessions.values():
             relayed.session.outbox.close()
 
@@ -228,11 +233,33 @@ class Gateway:
         raise RefusedError("this is a gateway itself; gateways dial leaders")
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """The leader's answer. Raises `BusyError`: there is no leader now; `DeniedError`."""
-        check_relayed(who)
-        return await self.link.ask(
-            RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
-        )
+        """To people, what the store knows; to agents, what the leader says.
+
+        Raises:
+            DeniedError: only the leader knows, or may do, that.
+            BusyError: there is no leader now, or too much to do.
+            SyntonyError: as `Dispatcher.respond` does.
+        """
+        if who.identity.role is Role.AGENT:
+            return await self.link.ask(
+                RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
+            )
+        known = authorise(query, who)
+        if not known.shared:
+            raise DeniedError(
+                f"{type(query).__name__}: a gateway answers from the store alone; ask "
+                f"{self.link.whom_to_ask}"
+            )
+        return await self._dispatcher.carry_out(query, who)
+
+    def _instant(self) -> Instant:
+        """Raises `BusyError`: fleet time is not known here."""
+        if (fleet_ns := self.fleet_now()) is None:
+            raise BusyError(
+                "this gateway has not heard of fleet time yet; ask again, or ask "
+                f"{self.link.whom_to_ask}"
+            )
+        return Instant(fleet_ns, fleet_ns)
 
     # --- to the leader ---
 
