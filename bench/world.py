@@ -33,6 +33,9 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=Settings().gateways)
     parser.add_argument("--seconds", type=float, default=Settings().faults_s, help="Of faults.")
     parser.add_argument(
+        "--gap", type=float, default=Settings().mean_gap_s, help="Seconds between two faults."
+    )
+    parser.add_argument(
         "--faults", default="", help=f"Only these, by commas, of {', '.join(NAMES)}."
     )
     parser.add_argument(
@@ -42,7 +45,7 @@ def main() -> int:
     options = parser.parse_args()
     settings = Settings(
         hosts=options.hosts, controllers=options.controllers, gateways=options.gateways,
-        faults_s=options.seconds, echo=options.echo,
+        faults_s=options.seconds, mean_gap_s=options.gap, echo=options.echo,
         only=tuple(filter(None, options.faults.split(","))),
     )  # fmt: skip
     seeds = range(options.first, options.first + options.seeds)

@@ -55,6 +55,25 @@ def test_every_promise_holds_behind_gateways() -> None:
     assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
 
 
+@pytest.mark.slow
+def test_a_lost_gateway_is_one_page_and_no_host_behind_it_is_one() -> None:
+    ran = _bench(
+        "--first",
+        str(DRAWN),
+        "--seeds",
+        "3",
+        "--gateways",
+        "2",
+        "--seconds",
+        "60",
+        "--faults",
+        "lose_gateway",
+        "--gap",
+        "60",
+    )
+    assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -43,11 +43,11 @@ from syntony.model import S
 from syntony.store import Store
 from syntony.wire.messages import NicInfo
 from syntony.wire.roles import Role
+from syntony.wire.x509 import read_certificate
 
 SETTLE_S = 150
 """Without faults, after which everything must be well again: an agent that comes back may be waited
 for, keys are rotated in phases of up to 30 s, incidents are held before they are cleared."""
-RESTART_S = 2.0
 WINDOW = 8
 """Batches that are sent before any is acknowledged, and looked up after a hello: an agent sends one
 a second here and about eight in production, where the window is 64."""
@@ -101,6 +101,9 @@ class Process(Unit):
             self.controller = controller
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
             world.ledger.took_over(self.name, controller._traffic.switch)
+            world.ledger.knows_revoked(
+                self.name, controller._membership.enrolment.refusal(world.hostile_certificate)
+            )
             await controller.begin(self.name)
             world.network.services[self.address] = node, FleetService(controller.hub)
             await controller.work(self._close)
@@ -160,6 +163,7 @@ class World:
 
         self.operator_pem = pem(OPERATOR, Role.OPERATOR)
         self.hostile_pem = pem("mallory", Role.AGENT)
+        self.hostile_certificate = read_certificate(self.hostile_pem)
         self.hosts = {
             name: Host(name, number, self._clock(), folder, pem(name, Role.AGENT))
             for number, name in enumerate(f"h{each}" for each in range(settings.hosts))
@@ -262,7 +266,7 @@ class World:
             self._dead.append((process.__dict__.copy(), process.running))
             if self.network.services.get(process.address, (None,))[0] is node:
                 del self.network.services[process.address]
-            self.loop.call_later(RESTART_S, process.start, context=self.context)
+            self.loop.call_later(process.restart_s, process.start, context=self.context)
 
     def power_loss(self, name: str) -> None:
         """An agent's host loses power: its disk goes back to the last snapshot."""
