@@ -2,7 +2,7 @@
 
 Rows are made as for `bench.locate_cost`, one second of every host, and told as gateways tell of one
 insert cycle (`controller/relayed_rows.py`). Timed is processor time: of the gateways to encode, of
-the leader to check and cut them into batches again; with ``--judge`` also of locating.
+the leader to check and cut them into batches again.
 
     python -m bench.relayed_columns --hosts 1000
     python -m bench.relayed_columns --hosts 16384 --seconds 3
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 
@@ -23,15 +22,12 @@ from bench.locate_cost import T0, Made
 
 from syntony.controller.batches import Piece
 from syntony.controller.ingest import Outcome
-from syntony.controller.locating import LocateLoop
 from syntony.controller.relayed_rows import opened, rows_stored
-from syntony.model import S
-from syntony.store import open_store
 from syntony.wire.coding import encode
 from syntony.wire.gateways import RowsStored, from_gateway
 
-FLOW_SECONDS = 2
-"""Ways of a flow: there and back; each has a row at its prober."""
+WAYS = 2
+"""Of a flow: there and back; each has a row at its prober."""
 
 
 def main() -> int:
@@ -43,27 +39,22 @@ def main() -> int:
     parser.add_argument("--paths", type=int, default=2)
     parser.add_argument("--gateways", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--judge", action="store_true", help="Locate with the rows, too.")
     given = parser.parse_args()
     made = Made(given.hosts, given.rails, given.peers, given.paths, 1)
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
-    with tempfile.TemporaryDirectory() as place:
-        loop = LocateLoop(open_store(f"{place}/store"), "") if given.judge else None
-        if loop is not None:
-            made.learn(loop)
-        for second in range(T0, T0 + given.seconds):
-            _second(made, second, given.gateways, loop)
+    for second in range(T0, T0 + given.seconds):
+        _second(made, second, given.gateways)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
     return 0
 
 
-def _second(made: Made, second: int, gateways: int, loop: LocateLoop | None) -> None:
+def _second(made: Made, second: int, gateways: int) -> None:
     pieces = [
         each._replace(seq=number, rows=_lively(made, each.rows))
         for number, each in enumerate(made.second(second, 0.0001, 0.0, 0), 1)
     ]
     size = messages = 0
-    told_s = taken_s = judged_s = 0.0
+    told_s = taken_s = 0.0
     for number in range(gateways):
         mine = pieces[number::gateways]
         outcomes = [_outcome(each) for each in mine]
@@ -73,20 +64,13 @@ def _second(made: Made, second: int, gateways: int, loop: LocateLoop | None) -> 
         size, messages = size + sum(map(len, sent)), messages + len(sent)
         began = time.process_time()
         for message in _received(sent):
-            _, found = opened(message)
-            if loop is not None:
-                loop.rows.put(found)
+            opened(message)
         taken_s += time.process_time() - began
-    if loop is not None:
-        began = time.process_time()
-        loop.step((second + 3) * S, second, made.ports())
-        judged_s = time.process_time() - began
-    each = made.flows * FLOW_SECONDS
+    each = made.flows * WAYS
     print(
         f"second {second - T0:2d}  {size / each:.1f} bytes a way and second "
         f"({size / 1e6:.1f} MB in {messages} messages), gateways {1e9 * told_s / each:.0f} ns, "
         f"leader {1e9 * taken_s / each:.0f} ns a way ({taken_s:.2f} core-seconds)"
-        + (f", judged {judged_s:.2f} core-seconds" if loop is not None else "")
     )
     sys.stdout.flush()
 
