@@ -290,20 +290,31 @@ async def partition(world: World) -> None:
 
 
 async def cut_gateway(world: World) -> None:
-    """One gateway cannot reach any controller; its agents stay with it."""
-    gateway = world.chance.choice(world.gateways).name
-    await _cut(world, {frozenset((gateway, each.name)) for each in world.processes})
+    """One gateway cannot reach any controller. After a while its agents try another one: where
+    nothing else happens, the leader has all of them again."""
+    gateway, alone = world.chance.choice(world.gateways).name, _alone(world, cut_gateway)
+    world.network.partition({frozenset((gateway, each.name)) for each in world.processes})
+    await asyncio.sleep(45 if alone else world.chance.uniform(1, 20))
+    leader = world.leader
+    if alone and leader is not None:
+        found = await ask(world, leader, ControllerQuery())
+        world.ledger.hold(
+            isinstance(found, ControllerStatus) and found.agents >= len(world.hosts),
+            f"{gateway} has no leader, and its agents stay with it: {found}",
+        )
+    world.network.heal()
+
+
+def _alone(world: World, fault: Fault) -> bool:
+    """Whether nothing else happens, so that what follows can be said exactly."""
+    return world.settings.only == (fault.__name__,)
 
 
 async def cut_agents(world: World) -> None:
     """Some agents cannot reach one gateway."""
     gateway = world.chance.choice(world.gateways).name
     hosts = [name for name in world.hosts if world.chance.random() < 0.6]
-    await _cut(world, {frozenset((gateway, name)) for name in hosts})
-
-
-async def _cut(world: World, pairs: set[frozenset[str]]) -> None:
-    world.network.partition(pairs)
+    world.network.partition({frozenset((gateway, name)) for name in hosts})
     await asyncio.sleep(world.chance.uniform(1, 20))
     world.network.heal()
 
@@ -325,7 +336,7 @@ async def lose_gateway(world: World) -> None:
     world.kill(_node(gateway))
     await asyncio.sleep(36)
     gateway.restart_s = RESTART_S
-    if world.settings.only == (lose_gateway.__name__,):
+    if _alone(world, lose_gateway):
         subject = f"gateway {gateway.name}"
         world.ledger.hold(
             ("gateway-absent", subject) in world.pager.open,

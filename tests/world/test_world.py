@@ -56,7 +56,9 @@ def test_every_promise_holds_behind_gateways() -> None:
 
 
 @pytest.mark.slow
-def test_a_lost_gateway_is_one_page_and_no_host_behind_it_is_one() -> None:
+@pytest.mark.parametrize("fault", ["lose_gateway", "cut_gateway"])
+def test_what_is_lost_behind_one_gateway_is_known_exactly(fault: str) -> None:
+    """One page and none of a host; agents of one without a leader are with another one soon."""
     ran = _bench(
         "--first",
         str(DRAWN),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -68,6 +69,11 @@ _log = logging.getLogger(__name__)
 
 REPORT_NS = 1 * S
 """Between two reports to the leader, and two looks at certificates."""
+LEADERLESS_NS = 15 * S
+"""After so long without a leader agents try another gateway, in case it is only this one that has
+lost its way: a standby takes over within 5 s."""
+RELEASED_AT_ONCE = 0.1
+"""Share of the agents that are let go in a second: those who come do not come all at once."""
 
 
 class _Relayed:
@@ -108,6 +114,10 @@ class Gateway:
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
         self.refused_agents = 0
         self.rows = 0
+        self._led_ns = time.monotonic_ns()
+        """When there last was a leader."""
+        self._releasing: list[_Relayed] | None = None
+        """Agents that are still to be let go; None: a leader was here since the last were."""
 
     @property
     def agents(self) -> int:
@@ -146,7 +156,24 @@ class Gateway:
                 )
             )
             self._enforce()
+            self._release(time.monotonic_ns())
             await asyncio.sleep(REPORT_NS / S)
+
+    def _release(self, now_ns: int) -> None:
+        """Once a second: without a leader for `LEADERLESS_NS`, who is attached now is let go, once.
+        Who comes meanwhile stays: if no gateway has a leader, nobody goes round and round."""
+        if self.link.connected:
+            self._led_ns, self._releasing = now_ns, None
+            return
+        if now_ns - self._led_ns < LEADERLESS_NS:
+            return
+        if self._releasing is None:
+            self._releasing = list(self._sessions.values())
+            _log.warning("no leader, agents try another gateway agents=%d", self.agents)
+        share = math.ceil(self.agents * RELEASED_AT_ONCE)
+        leaving, self._releasing = self._releasing[:share], self._releasing[share:]
+        for relayed in leaving:
+            relayed.session.outbox.close()
 
     # --- what the service hands on ---
 
