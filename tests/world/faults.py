@@ -293,6 +293,8 @@ async def cut_gateway(world: World) -> None:
     """One gateway cannot reach any controller. After a while its agents try another one: where
     nothing else happens, the leader has all of them again."""
     gateway, alone = world.chance.choice(world.gateways).name, _alone(world, cut_gateway)
+    if alone and world.network.is_cut:
+        return
     world.network.partition({frozenset((gateway, each.name)) for each in world.processes})
     await asyncio.sleep(45 if alone else world.chance.uniform(1, 20))
     leader = world.leader
@@ -330,13 +332,14 @@ async def cut_store(world: World) -> None:
 async def lose_gateway(world: World) -> None:
     """A gateway's host is gone for a while. Where nothing else happens, that is one page."""
     gateway = world.chance.choice(world.gateways)
-    if not _node(gateway).alive:
+    alone = _alone(world, lose_gateway)
+    if not all(_node(each).alive for each in (world.gateways if alone else (gateway,))):
         return
     gateway.restart_s = 40.0
     world.kill(_node(gateway))
     await asyncio.sleep(36)
     gateway.restart_s = RESTART_S
-    if _alone(world, lose_gateway):
+    if alone:
         subject = f"gateway {gateway.name}"
         world.ledger.hold(
             ("gateway-absent", subject) in world.pager.open,
