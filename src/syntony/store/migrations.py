@@ -13,7 +13,7 @@ from typing import NamedTuple
 from syntony.errors import StoreError
 from syntony.store import minutes, queries
 from syntony.store.engine import Engine, integer
-from syntony.store.schema import add_columns, capabilities, create_table
+from syntony.store.schema import SHARD, add_columns, capabilities, create_table
 from syntony.wire.tables import TABLES, Table
 
 VERSIONS = "schema_version"
@@ -66,10 +66,11 @@ def migrate(
         StoreError: a newer version of Syntony wrote it (nothing was changed), or the engine failed.
     """
     newest = migrations[-1].version
-    engine.execute(
-        f"CREATE TABLE IF NOT EXISTS {VERSIONS} (version UInt32) "
-        "ENGINE = MergeTree ORDER BY version"
-    )
+    layout = engine.layout
+    for statement in layout.create(
+        VERSIONS, "version UInt32", "MergeTree", "ORDER BY version", "version"
+    ):
+        engine.execute(statement)
     present = integer(engine.select(f"SELECT max(version) FROM {VERSIONS}")[0][0])
     if present > newest:
         raise StoreError(
@@ -81,7 +82,12 @@ def migrate(
         for statement in migration.statements:
             engine.execute(statement)
     _add_tables_and_columns(engine, tables)
-    engine.execute(minutes.CREATE)
+    for statement in minutes.create(layout):
+        engine.execute(statement)
+    if wanted:
+        for table in tables:
+            for statement in layout.refresh(table.name, SHARD):
+                engine.execute(statement)
     for migration in wanted:
         engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
 
@@ -89,7 +95,8 @@ def migrate(
 def _add_tables_and_columns(engine: Engine, tables: Iterable[Table]) -> None:
     can = capabilities(str(engine.select("SELECT version()")[0][0]))
     for table in tables:
-        engine.execute(create_table(table, can))
-        present = {str(row[0]) for row in engine.select(queries.columns(table))}
-        for statement in add_columns(table, present, can):
+        for statement in create_table(table, can, engine.layout):
+            engine.execute(statement)
+        present = {str(row[0]) for row in engine.select(queries.columns(table, engine.layout))}
+        for statement in add_columns(table, present, can, engine.layout):
             engine.execute(statement)
