@@ -11,7 +11,8 @@ import os
 import sys
 import time
 
-from tests.world.planted import NEED_GATEWAYS, PLANTED
+from tests.world.faults import NAMES
+from tests.world.planted import NEED_GATEWAYS, PLANTED, SHOWN_BY
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
@@ -32,13 +33,20 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=Settings().gateways)
     parser.add_argument("--seconds", type=float, default=Settings().faults_s, help="Of faults.")
     parser.add_argument(
+        "--gap", type=float, default=Settings().mean_gap_s, help="Seconds between two faults."
+    )
+    parser.add_argument(
+        "--faults", default="", help=f"Only these, by commas, of {', '.join(NAMES)}."
+    )
+    parser.add_argument(
         "--planted", default="", help=f"One or more, by commas, of {', '.join(PLANTED)}, or all."
     )
     parser.add_argument("--echo", action="store_true", help="Print everything that happens.")
     options = parser.parse_args()
     settings = Settings(
         hosts=options.hosts, controllers=options.controllers, gateways=options.gateways,
-        faults_s=options.seconds, echo=options.echo,
+        faults_s=options.seconds, mean_gap_s=options.gap, echo=options.echo,
+        only=tuple(filter(None, options.faults.split(","))),
     )  # fmt: skip
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
@@ -51,6 +59,7 @@ def _look_for(name: str, seeds: range, settings: Settings) -> int:
     """Find a planted fault. 1: not found."""
     if name in NEED_GATEWAYS:
         settings = settings._replace(gateways=settings.gateways or 2)
+    settings = settings._replace(only=settings.only or SHOWN_BY.get(name, ()))
     for seed in seeds:
         ran = run(seed, settings, name)
         if ran.broken:

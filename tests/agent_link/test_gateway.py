@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -148,7 +149,34 @@ def test_revocations_reach_agents_and_gateways(tmp_path: Path) -> None:
         wait_until(lambda: any(isinstance(each, Refuse) for each in agent.reported))
         wait_until(lambda: of(leader, "gw1").agents == 0)
         ask(local, RevokeCommand(what="gw1", by="ann", comment="test"))
-        wait_until(lambda: not of(leader, "gw1").connected)
+        wait_until(lambda: not status(leader).gateways)
+
+
+def written_down(directory: Path) -> object:
+    """The leader's document of gateways."""
+    place = f"file:{directory / 'state' / 'control.db'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(place, uri=True)) as state:
+        rows = state.execute("SELECT body FROM document WHERE name = 'gateways'").fetchall()
+    return msgspec.json.decode(rows[0][0]) if rows else None
+
+
+def test_a_gateway_that_is_stopped_says_so_and_one_that_dies_is_missed(tmp_path: Path) -> None:
+    with fleet(tmp_path, 2) as (leader, (one, two)):
+        wait_until(lambda: len(status(leader).gateways) == 2)
+        one.end(signal.SIGTERM)
+        two.end(signal.SIGKILL)
+        wait_until(lambda: not any(each.connected for each in status(leader).gateways))
+        assert {each.name: each.left for each in status(leader).gateways} == {
+            "gw1": True, "gw2": False,
+        }  # fmt: skip
+        wait_until(lambda: written_down(tmp_path) == {"names": ["gw2"]})
+        leader.end(signal.SIGKILL)
+        leader.start()
+        assert [each.name for each in status(leader).gateways] == ["gw2"]
+        one.start()
+        wait_until(
+            lambda: any(each.name == "gw1" and each.connected for each in status(leader).gateways)
+        )
 
 
 def test_an_agent_goes_to_another_gateway_when_its_own_dies_or_stands_still(

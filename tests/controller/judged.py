@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from syntony.alerts.incidents import Change, ChangeKind
+from syntony.alerts.observations import Observation
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
@@ -82,6 +83,7 @@ class Control:
         self.answering: frozenset[str] = frozenset()
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], Note] = {}
+        self.gateways: list[Observation] = []
         self.changes: list[Change] = []
         self.kept: ControlState | None = None
         self._blamed: set[tuple[str, str]] = set()
@@ -111,7 +113,7 @@ class Control:
                 expected_clocks=self.probed,
                 fabric=self.fabric, homes=self.homes, answering=self.answering,
                 refused=self.refused,
-                notes=self.notes,
+                notes=self.notes, gateways=self.gateways,
             )  # fmt: skip
 
     def news(self) -> bool:

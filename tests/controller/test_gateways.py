@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,10 +14,12 @@ from tests.controller.test_sessions import CERTIFICATE
 
 from syntony.controller import gateways as gateways_module
 from syntony.controller.access import Caller
+from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
 from syntony.controller.greeting import RefusedError
 from syntony.controller.leader_link import Call, LeaderLink
 from syntony.errors import BusyError, RemoteError
+from syntony.state import ControlState
 from syntony.wire.coding import encode
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
@@ -28,6 +31,7 @@ from syntony.wire.gateways import (
     FleetNow,
     FromAgent,
     GatewayHello,
+    GatewayLeaving,
     GatewayReport,
     RelayedRequest,
     ToAgent,
@@ -51,14 +55,21 @@ class Leader:
 
     Args:
         epoch: of the leader.
+        state: control state.
     """
 
-    def __init__(self, epoch: int = 3) -> None:
+    def __init__(self, epoch: int = 3, state: ControlState | None = None) -> None:
         self.epoch = epoch
         self.stored: list[Any] = []
         self.revocations = Revocations()
+        self.heard: list[str] = []
+        self.roster = GatewayRoster(state or ControlState(None))
         self.gateways = Gateways(
-            self._follow, lambda *told: self.stored.append(told), lambda: self.revocations
+            self.roster,
+            self.heard.append,
+            self._follow,
+            lambda *told: self.stored.append(told),
+            lambda: self.revocations,
         )
         self.sent: list[Any] = []
         self.served: list[str] = []
@@ -232,6 +243,44 @@ def test_all_gateways_are_told_and_revoked_ones_cut() -> None:
         leader.gateways.tell(6, lambda _: "revoked")
         await serving
         assert not leader.gateways.any_connected
+
+    drive(work)
+
+
+@pytest.mark.parametrize("on_purpose", [False, True])
+def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
+    tmp_path: Path, on_purpose: bool
+) -> None:
+    async def work() -> None:
+        state = ControlState(tmp_path)
+        leader = Leader(state=state)
+        serving = leader.serve()
+        leader.say(HELLO)
+        await until(lambda: "gateway gw1" in leader.heard)
+        leader.roster.keep()
+        if on_purpose:
+            leader.say(GatewayLeaving())
+        leader.requests.put_nowait(None)
+        await serving
+        assert leader.status().left is on_purpose
+        assert not leader.status().connected
+        leader.roster.keep()
+        after = Leader(state=state)
+        assert after.roster.names == (frozenset() if on_purpose else {"gw1"})
+        assert [each.name for each in after.gateways.statuses(0)] == ["gw1"][on_purpose:]
+        assert after.gateways.seen == frozenset()
+        serving = after.serve()
+        after.say(HELLO)
+        await until(lambda: after.gateways.seen == {"gw1"})
+        assert after.roster.names == {"gw1"}
+        assert not after.status().left
+        after.gateways.tell(None, lambda _: "", frozenset({"gw1"}))
+        assert after.roster.names == frozenset()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        after.gateways.tell(None, lambda _: "", frozenset({"gw1"}))
+        assert after.gateways.statuses(0) == ()
+        state.close()
 
     drive(work)
 

@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
+from syntony.controller.greeting import RefusedError
 from syntony.controller.sessions import Outbox, Session
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire.clocks import Timelines
@@ -230,3 +231,24 @@ def test_timelines_are_told_with_every_other_solve_and_news_at_once(news: Timeli
         return found
 
     assert asyncio.run(told()) == [1, 3, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("life", "attempt", "refused"),
+    [("a", 2, True), ("a", 3, False), ("a", 4, False), ("b", 2, False), ("", 0, False)],
+)
+def test_an_older_connection_of_the_same_process_does_not_take_its_place(
+    life: str, attempt: int, refused: bool
+) -> None:
+    """A gateway that has not noticed its end relays it to a new leader, perhaps last."""
+    session = Session(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
+    coming = structs.replace(hello("h1", "s"), life=life, attempt=attempt)
+    if refused:
+        with pytest.raises(RefusedError, match="connection 2 of 'h1': its connection 3"):
+            session.check_newest(coming)
+    else:
+        session.check_newest(coming)
+
+
+def test_agents_that_do_not_number_their_connections_take_places_as_they_come() -> None:
+    session().check_newest(hello("h1", "other"))

@@ -149,7 +149,26 @@ def _batch(**changes: Any) -> Callable[[RowsStored], RowsStored]:
 
 
 def _columns(data: bytes) -> Callable[[RowsStored], RowsStored]:
-    return lambda message: msgspec.structs.replace(message, columns={PROBE.name: data})
+    """Not compressed."""
+    return lambda message: msgspec.structs.replace(message, columns={PROBE.name: data}, sizes={})
+
+
+def _size(more: int) -> Callable[[RowsStored], RowsStored]:
+    def change(message: RowsStored) -> RowsStored:
+        size = message.sizes[PROBE.name] + more
+        return msgspec.structs.replace(message, sizes={PROBE.name: size})
+
+    return change
+
+
+def _sized(data: bytes, size: int) -> Callable[[RowsStored], RowsStored]:
+    return lambda message: msgspec.structs.replace(
+        message, columns={PROBE.name: data}, sizes={PROBE.name: size}
+    )
+
+
+BOMB = bytes(pa.compress(b"\0" * (relayed_rows.MAX_STREAM_BYTES + 1), codec="zstd", asbytes=True))
+"""A few kilobytes that would be more than may be."""
 
 
 def _ipc(**columns: Any) -> bytes:
@@ -172,10 +191,25 @@ def _all(value: str | None) -> bytes:
         _columns(b""), _columns(b"\xff" * 64), _columns(_ipc(ts_ns=[1, 2, 3])),
         _columns(_all(None)),
         _columns(_all("x")),
+        _size(1), _size(-1), _sized(b"junk", 4), _sized(b"", 0),
+        _sized(BOMB, relayed_rows.MAX_STREAM_BYTES + 1), _sized(BOMB, 1_000),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(change: Callable[[RowsStored], RowsStored]) -> None:
     _spoil(change)
+
+
+def test_a_stream_that_names_no_size_is_read_as_it_is() -> None:
+    chance = random.Random(4)
+    piece = Piece(PROBE, "h1", "s", 1, rows_of(PROBE, "h1", 3, chance), T0, T0 + 3 * S, False)
+    (message,) = relayed([Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
+    data = pa.decompress(
+        message.columns[PROBE.name], message.sizes[PROBE.name], codec="zstd", asbytes=True
+    )
+    plain = msgspec.structs.replace(message, columns={PROBE.name: bytes(data)}, sizes={})
+    assert [each.rows.to_pylist() for each in opened(plain)[1]] == [
+        each.rows.to_pylist() for each in opened(message)[1]
+    ]
 
 
 def test_a_table_of_a_newer_gateway_is_skipped() -> None:

@@ -50,6 +50,16 @@ def gateways() -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in leader().get("gateways", ())}
 
 
+def incidents() -> set[tuple[str, str]]:
+    """Rules and subjects of the live ones that are about who is heard."""
+    found = said("incidents", "list") or {}
+    return {
+        (each["rule"], each["subject"])
+        for each in found.get("incidents", ())
+        if each["rule"] in {"gateway-absent", "host-silent", "silent-together", "fleet-silent"}
+    }
+
+
 def soon(true: Callable[[], bool], what: str) -> None:
     eventually(true, what, within_s=PATIENCE_S)
 
@@ -81,7 +91,9 @@ def test_gateways_and_leaders_are_lost_and_no_row_with_them(postgresql: Server) 
         soon(lambda: len(rows("SELECT DISTINCT host FROM probe_1s")) == 4, "rows of all")
         killed = lab.inject("gateway-kill", "gateway1")
         soon(lambda: attached_to("gateway2"), "the other gateway has all agents")
+        soon(lambda: incidents() == {("gateway-absent", "gateway gateway1")}, "it is missed")
         lab.clear(killed.id)
+        soon(lambda: not incidents(), "it is missed no longer")
         paused = lab.inject("gateway-pause", "gateway2")
         soon(lambda: attached_to("gateway1"), "the first gateway has all agents")
         lab.clear(paused.id)

@@ -311,7 +311,8 @@ def test_a_table_of_an_earlier_version_gains_what_is_new(store: Store) -> None:
     engine = store._engine
     engine.execute(f"DROP TABLE {CLOCK.name}")
     earlier = CLOCK._replace(columns=CLOCK.columns[:7])
-    engine.execute(create_table(earlier, capabilities("18.16.1")))
+    for statement in create_table(earlier, capabilities("18.16.1")):
+        engine.execute(statement)
     store.insert(earlier, rows_of(earlier, [{"node": "h0", "state": "SYNCHRONIZED"}]))
     again = Store(engine)
     later = {"ts_ns": T0 + S, "node": "h0", "state": "SYNCHRONIZED", "bound_ns": 7.0}
@@ -354,6 +355,13 @@ def test_missing_columns_are_named(store: Store) -> None:
         ("clickhouse://h:99999/db", "Port out of range"),
         ("clickhouse://h/a-b", "cannot name a database"),
         ("clickhouse://h/x;y", "cannot name a database"),
+        ("clickhouse://a,b/db", "add .cluster=NAME"),
+        ("clickhouse://a,/db?cluster=c", "'' is no server"),
+        ("clickhouse://a,b:x/db?cluster=c", "'b:x' is no server"),
+        ("clickhouse://a,b:70000/db?cluster=c", "'b:70000' is no server"),
+        ("clickhouse://a/db?cluster=", "'' cannot name a cluster"),
+        ("clickhouse://a/db?cluster=c%20d", "'c d' cannot name a cluster"),
+        ("clickhouse://a/db?clutser=c", "clutser: the only option"),
     ],
 )
 def test_urls_that_are_none(url: str, reason: str) -> None:
@@ -362,8 +370,11 @@ def test_urls_that_are_none(url: str, reason: str) -> None:
 
 
 def test_url_parts_and_defaults() -> None:
-    assert parse_url("clickhouse://u:p%40@h:1/db") == ("h", 1, False, "u", "p@", "db")
-    assert parse_url("clickhouses://h") == ("h", 8443, True, "default", "", "syntony")
+    assert parse_url("clickhouse://u:p%40@h:1/db") == ("h", 1, False, "u", "p@", "db", "", ())
+    assert parse_url("clickhouses://h")[:6] == ("h", 8443, True, "default", "", "syntony")
+    of_cluster = parse_url("clickhouse://u@a:1,b,c:3/db?cluster=fleet")
+    assert of_cluster[:3] == ("a", 1, False)
+    assert of_cluster[6:] == ("fleet", (("b", 8123), ("c", 3)))
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:
@@ -382,7 +393,7 @@ def test_a_server_that_refuses_us_is_one_line(clickhouse_server: str) -> None:
 )
 def test_old_engines_get_the_common_subset(version: str, *, modern: bool) -> None:
     for table in TABLES.values():
-        statement = create_table(table, capabilities(version))
+        (statement,) = create_table(table, capabilities(version))
         assert ("LowCardinality" in statement) is modern
         assert ("CODEC" in statement) is modern
 

@@ -17,7 +17,7 @@ from syntony.agent.plans import usable
 from syntony.agent.reactor import kept
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
-from syntony.agent.stream import Stream
+from syntony.agent.stream import Attempts, Stream
 from syntony.errors import WireError
 from syntony.io.dialling import Dialling
 from syntony.io.probe_records import PeerKeys
@@ -60,6 +60,7 @@ class Agent:
         self._ring = Keyring()
         self.connection: Connection | None = None
         self._second = -1
+        self._attempts = Attempts()
         self.spool = Spool(host.disk / "spool", SPOOL_BYTES)
 
     def start(self) -> None:
@@ -127,7 +128,8 @@ class Agent:
         self._wake.set()
 
     async def _send(self, stream: Stream, connection: Connection) -> None:
-        connection.up.send(stream.opening(self._hello(stream.delivery.stream)))
+        hello = self._attempts.number(self._hello(stream.delivery.stream))
+        connection.up.send(stream.opening(hello))
         while not stream.delivery.over:
             reports, self._reports = list(self._reports.values()), {}
             for data in stream.outgoing(reports):

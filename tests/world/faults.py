@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from tests.world.hostile import mallory
+from tests.world.hostile import NAME as HOSTILE
+from tests.world.hostile import is_served, mallory
 from tests.world.ledger import LOSES, Order
+from tests.world.unit import RESTART_S
 from tests.world.world import SETTLE_S
 
 from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.control import ControllerQuery, ControllerStatus
+from syntony.wire.enrol import RevokeCommand, Revoked
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import KeysQuery, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
@@ -37,6 +40,8 @@ async def suffer(world: World) -> None:
     operator = world.loop.spawn(None, operate(world))
     await asyncio.sleep(20)
     faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
+    if only := world.settings.only:
+        faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
     end_s = world.loop.time() + world.settings.faults_s
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
@@ -59,6 +64,7 @@ def heal(world: World) -> None:
     world.server.unreachable.clear()
     world.server.deadly.clear()
     world.store.down = world.pager.down = False
+    world.store.unreachable.clear()
     world.store.fails = world.store.slow_ns = 0
     world.pager.loses = 0.0
     world.full.clear()
@@ -91,7 +97,13 @@ async def check_well(world: World) -> None:
             )
     if leader is None:
         return
+    missed = [subject for rule, subject in world.pager.open if rule == "gateway-absent"]
+    ledger.hold(not missed, f"these are back, and nobody was told: {missed}")
     await _check_gateways(world, leader)
+    if ledger.revoked:
+        for unit in world.units:
+            served = await is_served(world, unit)
+            ledger.hold(not served, f"{unit.name} serves an agent whose certificate is revoked")
     if world.settings.hostile:
         return
     status = await ask(world, leader, KeysQuery())
@@ -133,13 +145,22 @@ async def operate(world: World) -> None:
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
         process = process or world.chance.choice(world.units)
         draw = world.chance.random()
-        if draw < 0.25:
+        if draw < 0.03 and world.settings.hostile:
+            await _revoke(world, process)
+        elif draw < 0.25:
             await ask(world, process, RotateKeys(by="op", why="world"))
         elif draw < 0.5:
             mode = world.chance.choice(("observe", "off"))
             await ask(world, process, PlacementCommand(mode=mode, by="op"))
         else:
             await _throw(world, process)
+
+
+async def _revoke(world: World, process: Unit) -> None:
+    """The hostile host's certificate."""
+    answer = await ask(world, process, RevokeCommand(what=HOSTILE, by="op", comment="world"))
+    world.log.say("operator", f"revokes {HOSTILE}: {type(answer).__name__}")
+    world.ledger.revoked |= isinstance(answer, Revoked)
 
 
 async def _throw(world: World, process: Unit) -> None:
@@ -268,6 +289,66 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+async def cut_gateway(world: World) -> None:
+    """One gateway cannot reach any controller. After a while its agents try another one: where
+    nothing else happens, the leader has all of them again."""
+    gateway, alone = world.chance.choice(world.gateways).name, _alone(world, cut_gateway)
+    if alone and world.network.is_cut:
+        return
+    world.network.partition({frozenset((gateway, each.name)) for each in world.processes})
+    await asyncio.sleep(45 if alone else world.chance.uniform(1, 20))
+    leader = world.leader
+    if alone and leader is not None:
+        found = await ask(world, leader, ControllerQuery())
+        world.ledger.hold(
+            isinstance(found, ControllerStatus) and found.agents >= len(world.hosts),
+            f"{gateway} has no leader, and its agents stay with it: {found}",
+        )
+    world.network.heal()
+
+
+def _alone(world: World, fault: Fault) -> bool:
+    """Whether nothing else happens, so that what follows can be said exactly."""
+    return world.settings.only == (fault.__name__,)
+
+
+async def cut_agents(world: World) -> None:
+    """Some agents cannot reach one gateway."""
+    gateway = world.chance.choice(world.gateways).name
+    hosts = [name for name in world.hosts if world.chance.random() < 0.6]
+    world.network.partition({frozenset((gateway, name)) for name in hosts})
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.network.heal()
+
+
+async def cut_store(world: World) -> None:
+    """One controller or gateway cannot reach the store that the others reach."""
+    name = world.chance.choice(world.units).name
+    world.store.unreachable.add(name)
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.store.unreachable.discard(name)
+
+
+async def lose_gateway(world: World) -> None:
+    """A gateway's host is gone for a while. Where nothing else happens, that is one page."""
+    gateway = world.chance.choice(world.gateways)
+    alone = _alone(world, lose_gateway)
+    if not all(_node(each).alive for each in (world.gateways if alone else (gateway,))):
+        return
+    gateway.restart_s = 40.0
+    world.kill(_node(gateway))
+    await asyncio.sleep(36)
+    gateway.restart_s = RESTART_S
+    if alone:
+        subject = f"gateway {gateway.name}"
+        world.ledger.hold(
+            ("gateway-absent", subject) in world.pager.open,
+            lambda: f"{subject} is gone, and nobody was paged: {sorted(world.pager.open)}",
+        )
+        others = [each for each in world.pager.paged if any(h in each[1] for h in world.hosts)]
+        world.ledger.hold(not others, f"{subject} is gone, and these were paged: {others}")
+
+
 async def database_away(world: World) -> None:
     world.server.down = True
     world.server.end_all()
@@ -343,5 +424,9 @@ FAULTS: dict[Fault, float] = {
     store_fails: 1.0, store_slow: 0.7, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
     clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip
 """Each with its weight."""
-GATEWAY_FAULTS: dict[Fault, float] = {kill_gateway: 2.0, stop_gateway: 1.0, pause_gateway: 3.0}
+GATEWAY_FAULTS: dict[Fault, float] = {
+    kill_gateway: 2.0, stop_gateway: 1.0, pause_gateway: 3.0, cut_gateway: 1.5, cut_agents: 1.0,
+    cut_store: 1.0, lose_gateway: 0.3,
+}  # fmt: skip
 """… where there are gateways."""
+NAMES = tuple(fault.__name__ for fault in FAULTS | GATEWAY_FAULTS)

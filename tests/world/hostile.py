@@ -21,6 +21,7 @@ from syntony.wire.tables import AGENT
 
 if TYPE_CHECKING:
     from tests.world.network import Connection
+    from tests.world.unit import Unit
     from tests.world.world import World
 
 NAME = "mallory"
@@ -31,13 +32,15 @@ async def mallory(world: World) -> None:
     node = world.born(Node(NAME, HostClock(0, 0.0)))
     while True:
         await asyncio.sleep(world.chance.expovariate(1 / 5))
-        leader = world.leader
-        if leader is None:
+        unit = world.chance.choice(world.gateways) if world.gateways else world.leader
+        if world.chance.random() < 0.5:
+            unit = world.leader
+        if unit is None:
             continue
         if world.chance.random() < 0.2:
-            await _command(world, leader.address)
+            await _command(world, unit.address)
             continue
-        connection = await world.network.dial(node, leader.address, world.hostile_pem)
+        connection = await world.network.dial(node, unit.address, world.hostile_pem)
         if connection is None:
             continue
         connection.up.send(encode(_hello(world)))
@@ -46,6 +49,25 @@ async def mallory(world: World) -> None:
             connection.up.send(_message(world))
         await _listen(world, connection)
         connection.leave()
+
+
+async def is_served(world: World, unit: Unit) -> bool:
+    """Whether it is taken for one of the fleet there."""
+    node = world.born(Node(NAME, HostClock(0, 0.0)))
+    connection = await world.network.dial(node, unit.address, world.hostile_pem)
+    if connection is None:
+        return False
+    greeting = msgspec.structs.replace(_hello(world), host=NAME)
+    connection.up.send(encode(greeting))
+    try:
+        async with asyncio.timeout(5):
+            async for data in connection.answers():
+                return not isinstance(decode_controller(data), Refuse)
+    except TimeoutError:
+        return True
+    finally:
+        connection.leave()
+    return False
 
 
 async def _listen(world: World, connection: Connection) -> None:

@@ -67,6 +67,8 @@ class Ledger:
         self._committers: dict[int, object] = {}
         self.orders: list[Order] = []
         self.acknowledged_order: Order | None = None
+        self.revoked = False
+        """The hostile host's certificate, and that was acknowledged."""
         self.checks = 0
 
     def broken(self, what: str) -> None:
@@ -175,6 +177,13 @@ class Ledger:
             lambda: f"{name} begins with {order}, and {wanted} was acknowledged",
         )
 
+    def knows_revoked(self, name: str, refusal: str) -> None:
+        """A controller begins; why it refuses the hostile host."""
+        self.hold(
+            bool(refusal) or not self.revoked,
+            f"{name} begins, and would serve an agent whose certificate is revoked",
+        )
+
     def switched(self, agent: Agent, *, again: bool = False) -> None:
         """It goes by another position of the switch than before."""
         host, position = agent.host.name, agent.switch.position
@@ -247,13 +256,15 @@ class Pager:
         self._world = world
         self._keys: dict[str, str] = {}
         self._said: dict[tuple[Any, ...], str] = {}
-        self._open: dict[tuple[str, str], tuple[int, int]] = {}
+        self.open: dict[tuple[str, str], tuple[int, int]] = {}
         """(rule, subject) → number and beginning of the incident that was paged last."""
         self._numbers: dict[int, tuple[str, str, int]] = {}
         self.down = False
         self.loses = LOSES
         """Probability that a message is taken, and the answer is lost."""
         self.pages = 0
+        self.paged: set[tuple[str, str]] = set()
+        """(rule, subject)."""
 
     def post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
         """As `notify.post_json`."""
@@ -286,7 +297,8 @@ class Pager:
         )
         if event == "page":
             self.pages += 1
-            known_as = self._open.setdefault(place, this)
+            self.paged.add(place)
+            known_as = self.open.setdefault(place, this)
             ledger.hold(known_as == this, f"{place} is paged as {this}, and is {known_as} already")
         elif event == "clear":
-            self._open.pop(place, None)
+            self.open.pop(place, None)

@@ -159,6 +159,11 @@ class Network:
     def cut(self, one: str, other: str) -> bool:
         return frozenset((one, other)) in self._cuts
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether any two cannot reach each other."""
+        return bool(self._cuts)
+
     def partition(self, pairs: set[frozenset[str]]) -> None:
         """Nothing passes between these any more."""
         self._cuts |= pairs

@@ -23,7 +23,7 @@ from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
 from syntony.alerts.incidents import BookState
-from syntony.controller import dispatch, ingest, server
+from syntony.controller import agent_hub, dispatch, ingest
 from syntony.controller.ingest import Source
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
@@ -161,8 +161,10 @@ PLANTED: dict[str, Plant] = {
         lambda _: BookState(next_number=1, incidents=[], streaks={}, silences=[], next_silence=1),
     ),
     "messages-without-their-own-key": _patch(render, "key", lambda _: secrets.token_hex(4)),
-    "clock-evidence-not-checked": _patch(server, "credible", lambda _, said, __: (said, 0)),
+    "clock-evidence-not-checked": _patch(agent_hub, "credible", lambda _, said, __: (said, 0)),
     "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
     "gateway-wakes-up-unaware": _patch(ingest, "STALE_NS", 1 << 60),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
+SHOWN_BY = {"gateway-wakes-up-unaware": ("pause_gateway", "store_slow")}
+"""Which faults show a planted one, where others would only be in the way; else all happen."""

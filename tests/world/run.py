@@ -46,5 +46,7 @@ def command(seed: int, settings: Settings) -> str:
     return (
         f"python -m bench.world --first {seed} --seeds 1 --hosts {settings.hosts} "
         f"--controllers {settings.controllers} --gateways {settings.gateways} "
-        f"--seconds {settings.faults_s:g}"
+        f"--seconds {settings.faults_s:g} --gap {settings.mean_gap_s:g}"
+        + f" --faults {','.join(settings.only)}"
+        * bool(settings.only)
     )

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.world.loop import Loop
+from tests.world.loop import NODE, Loop
 
 from syntony.errors import StoreError
 from syntony.model import MS
@@ -46,6 +46,8 @@ class WorldStore:
         self.path_events: list[tuple[int, str, str]] = []
         """(fleet time, what was ordered, evidence), of operators."""
         self.down = False
+        self.unreachable: set[str] = set()
+        """Processes that cannot reach it."""
         self.fails = 0.0
         """Probability that an insert fails, before or after it is done."""
         self.slow_ns = 0
@@ -56,8 +58,9 @@ class WorldStore:
     def insert(self, table: Table, rows: pa.Table) -> None:
         """All rows of a partition, or none."""
         self._loop.spend(self.slow_ns or 2 * MS)
-        fails = self.down or self._chance.random() < self.fails
-        done = self._chance.random() if fails and not self.down else 1.0 if not fails else 0.0
+        away = self._away()
+        fails = away or self._chance.random() < self.fails
+        done = self._chance.random() if fails and not away else 1.0 if not fails else 0.0
         hosts, streams = rows.column("host").to_pylist(), rows.column("stream").to_pylist()
         numbers = rows.column("seq").to_pylist()
         parts = (rows.column("ts_ns").to_numpy() // partition_ns(table)).tolist()
@@ -77,10 +80,14 @@ class WorldStore:
         if fails:
             raise StoreError("the store does not answer")
 
+    def _away(self) -> bool:
+        node = NODE.get()
+        return self.down or (node is not None and node.name in self.unreachable)
+
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
         """Which batches have rows in the window."""
         self._loop.spend(self.slow_ns or MS)
-        if self.down or self._chance.random() < self.fails:
+        if self._away() or self._chance.random() < self.fails:
             raise StoreError("the store does not answer")
         width = partition_ns(table)
         parts = np.arange(first_ns // width, (last_ns - 1) // width + 1)

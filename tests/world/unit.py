@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 
+RESTART_S = 2.0
+
+
 class Unit:
     """One controller's or gateway's.
 
@@ -27,6 +30,8 @@ class Unit:
         self.address = f"{name}:8443"
         chance = world.chance
         self.clock = HostClock(round(chance.gauss(0, 1e9)), chance.gauss(0, 10_000))
+        self.restart_s = RESTART_S
+        """After its end."""
         self.node: Node | None = None
         self.running: asyncio.Task[None] | None = None
 

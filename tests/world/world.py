@@ -28,7 +28,9 @@ from tests.world.postgres import Server
 from tests.world.store import WorldStore
 from tests.world.unit import Unit
 
+from syntony.agent import delivery
 from syntony.clock.anchored import AnchoredSolver
+from syntony.controller import ingest
 from syntony.controller.config import AlertSettings, ControllerConfig
 from syntony.controller.import_files import STANDBY_S
 from syntony.controller.notify import Receiver
@@ -41,11 +43,14 @@ from syntony.model import S
 from syntony.store import Store
 from syntony.wire.messages import NicInfo
 from syntony.wire.roles import Role
+from syntony.wire.x509 import read_certificate
 
 SETTLE_S = 150
 """Without faults, after which everything must be well again: an agent that comes back may be waited
 for, keys are rotated in phases of up to 30 s, incidents are held before they are cleared."""
-RESTART_S = 2.0
+WINDOW = 8
+"""Batches that are sent before any is acknowledged, and looked up after a hello: an agent sends one
+a second here and about eight in production, where the window is 64."""
 OPERATOR = "operator"
 
 
@@ -58,6 +63,8 @@ class Settings(NamedTuple):
     faults_s: float = 150.0
     mean_gap_s: float = 6.0
     """Between two faults."""
+    only: tuple[str, ...] = ()
+    """Names of the faults that may happen; empty: all."""
     hostile: bool = True
     echo: bool = False
 
@@ -94,8 +101,11 @@ class Process(Unit):
             self.controller = controller
             world.log.say(self.name, f"in charge, epoch {controller._leadership.epoch}")
             world.ledger.took_over(self.name, controller._traffic.switch)
+            world.ledger.knows_revoked(
+                self.name, controller._membership.enrolment.refusal(world.hostile_certificate)
+            )
             await controller.begin(self.name)
-            world.network.services[self.address] = node, FleetService(controller)
+            world.network.services[self.address] = node, FleetService(controller.hub)
             await controller.work(self._close)
         except DiesNowError:
             world.kill(node)
@@ -153,6 +163,7 @@ class World:
 
         self.operator_pem = pem(OPERATOR, Role.OPERATOR)
         self.hostile_pem = pem("mallory", Role.AGENT)
+        self.hostile_certificate = read_certificate(self.hostile_pem)
         self.hosts = {
             name: Host(name, number, self._clock(), folder, pem(name, Role.AGENT))
             for number, name in enumerate(f"h{each}" for each in range(settings.hosts))
@@ -255,7 +266,7 @@ class World:
             self._dead.append((process.__dict__.copy(), process.running))
             if self.network.services.get(process.address, (None,))[0] is node:
                 del self.network.services[process.address]
-            self.loop.call_later(RESTART_S, process.start, context=self.context)
+            self.loop.call_later(process.restart_s, process.start, context=self.context)
 
     def power_loss(self, name: str) -> None:
         """An agent's host loses power: its disk goes back to the last snapshot."""
@@ -289,6 +300,8 @@ class World:
             stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
             stack.enter_context(mock.patch("syntony.agent.spool.os", _Disk(self)))
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
+            for module in (delivery, ingest):
+                stack.enter_context(mock.patch.object(module, "MAX_UNACKED", WINDOW))
             if planted:
                 stack.enter_context(PLANTED[planted](self))
             task = self.loop.create_task(suffer(self))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -29,6 +30,19 @@ from syntony.wire.messages import (
 from syntony.wire.probes import Plan
 
 _log = logging.getLogger(__name__)
+
+
+class Attempts:
+    """Numbers the connections of one process of an agent."""
+
+    def __init__(self) -> None:
+        self._life = secrets.token_hex(8)
+        self._last = 0
+
+    def number(self, hello: Hello) -> Hello:
+        """The same, of a connection that is dialled now."""
+        self._last += 1
+        return msgspec.structs.replace(hello, life=self._life, attempt=self._last)
 
 
 class Stream:

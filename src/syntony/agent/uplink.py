@@ -20,7 +20,7 @@ from typing import Self
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
-from syntony.agent.stream import Stream
+from syntony.agent.stream import Attempts, Stream
 from syntony.errors import MissingError, RemoteError, WireError
 from syntony.io.credentials import load_credentials
 from syntony.io.dialling import Dialling, channel_options, explain
@@ -90,6 +90,7 @@ class Uplink:
         self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
+        self._attempts = Attempts()
         self.connections = 0
         """Streams that the controller answered on."""
         self._reported: set[str] = set()
@@ -276,7 +277,8 @@ class Uplink:
     def _messages(self, link: _Link) -> Iterator[bytes]:
         """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
         stream = link.stream
-        yield stream.opening(self._hello(stream.delivery.stream))
+        hello = self._attempts.number(self._hello(stream.delivery.stream))
+        yield stream.opening(hello)
         while self._wait_for_work(stream):
             if stream.delivery.over:  # what was left of it is unreadable, or has been shed
                 link.renew()

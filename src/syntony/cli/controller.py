@@ -107,6 +107,8 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
 
 
 def _gateway(found: GatewayStatus) -> str:
+    if found.left:
+        return f"{found.name}, stopped on purpose {format_ns(found.silent_ns)} ago"
     if not found.connected:
         return f"{found.name}, absent for {format_ns(found.silent_ns)}: its agents dial another one"
     store = "" if found.store_up else ", its store refuses rows"

@@ -26,6 +26,8 @@ class Caller(NamedTuple):
     """None: it came over the local socket."""
     pem: bytes = b""
     """The same as it was shown."""
+    via: str = ""
+    """The gateway that has passed it on; empty: none."""
 
     def issuer(self, by: str) -> Issuer:
         """For the audit log. Raises `UsageError`: neither certificate nor command names anybody."""
@@ -44,10 +46,10 @@ def caller(context: Any) -> Caller:
     return presented((auth.get("x509_pem_cert") or [b""])[0], peer)
 
 
-def presented(pem: bytes, peer: str) -> Caller:
+def presented(pem: bytes, peer: str, via: str = "") -> Caller:
     """Who has shown a certificate. Raises `WireError`: it is unusable."""
     certificate = read_certificate(pem)
-    return Caller(certificate.identity, peer, certificate, pem)
+    return Caller(certificate.identity, peer, certificate, pem, via)
 
 
 def allow_list() -> str:

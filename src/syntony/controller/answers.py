@@ -113,13 +113,13 @@ MAX_MOVES = 1_000
 # --- from the store ---
 
 
-@question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+@question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def matrix(requested: Requested, query: MatrixQuery) -> Matrix:
     window = requested.window(query.window_ns, query.end_ns)
     return Matrix(cells=requested.services.store.matrix(*window, query.over))
 
 
-@question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+@question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def planes(requested: Requested, query: PlanesQuery) -> Planes:
     window, latency = requested.window(query.window_ns), requested.services.store.latency
     verbs = latency.classes(Plane.VERBS, *window)
@@ -131,7 +131,7 @@ def planes(requested: Requested, query: PlanesQuery) -> Planes:
     )
 
 
-@question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS)
+@question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def series(requested: Requested, query: SeriesQuery) -> Series:
     if query.step_ns < 0 or query.step_ns % S:
         raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
@@ -140,13 +140,13 @@ def series(requested: Requested, query: SeriesQuery) -> Series:
     return Series(points=requested.services.store.series(*window, query.src, query.dst, step))
 
 
-@question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+@question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, shared=True)
 def links(requested: Requested, query: LinksQuery) -> Links:
     ports = requested.services.store.links.ports(*requested.window(query.window_ns))
     return Links(ports=ports, now_ns=requested.fleet_ns or 0)
 
 
-@question(LinkHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+@question(LinkHistoryQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, shared=True)
 def link_history(requested: Requested, query: LinkHistoryQuery) -> LinkHistory:
     rows, window = requested.services.store.links, requested.window(query.window_ns)
     return LinkHistory(
@@ -174,7 +174,9 @@ def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistor
     return ClockHistory(samples=samples, step_ns=step_ns)
 
 
-@question(FailoverLogQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, most=MAX_LOG_ROWS)
+@question(
+    FailoverLogQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, most=MAX_LOG_ROWS, shared=True
+)
 def failover_log(requested: Requested, query: FailoverLogQuery) -> FailoverLog:
     window = requested.window(query.window_ns)
     found = requested.services.store.path_events(
@@ -183,7 +185,7 @@ def failover_log(requested: Requested, query: FailoverLogQuery) -> FailoverLog:
     return FailoverLog(events=found)
 
 
-@question(FabricChangesQuery, READ, Runs.STORE, longest_ns=MAX_CHANGES_NS)
+@question(FabricChangesQuery, READ, Runs.STORE, longest_ns=MAX_CHANGES_NS, shared=True)
 def fabric_changes(requested: Requested, query: FabricChangesQuery) -> FabricChanges:
     return FabricChanges(
         changes=requested.services.store.fabric.changes(*requested.window(query.window_ns))
@@ -208,18 +210,18 @@ def sla_check(requested: Requested, query: SlaCheckQuery) -> SlaChecked:
     )
 
 
-@question(JobsQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS)
+@question(JobsQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, shared=True)
 def jobs(requested: Requested, query: JobsQuery) -> Jobs:
     found = requested.services.store.jobs.jobs(*requested.window(query.window_ns))
     return Jobs(now_ns=requested.fleet_ns or 0, jobs=found)
 
 
-@question(RecordingQuery, READ, Runs.STORE, longest_ns=MAX_RECORDING_NS)
+@question(RecordingQuery, READ, Runs.STORE, longest_ns=MAX_RECORDING_NS, shared=True)
 def job_recording(requested: Requested, query: RecordingQuery) -> Recording:
     return recording(requested.services.store, query, requested.measured_ns())
 
 
-@question(JobReportQuery, READ, Runs.STORE, longest_ns=MAX_REPORT_NS)
+@question(JobReportQuery, READ, Runs.STORE, longest_ns=MAX_REPORT_NS, shared=True)
 def report_of_job(requested: Requested, query: JobReportQuery) -> JobReport:
     return job_report(requested.services.store, query, requested.measured_ns())
 

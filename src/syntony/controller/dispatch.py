@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -27,7 +27,7 @@ from syntony.wire.query import Query, pages
 
 if TYPE_CHECKING:
     from syntony.controller.access import Caller
-    from syntony.controller.services import Services
+    from syntony.controller.services import Services, StoreAlone
 
 __all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
 THREADS = 2
@@ -64,15 +64,15 @@ class Instant(NamedTuple):
 
 
 class Dispatcher:
-    """One per controller, on its event loop.
+    """One per controller or gateway, on its event loop.
 
     Args:
-        services: what requests are about.
+        services: what requests are about; of a gateway, which asks for `shared` ones only, less.
         instant: the time now.
     """
 
-    def __init__(self, services: Services, instant: Callable[[], Instant]) -> None:
-        self._services = services
+    def __init__(self, services: Services | StoreAlone, instant: Callable[[], Instant]) -> None:
+        self._services = cast("Services", services)
         self._instant = instant
         self._quick = _Threads("requests-disk", budget=False)
         self._store = _Threads("requests-store", budget=True)

@@ -61,6 +61,8 @@ class Member:
         self.dropped = 0
         self.refused_rows = 0
         self.probes_per_s = 0.0
+        self.via = ""
+        """The gateway that its agent was attached to last; empty: none."""
         self.faults: tuple[str, ...] = ()
         """Why NICs that its agent reports are not used."""
         self._parts: tuple[PartStatus, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,14 +20,16 @@ import msgspec
 
 from syntony.controller.access import Caller
 from syntony.controller.batches import Piece
+from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.relayed_rows import rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows, check_relayed
+from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.services import StoreAlone
 from syntony.controller.sessions import Session, end_refused
-from syntony.errors import UsageError, WireError
+from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
 from syntony.wire.audit import AuditReport
@@ -41,6 +44,7 @@ from syntony.wire.gateways import (
     AgentOpened,
     FleetNow,
     FromAgent,
+    GatewayLeaving,
     GatewayReport,
     RelayedRequest,
     ToAgent,
@@ -59,11 +63,17 @@ from syntony.wire.messages import (
 from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
+from syntony.wire.roles import Role
 
 _log = logging.getLogger(__name__)
 
 REPORT_NS = 1 * S
 """Between two reports to the leader, and two looks at certificates."""
+LEADERLESS_NS = 15 * S
+"""After so long without a leader agents try another gateway, in case it is only this one that has
+lost its way: a standby takes over within 5 s."""
+RELEASED_AT_ONCE = 0.1
+"""Share of the agents that are let go in a second: those who come do not come all at once."""
 
 
 class _Relayed:
@@ -89,6 +99,7 @@ class Gateway:
         self, leaders: tuple[str, ...], store: Store, dial: Dial, civil_now: Callable[[], int]
     ) -> None:
         self.ingest = Ingest(store, self.fleet_now, self._stored)
+        self._dispatcher = Dispatcher(StoreAlone(store), self._instant)
         self.link = LeaderLink(leaders, dial, self._leader_up, self._from_leader)
         self._civil_now = civil_now
         self._numbers = count(1)
@@ -103,6 +114,10 @@ class Gateway:
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
         self.refused_agents = 0
         self.rows = 0
+        self._led_ns = time.monotonic_ns()
+        """When there last was a leader."""
+        self._releasing: list[_Relayed] | None = None
+        """Agents that are still to be let go; None: a leader was here since the last were."""
 
     @property
     def agents(self) -> int:
@@ -123,7 +138,9 @@ class Gateway:
             group.create_task(self._report())
 
     def close(self) -> None:
-        """Agents are to dial another gateway."""
+        """Agents are to dial another gateway; the leader is not to miss this one."""
+        self.link.send(GatewayLeaving())
+        self._dispatcher.close()
         for relayed in self._sessions.values():
             relayed.session.outbox.close()
 
@@ -139,7 +156,24 @@ class Gateway:
                 )
             )
             self._enforce()
+            self._release(time.monotonic_ns())
             await asyncio.sleep(REPORT_NS / S)
+
+    def _release(self, now_ns: int) -> None:
+        """Once a second: without a leader for `LEADERLESS_NS`, who is attached now is let go, once.
+        Who comes meanwhile stays: if no gateway has a leader, nobody goes round and round."""
+        if self.link.connected:
+            self._led_ns, self._releasing = now_ns, None
+            return
+        if now_ns - self._led_ns < LEADERLESS_NS:
+            return
+        if self._releasing is None:
+            self._releasing = list(self._sessions.values())
+            _log.warning("no leader, agents try another gateway agents=%d", self.agents)
+        share = math.ceil(self.agents * RELEASED_AT_ONCE)
+        leaving, self._releasing = self._releasing[:share], self._releasing[share:]
+        for relayed in leaving:
+            relayed.session.outbox.close()
 
     # --- what the service hands on ---
 
@@ -158,7 +192,10 @@ class Gateway:
         self.refused_agents += 1
 
     def check(self, hello: Hello) -> None:
-        """The leader says whether it serves the agent."""
+        """The leader says whether it serves the agent. Raises `RefusedError`: the agent is attached
+        here by a later connection."""
+        if (attached := self._sessions.get(hello.host)) is not None:
+            attached.session.check_newest(hello)
 
     def seal(self, message: ControllerMessage, stored: int) -> bytes:
         """Decisions are sealed by the leader; how far rows are stored is said here."""
@@ -223,11 +260,33 @@ class Gateway:
         raise RefusedError("this is a gateway itself; gateways dial leaders")
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """The leader's answer. Raises `BusyError`: there is no leader now; `DeniedError`."""
-        check_relayed(who)
-        return await self.link.ask(
-            RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
-        )
+        """To people, what the store knows; to agents, what the leader says.
+
+        Raises:
+            DeniedError: only the leader knows, or may do, that.
+            BusyError: there is no leader now, or too much to do.
+            SyntonyError: as `Dispatcher.respond` does.
+        """
+        if who.identity.role is Role.AGENT:
+            return await self.link.ask(
+                RelayedRequest(query=encode(query), certificate=who.pem, peer=who.origin)
+            )
+        known = authorise(query, who)
+        if not known.shared:
+            raise DeniedError(
+                f"{type(query).__name__}: a gateway answers from the store alone; ask "
+                f"{self.link.whom_to_ask}"
+            )
+        return await self._dispatcher.carry_out(query, who)
+
+    def _instant(self) -> Instant:
+        """Raises `BusyError`: fleet time is not known here."""
+        if (fleet_ns := self.fleet_now()) is None:
+            raise BusyError(
+                "this gateway has not heard of fleet time yet; ask again, or ask "
+                f"{self.link.whom_to_ask}"
+            )
+        return Instant(fleet_ns, fleet_ns)
 
     # --- to the leader ---
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from functools import partial
 
 from syntony.controller.access import Caller, presented
 from syntony.controller.batches import Piece
+from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
 from syntony.controller.ingest import Outcome
 from syntony.controller.relay_writer import RelayWriter
 from syntony.controller.relayed_rows import opened
 from syntony.controller.service import Serve, Write
+from syntony.controller.silence import gateway_subject
 from syntony.errors import WireError
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
@@ -31,6 +33,7 @@ from syntony.wire.gateways import (
     FromAgent,
     FromGateway,
     GatewayHello,
+    GatewayLeaving,
     GatewayReport,
     RowsStored,
     ToAgent,
@@ -49,16 +52,31 @@ STOPPED_NS = 5_000_000_000
 
 
 class Gateway:
-    """One gateway as its leader knows it."""
+    """One gateway as its leader knows it.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: in its certificate.
+        heard: called when it says something.
+    """
+
+    def __init__(self, name: str, heard: Callable[[str], None]) -> None:
         self.name = name
         self.version = ""
         self.link: _Link | None = None
         """None: it is not connected."""
-        self.heard_ns = 0
-        """CLOCK_MONOTONIC."""
+        self.heard_ns = time.monotonic_ns()
+        """CLOCK_MONOTONIC; of one that has not been here yet, since when it is waited for."""
+        self.seen = False
+        """It has been here since this leader began."""
+        self.left = False
+        """It said that it was stopped on purpose."""
+        self._subject, self._heard = gateway_subject(name), heard
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
+
+    def says_something(self) -> None:
+        """It is there."""
+        self.heard_ns, self.seen = time.monotonic_ns(), True
+        self._heard(self._subject)
 
     def status(self, now_ns: int) -> GatewayStatus:
         """As of now; `now_ns` is monotonic."""
@@ -74,6 +92,7 @@ class Gateway:
             queued_bytes=report.queued_bytes,
             store_up=report.store_up,
             rows=report.rows,
+            left=self.left and not connected,
         )
 
 
@@ -81,6 +100,8 @@ class Gateways:
     """One per leader, on its event loop. Implements `service.GatewayLinks`.
 
     Args:
+        roster: those that are expected.
+        heard: called with the subject of a gateway that says something.
         follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
         stored: takes what a gateway has stored, as `Ingest` tells of it.
         revocations: in force now.
@@ -88,14 +109,18 @@ class Gateways:
 
     def __init__(
         self,
+        roster: GatewayRoster,
+        heard: Callable[[str], None],
         follow: Callable[[str, int], Welcome],
         stored: Callable[[list[Outcome], list[Piece]], None],
         revocations: Callable[[], Revocations],
     ) -> None:
+        self.roster = roster
+        self._heard = heard
         self._follow = follow
         self._stored = stored
         self._revocations = revocations
-        self._known: dict[str, Gateway] = {}
+        self._known = {name: Gateway(name, heard) for name in roster.names}
         self._absent: set[str] = set()
         self._closing = False
 
@@ -105,8 +130,14 @@ class Gateways:
         return any(each.link is not None for each in self._known.values())
 
     def statuses(self, now_ns: int) -> tuple[GatewayStatus, ...]:
-        """Every gateway that has been here since this leader began; `now_ns` is monotonic."""
+        """Every gateway that is expected, or has been here since this leader began; `now_ns` is
+        monotonic."""
         return tuple(each.status(now_ns) for _, each in sorted(self._known.items()))
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Those that have been here since this leader began."""
+        return frozenset(name for name, each in self._known.items() if each.seen)
 
     async def serve(
         self, who: Caller, requests: AsyncIterator[bytes], serve: Serve, write: Write
@@ -123,12 +154,15 @@ class Gateways:
             _log.warning("gateway refused gateway=%s reason=%s", name, error)
             await _send(writer, Refuse(reason=str(error)))
             return
-        gateway = self._known.setdefault(name, Gateway(name))
+        if (gateway := self._known.get(name)) is None:
+            gateway = self._known[name] = Gateway(name, self._heard)
         if gateway.link is not None:
             _log.warning("gateway dials again, its stream before ends gateway=%s", name)
             gateway.link.end()
         link = gateway.link = _Link(gateway, who.certificate, writer, serve, self._stored)
-        gateway.version, gateway.heard_ns = hello.version[:MAX_TEXT], time.monotonic_ns()
+        gateway.version, gateway.left = hello.version[:MAX_TEXT], False
+        gateway.says_something()
+        self.roster.add(name)
         writer.post(welcome)
         link.tell_revocations(self._revocations())
         _log.info("gateway connected gateway=%s version=%s", name, gateway.version)
@@ -137,14 +171,24 @@ class Gateways:
         finally:
             if gateway.link is link:
                 gateway.link = None
-                _log.warning("gateway disconnected gateway=%s agents=%d", name, link.lost)
+                if gateway.left:
+                    self.roster.discard(name)
+                    _log.info("gateway was stopped on purpose gateway=%s", name)
+                else:
+                    _log.warning("gateway disconnected gateway=%s agents=%d", name, link.lost)
 
-    def tell(self, fleet_ns: int | None, refusal: Callable[[Certificate], str]) -> None:
+    def tell(
+        self,
+        fleet_ns: int | None,
+        refusal: Callable[[Certificate], str],
+        removed: Container[str] = (),
+    ) -> None:
         """Once a second: what all gateways should know.
 
         Args:
             fleet_ns: fleet time; None while unknown.
             refusal: why a certificate is not accepted any more; empty: it is.
+            removed: names that belong to the fleet no longer.
         """
         revocations, now_ns = self._revocations(), time.monotonic_ns()
         for gateway in self._known.values():
@@ -157,14 +201,23 @@ class Gateways:
             link.tell_revocations(revocations)
             if fleet_ns is not None:
                 link.post(FleetNow(fleet_ns=fleet_ns))
+        for name in [each for each in self._known if each in removed]:
+            self.roster.discard(name)
+            if self._known[name].link is None:
+                del self._known[name]
         self._note_absent(now_ns)
 
     def _note_absent(self, now_ns: int) -> None:
-        absent = {each.name for each in self.statuses(now_ns) if not each.connected}
+        absent = {
+            each.name
+            for each in self.statuses(now_ns)
+            if not each.connected and not each.left and each.silent_ns >= STOPPED_NS
+        }
         for name in sorted(absent - self._absent):
             _log.warning("gateway absent, its agents dial another one gateway=%s", name)
         for name in sorted(self._absent - absent):
-            _log.info("gateway is back gateway=%s", name)
+            if name in self.roster.names:
+                _log.info("gateway is back gateway=%s", name)
         self._absent = absent
 
     def close(self) -> None:
@@ -244,7 +297,7 @@ class _Link:
         name = self._gateway.name
         try:
             async for data in requests:
-                self._gateway.heard_ns = time.monotonic_ns()
+                self._gateway.says_something()
                 for message in from_gateway(data):
                     self._take(message)
         except WireError as error:
@@ -263,6 +316,8 @@ class _Link:
                 stream.put_nowait(None)
         elif isinstance(message, GatewayReport):
             self._gateway.report = message
+        elif isinstance(message, GatewayLeaving):
+            self._gateway.left = True
         elif isinstance(message, Unknown):
             if not self._unknown:
                 self._unknown = message.kind
@@ -297,12 +352,13 @@ class _Link:
         stream.put_nowait(message.data)
 
     async def _serve_agent(self, message: AgentOpened, stream: asyncio.Queue[bytes | None]) -> None:
-        peer = f"{message.peer} through {self._gateway.name}"
+        via = self._gateway.name
+        peer = f"{message.peer} through {via}"
 
         async def write(data: bytes) -> None:
             await asyncio.shield(self._writer.post(ToAgent(agent=message.agent, data=data)))
 
-        identify = partial(presented, message.certificate, peer)
+        identify = partial(presented, message.certificate, peer, via)
         try:
             await self._serve(_received(stream), identify, peer, write)
         except Exception:  # noqa: BLE001 — supervisor: one agent's stream must not end the others

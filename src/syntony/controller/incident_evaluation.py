@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+from syntony.alerts.observations import Observation
 from syntony.controller.enrolment import Enrolment
 from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
+from syntony.controller.gateways import Gateways
 from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.queue_pairs import QueuePairService
-from syntony.controller.silence import Refused
+from syntony.controller.silence import Refused, gateway_subject, of_gateways
 from syntony.controller.sla import SlaService, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficService
@@ -49,6 +51,7 @@ class IncidentEvaluation:
         alerts: IncidentService,
         fleet: Fleet,
         enrolment: Enrolment,
+        gateways: Gateways,
         listening: Listening,
         solving: SolveLoop,
         locating: LocateLoop,
@@ -63,6 +66,7 @@ class IncidentEvaluation:
         self._alerts = alerts
         self._fleet = fleet
         self._enrolment = enrolment
+        self._gateways = gateways
         self._listening = listening
         self._solving = solving
         self._locating = locating
@@ -120,9 +124,21 @@ class IncidentEvaluation:
                     answering=self._locating.answering,
                     refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
+                    gateways=self._absent_gateways(silent_ns),
                 )
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
+
+    def _absent_gateways(self, silent_ns: Mapping[str, int]) -> list[Observation]:
+        subjects = {gateway_subject(name): name for name in sorted(self._gateways.roster.names)}
+        absent_ns = self._listening.silent(subjects)
+        return of_gateways(
+            {subjects[each]: age_ns for each, age_ns in absent_ns.items()},
+            self._gateways.seen,
+            {host: member.via for host, member in self._fleet.members.items()},
+            silent_ns,
+            self._locating.answering,
+        )
 
     async def news(self) -> None:
         """Localisation has looked again: what it newly blames waits for nothing."""

@@ -159,6 +159,7 @@ class IncidentService:
         answering: Collection[str] = frozenset(),
         refused: Refused = NOBODY_REFUSED,
         notes: Mapping[frozenset[str], Note] | None = None,
+        gateways: Sequence[Observation] = (),
     ) -> list[Change]:
         """Hold everything that is known against the rules.
 
@@ -175,6 +176,7 @@ class IncidentService:
             answering: hosts whose NICs answer the probes of others.
             refused: hosts that may not report.
             notes: by suspects that cannot be distinguished: what is being done about it.
+            gateways: those that are expected.
 
         Raises:
             StoreError, StateError: nothing has changed.
@@ -192,6 +194,7 @@ class IncidentService:
                 ),
                 *silence.of_fleet(silent_ns),
                 *silence.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
+                *gateways,
             ],
             slas.jobs,
         )
@@ -215,7 +218,7 @@ class IncidentService:
         metrics = (
             observe.LINK_METRICS | clock_watch.METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
-            | observe.PART_METRICS
+            | observe.PART_METRICS | silence.GATEWAY_METRICS
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)

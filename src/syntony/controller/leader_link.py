@@ -74,6 +74,7 @@ class LeaderLink:
         """What was said since a leader was there last: each reason once."""
         self.leader = ""
         """Its name; empty: there is none now."""
+        self._leaders = leaders
         self.epoch = 0
         """The highest of a leader that this gateway has followed."""
         self.connections = 0
@@ -83,6 +84,13 @@ class LeaderLink:
     def connected(self) -> bool:
         """Whether there is a leader."""
         return self._writer is not None
+
+    @property
+    def whom_to_ask(self) -> str:
+        """For a person: the leader and its address, or whoever may lead."""
+        if self.leader:
+            return f"the leader, {self.leader} at {self._dialling.controller}"
+        return f"the leader, which is none now ({', '.join(self._leaders)})"
 
     def send(self, message: msgspec.Struct) -> None:
         """Tell the leader; without one nobody is told. Never waits."""

@@ -260,8 +260,10 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
 
 
 def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
-    """Those that have been connected since this leader took charge."""
+    """Those that are expected."""
     for each in gateways.statuses(time.monotonic_ns()):
+        if each.left:
+            continue
         sheet.put("gateway_connected", each.connected, gateway=each.name)
         sheet.put("gateway_agents", each.agents, gateway=each.name)
         sheet.put("gateway_lag_seconds", each.lag_ns / S, gateway=each.name)

@@ -85,6 +85,8 @@ class Question(NamedTuple):
     """Of its ``window_ns``; 0: it has none."""
     most: int
     """Of its ``limit``; 0: it has none."""
+    shared: bool = False
+    """Its handler needs the store alone: gateways answer it, too."""
 
     def check(self, query: Query[Any]) -> None:
         """Raises `UsageError`: it asks for more than may be."""
@@ -108,6 +110,7 @@ def question(
     *,
     longest_ns: int = 0,
     most: int = 0,
+    shared: bool = False,
 ) -> Callable[[Callable[[Requested, Any], A]], Callable[[Requested, Any], A]]:
     """Register the handler of a request that changes nothing for others.
 
@@ -117,11 +120,14 @@ def question(
         runs: where the handler runs.
         longest_ns: of its ``window_ns``.
         most: of its ``limit``.
+        shared: the handler needs the store alone (`services.StoreAlone`).
     """
 
     def register(handler: Callable[[Requested, Any], A]) -> Callable[[Requested, Any], A]:
         budget_ns = STORE_BUDGET_NS if runs is Runs.STORE else BUDGET_NS
-        QUESTIONS[request] = Question(request, roles, runs, handler, budget_ns, longest_ns, most)
+        QUESTIONS[request] = Question(
+            request, roles, runs, handler, budget_ns, longest_ns, most, shared
+        )
         return handler
 
     return register

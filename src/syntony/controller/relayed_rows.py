@@ -26,8 +26,11 @@ COLUMNS = flow_seconds.COLUMNS | {
     TAKEOVER.name: tuple(column.name for column in TAKEOVER.columns),
 }
 """What the leader's readers need."""
+CODEC = "zstd"
 MAX_COLUMN_BYTES = 8 << 20
-"""Of one message, which is 16 MiB at most with its list of batches."""
+"""Of one message before it is compressed; with its list of batches it is 16 MiB at most."""
+MAX_STREAM_BYTES = 4 * MAX_COLUMN_BYTES
+"""Of one table's stream: what one batch alone can come to, with room."""
 
 
 def rows_stored(outcomes: Sequence[Outcome], pieces: Sequence[Piece]) -> Iterator[RowsStored]:
@@ -51,7 +54,11 @@ def _messages(
         for part in (told[:half], told[half:]):
             yield from _messages(part, pieces)
         return
-    yield RowsStored(batches=tuple(batch for batch, _ in told), columns=columns)
+    yield RowsStored(
+        batches=tuple(batch for batch, _ in told),
+        columns={name: _compressed(data) for name, data in columns.items()},
+        sizes={name: len(data) for name, data in columns.items()},
+    )
 
 
 def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
@@ -86,6 +93,25 @@ def _encoded(name: str, pieces: Sequence[Piece]) -> bytes:
     return bytes(sink.getvalue())
 
 
+def _compressed(data: bytes) -> bytes:
+    import pyarrow as pa
+
+    return bytes(pa.compress(data, codec=CODEC, asbytes=True))
+
+
+def _decompressed(name: str, data: bytes, size: int) -> bytes:
+    """Raises `WireError`: it is not what `size` says."""
+    import pyarrow as pa
+
+    if not 0 < size <= MAX_STREAM_BYTES:
+        raise WireError(f"{name}: a stream of {size} bytes; up to {MAX_STREAM_BYTES} are taken")
+    try:
+        found = bytes(pa.decompress(data, decompressed_size=size, codec=CODEC, asbytes=True))
+    except (OSError, pa.ArrowException) as error:
+        raise WireError(f"{name}: columns that are not compressed as they say: {error}") from error
+    return found
+
+
 def opened(message: RowsStored) -> tuple[list[Outcome], list[Piece]]:
     """What a gateway has told, as `Ingest` would.
 
@@ -97,8 +123,10 @@ def opened(message: RowsStored) -> tuple[list[Outcome], list[Piece]]:
     for name, data in message.columns.items():
         if name not in COLUMNS:
             continue  # of a newer gateway
+        size = message.sizes.get(name)
+        stream = data if size is None else _decompressed(name, data, size)
         batches = [each for each in message.batches if each.table == name]
-        pieces += _pieces(name, batches, data)
+        pieces += _pieces(name, batches, stream)
     return outcomes, pieces
 
 

@@ -6,18 +6,19 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from syntony.controller.access_tokens import AccessControl
+from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
 from syntony.controller.batches import Piece
-from syntony.controller.clock_evidence import credible
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
 from syntony.controller.fleet import Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
+from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
 from syntony.controller.greeting import prefixes
 from syntony.controller.import_files import open_state
@@ -34,14 +35,13 @@ from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
 from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil_now
 from syntony.controller.metrics import Exporter
-from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
-from syntony.controller.service import FleetService, GatewayLinks, OfFlows
+from syntony.controller.service import FleetService
 from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
@@ -55,14 +55,7 @@ from syntony.io.clocks import KernelClock, SyntheticClock
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
-from syntony.wire.audit import AuditReport
-from syntony.wire.clocks import Edges
-from syntony.wire.failover import PathsReport
-from syntony.wire.messages import Batch, ControllerMessage, Hello
-from syntony.wire.parts import PartStatus
-from syntony.wire.probes import KeysHeld
-from syntony.wire.queue_pairs import QueuePairsReport
-from syntony.wire.segments import SegmentsReport
+from syntony.wire.messages import ControllerMessage
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +78,7 @@ EXPIRE_INTERVAL_NS = 600 * S
 
 
 class Controller:
-    """Implements `service.Hub`.
+    """One that leads.
 
     Args:
         config: where to listen, certificates, mesh.
@@ -134,6 +127,15 @@ class Controller:
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
         self._sessions: dict[str, Session] = {}
         self._membership = Membership(config, self._state, self._sessions, self._fleet)
+        self._leadership = Leadership(self._state)
+        enrolment = self._membership.enrolment
+        self._gateways = Gateways(
+            GatewayRoster(self._state),
+            self._listening.heard,
+            self._leadership.follow,
+            self._stored_anywhere,
+            lambda: enrolment.revocations,
+        )
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
@@ -145,7 +147,8 @@ class Controller:
             queue_pairs=self._queue_pairs,
             jobs=self._jobs,
             lost_ranks=lost_ranks,
-            enrolment=self._membership.enrolment,
+            enrolment=enrolment,
+            gateways=self._gateways,
             fleet_now=self._fleet_now,
             local_now=self._clock.now_ns,
         )
@@ -163,13 +166,6 @@ class Controller:
             self._sessions,
             parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
             self._clock.now_ns,
-        )
-        self._leadership = Leadership(self._state)
-        self.seal, self.admit = self._leadership.seal, self._membership.enrolment.admit
-        self._namesakes = Namesakes()
-        enrolment = self._membership.enrolment
-        self._gateways = Gateways(
-            self._leadership.follow, self._stored_anywhere, lambda: enrolment.revocations
         )
         self._loops = Loops()
         self._services = Services(
@@ -194,7 +190,16 @@ class Controller:
             put_local=put_local,
         )
         self._dispatcher = Dispatcher(self._services, self._instant)
-        self.answer = self._dispatcher.carry_out
+        self.hub = AgentHub(
+            services=self._services,
+            sessions=self._sessions,
+            ingest=self._ingest,
+            listening=self._listening,
+            job_flows=self._job_flows,
+            segments=self._segments,
+            dispatcher=self._dispatcher,
+            fleet_now=self._fleet_now,
+        )
         self.port = 0
         """Where agents attach, once serving: the configured port, or the one given for 0."""
 
@@ -209,7 +214,7 @@ class Controller:
             StateError: another controller has taken over, or control state is gone.
         """
         certificate, joining = self._membership.open(self._now)
-        service = FleetService(self, prefixes(self._config.nic_prefixes))
+        service = FleetService(self.hub, prefixes(self._config.nic_prefixes))
         doors = Doors(self._config, service, certificate, joining)
         self.port = doors.port
         exporter = Exporter(
@@ -299,102 +304,6 @@ class Controller:
             time_ns for time_ns in (self._time.now(now_ns), self._solving.now(now_ns)) if time_ns
         ]
         return max(known, default=None)
-
-    # --- what the service hands on ---
-
-    def refused(self) -> None:
-        """An agent was not served."""
-        self._fleet.refused += 1
-
-    def check(self, hello: Hello) -> None:
-        """Raises `RefusedError`: an agent that is not served."""
-        self._leadership.check(hello)
-        self._namesakes.check(hello, attached=hello.host in self._sessions)
-
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
-        """An agent is there: what it should know goes out at once."""
-        host = session.host
-        self._listening.heard(host)
-        if (previous := self._sessions.get(host)) is not None:
-            previous.outbox.close()
-        self._sessions[host] = session
-        session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
-        session.outbox.acknowledge(session.source.stored)
-        session.outbox.put(self._membership.enrolment.revocations)
-        self._fleet.join(hello, time.monotonic_ns(), faults)
-        self._placement.service.attached(host)
-        if self._traffic.switch is not None:
-            session.outbox.put(self._traffic.switch)
-        self._keys.attached(host)
-        if (plan := self._fleet.mesh.plans.get(host)) is not None:
-            session.outbox.put(plan)
-        _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
-
-    async def batch(self, session: Session, batch: Batch) -> None:
-        """Rows of an agent; a stream that has been replaced is no longer listened to."""
-        if self._sessions.get(session.host) is not session:
-            return
-        self._listening.heard(session.host)
-        queued = await self._ingest.put(session.source, batch)
-        if not queued and self._sessions.get(session.host) is session:
-            session.outbox.acknowledge(session.source.stored)
-
-    def edges(self, session: Session, edges: Edges) -> None:
-        """An agent's view of the clocks around it."""
-        self._listening.heard(session.host)
-        edges, refused = credible(session.host, edges, self._fleet.is_clock)
-        self._solving.take(session.host, edges.edges, edges.utc, edges.epochs)
-        if refused:
-            _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
-
-    def paths(self, session: Session, report: PathsReport) -> None:
-        """An agent's managed connections."""
-        self._listening.heard(session.host)
-        self._traffic.take(session.host, report, time.monotonic_ns())
-
-    async def audited(self, session: Session, report: AuditReport) -> None:
-        """An agent's answer to an audit's order."""
-        try:
-            await asyncio.to_thread(self._audits.take, session.host, report)
-        except StateError as error:
-            _log.error("audit report lost host=%s reason=%s", session.host, error)
-
-    def flows(self, session: Session, report: OfFlows) -> None:
-        """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
-        if self._sessions.get(session.host) is not session:
-            return
-        if isinstance(report, QueuePairsReport):
-            self._queue_pairs.take(session.host, report, self._fleet_now())
-        elif isinstance(report, SegmentsReport):
-            self._segments.take(session.host, report)
-        else:
-            self._placement.take(session.host, report, time.monotonic_ns())
-            self._job_flows.take(session.host, report)
-
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
-        """How the parts of an agent are."""
-        if (member := self._fleet.members.get(session.host)) is not None:
-            member.take_parts(parts, time.monotonic_ns())
-
-    def keys_held(self, session: Session, report: KeysHeld) -> None:
-        """An agent uses the probe keys it was sent."""
-        if self._sessions.get(session.host) is session:
-            self._keys.held(session.host, report)
-
-    def detached(self, session: Session) -> None:
-        """A stream ended; the agent keeps its place for a while."""
-        if self._sessions.get(session.host) is session:
-            del self._sessions[session.host]
-            if self._gateways.any_connected:
-                self._ingest.leave(session.source)
-            self._fleet.leave(session.host, time.monotonic_ns())
-            self._placement.service.detached(session.host)
-            self._queue_pairs.forget(session.host)
-            _log.info("agent detached host=%s", session.host)
-
-    def gateways(self) -> GatewayLinks:
-        """Serves the streams of gateways."""
-        return self._gateways
 
     def _hub(self) -> ApiHub:
         loop = asyncio.get_running_loop()
@@ -507,7 +416,12 @@ class Controller:
         await self._membership.enforce()
 
     async def _tell_gateways(self) -> None:
-        self._gateways.tell(self._fleet_now(), self._membership.enrolment.refusal)
+        enrolment = self._membership.enrolment
+        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed)
+        try:
+            await asyncio.to_thread(self._gateways.roster.keep)
+        except StateError as error:
+            _log.error("gateways not written down, tried again reason=%s", error)
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()

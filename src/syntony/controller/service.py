@@ -155,7 +155,7 @@ class FleetService:
         self._refused.pop(peer.rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello, certificate, Opening(who.pem, peer, first or b""))
+        session = Session(hello, certificate, Opening(who.pem, peer, first or b"", who.via))
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()
@@ -238,7 +238,8 @@ class FleetService:
             gateway = _gateway(caller(context))
             self._hub.admit(gateway)
             relayed = decode_relayed(data)
-            who = presented(relayed.certificate, f"{relayed.peer} through {gateway.identity.name}")
+            via = gateway.identity.name
+            who = presented(relayed.certificate, f"{relayed.peer} through {via}", via)
             check_relayed(who, gateway.identity)
         except SyntonyError as error:
             yield encode(Failure(reason=str(error)))

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from syntony.store import Store
 
 
+class StoreAlone(NamedTuple):
+    """What a gateway has of `Services`: enough for the questions that are `shared`."""
+
+    store: Store
+
+
 class Services(NamedTuple):
     """The parts of one controller that requests are about."""
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
+from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Source
 from syntony.model import MS
 from syntony.wire.clocks import Timelines
@@ -114,6 +115,8 @@ class Opening(NamedTuple):
     peer: str = ""
     hello: bytes = b""
     """As the agent sent it."""
+    via: str = ""
+    """The gateway that relays it; empty: none."""
 
 
 class Session:
@@ -135,6 +138,7 @@ class Session:
         opening: Opening = Opening(),  # noqa: B008
     ) -> None:
         self.host = hello.host
+        self._connection = hello.life, hello.attempt
         self.certificate = certificate
         self.opening = opening
         self.unknown = ""
@@ -146,6 +150,16 @@ class Session:
         self._said: object = None
         """Of the timelines sent last, what must be told at once."""
         self._told_ns = 0
+
+    def check_newest(self, hello: Hello) -> None:
+        """Raises `RefusedError`: another connection opens that the agent dialled before this one,
+        for example one that a gateway still takes for alive. Of agents that do not number their
+        connections, and of other processes of an agent, nothing is known."""
+        life, attempt = self._connection
+        if life and hello.life == life and hello.attempt < attempt:
+            raise RefusedError(
+                f"connection {hello.attempt} of {self.host!r}: its connection {attempt} is attached"
+            )
 
     def tell(self, timelines: Timelines, now_ns: int) -> None:
         """Send the timelines of a solve: at once where a clock is new, or changes its state, epoch

@@ -15,6 +15,7 @@ from syntony.model.findings import Finding
 
 HOST_METRICS = frozenset({"host_silent_s"})
 TOGETHER = frozenset({"silent_together"})
+GATEWAY_METRICS = frozenset({"gateway_absent_s"})
 FLEET_METRICS = frozenset({"silent_agents_ratio"})
 EARLY_S = 8.0
 """Sooner than any one host's silence is an incident."""
@@ -106,6 +107,54 @@ def without_hosts_that_report(
         else found
         for found in findings
     )
+
+
+def gateway_subject(name: str) -> str:
+    """What an incident of a gateway is about: a host may have the same name."""
+    return f"gateway {name}"
+
+
+def of_gateways(
+    absent_ns: Mapping[str, int],
+    seen: Container[str],
+    behind: Mapping[str, str],
+    silent_ns: Mapping[str, int],
+    answering: Collection[str],
+) -> list[Observation]:
+    """Gateways that are expected: how long each has sent nothing. Agents attach to another one, and
+    are not silent for it; those that found none, or stay with a gateway that has lost its leader,
+    are silent because of it, unless it was their hosts that died.
+
+    Args:
+        absent_ns: name → for how long it has sent nothing.
+        seen: those that have been heard by this controller; of the others nothing is known while
+            they are waited for.
+        behind: host → the gateway that its agent was attached to last.
+        silent_ns: host → for how long its agent has sent no report.
+        answering: hosts whose NICs answer the probes of others; empty: nobody probes.
+    """
+    cut_off: dict[str, list[str]] = {name: [] for name in absent_ns}
+    for host, name in sorted(behind.items()):
+        silent = silent_ns.get(host, 0) > (EARLY_S - TOGETHER_S) * S
+        if name in cut_off and silent and (host in answering or not answering):
+            cut_off[name].append(host)
+    return [
+        Observation(
+            "gateway_absent_s",
+            gateway_subject(name),
+            age_ns / S if age_ns / S > EARLY_S or name in seen else None,
+            _without_gateway(cut_off[name]) if age_ns / S > EARLY_S - TOGETHER_S else (),
+            members=tuple(cut_off[name]),
+            span_ns=BACK_NS,
+        )
+        for name, age_ns in absent_ns.items()
+    ]
+
+
+def _without_gateway(hosts: list[str]) -> tuple[str, ...]:
+    if not hosts:
+        return ("its agents report: they have attached to others",)
+    return (f"agents that were attached to it and say nothing since: {_called(tuple(hosts))}",)
 
 
 def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:

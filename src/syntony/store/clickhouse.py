@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.errors import StoreError, UsageError
 from syntony.model.names import is_name
 from syntony.store.engine import Row, bounded, first_line, parse_rows
+from syntony.store.layout import ONE_SERVER, Layout
 from syntony.store.native import encode_block
 from syntony.wire.tables import Column, Table
 
@@ -30,6 +31,13 @@ _SETTINGS = {
     "output_format_json_quote_64bit_integers": "0",
     "max_partitions_per_insert_block": "0",
 }
+_CLUSTER_SETTINGS = {
+    # An insert has returned when its rows are on their shards, not when they wait to be sent there.
+    "insert_distributed_sync": "1",
+    # The first replica of each shard while it lives: what was inserted is seen by the next look-up.
+    "load_balancing": "in_order",
+    "prefer_localhost_replica": "0",
+}
 
 
 class Address(NamedTuple):
@@ -41,15 +49,21 @@ class Address(NamedTuple):
     user: str
     password: str
     database: str
+    cluster: str = ""
+    """Name of a cluster that the server knows; empty: its tables are its own."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Further servers of the cluster, asked in turn when one does not answer."""
 
 
 def parse_url(url: str) -> Address:
     """``clickhouse://user:password@host:port/database``; ``clickhouses://`` for TLS.
 
+    Of a cluster, ``clickhouse://host:port,host:port/database?cluster=NAME``.
+
     Raises:
         UsageError: not of that form.
     """
-    parts = urllib.parse.urlsplit(url)
+    parts, others = _first_server(url)
     try:
         port = parts.port
     except ValueError as error:
@@ -62,18 +76,56 @@ def parse_url(url: str) -> Address:
     if not is_name(database) or not database.isidentifier():
         raise UsageError(f"store URL: {database!r} cannot name a database")
     tls = parts.scheme == "clickhouses"
+    default = DEFAULT_TLS_PORT if tls else DEFAULT_PORT
+    cluster = _cluster(parts.query)
+    if others and not cluster:
+        raise UsageError("store URL: several servers are those of a cluster; add ?cluster=NAME")
     return Address(
         parts.hostname,
-        port or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT),
+        port or default,
         tls,
         urllib.parse.unquote(parts.username or "default"),
         urllib.parse.unquote(parts.password or ""),
         database,
+        cluster,
+        tuple(_server(each, default) for each in others),
     )
 
 
+def _first_server(url: str) -> tuple[urllib.parse.SplitResult, list[str]]:
+    """The URL with the first of its servers, and the others."""
+    parts = urllib.parse.urlsplit(url)
+    login, at, servers = parts.netloc.rpartition("@")
+    first, *others = servers.split(",")
+    return parts._replace(netloc=f"{login}{at}{first}"), others
+
+
+def _server(text: str, default: int) -> tuple[str, int]:
+    """Raises `UsageError`: no ``host`` or ``host:port``."""
+    host, _, port = text.rpartition(":") if ":" in text else (text, "", str(default))
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"store URL: {text!r} is no server; write host:8123")
+    return host, int(port)
+
+
+def _cluster(query: str) -> str:
+    """Raises `UsageError`: an option that there is not, or no name."""
+    given = urllib.parse.parse_qs(query, keep_blank_values=True)
+    (name,) = given.pop("cluster", [""])[-1:]
+    if given:
+        raise UsageError(f"store URL: {', '.join(given)}: the only option is ?cluster=NAME")
+    if query and not name.isidentifier():
+        raise UsageError(f"store URL: {name!r} cannot name a cluster")
+    return name
+
+
+class NoAnswerError(StoreError):
+    """A server does not answer."""
+
+
 class ClickHouseEngine:
-    """One database on one server. Thread-safe: each thread keeps its own connection."""
+    """One database on one server, or on a cluster through any of several. Thread-safe: each thread
+    keeps its own connection."""
 
     def __init__(self, address: Address) -> None:
         """Connect, and make the database if it is not there.
@@ -82,11 +134,16 @@ class ClickHouseEngine:
             StoreError: unreachable, or access refused.
         """
         self._address = address
+        self._servers = ((address.host, address.port), *address.others)
+        self._at = 0
+        """Of `_servers`, the one that is asked."""
+        self.layout = Layout(address.cluster, address.database) if address.cluster else ONE_SERVER
         self._local = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         try:
             self._known = self._probe_settings()
-            self._post(f"CREATE DATABASE IF NOT EXISTS {address.database}", database="")
+            for statement in Layout(address.cluster, address.database).databases():
+                self._post(statement, database="", again=True)
         except StoreError:
             self.close()
             raise
@@ -95,7 +152,7 @@ class ClickHouseEngine:
         self._post(sql)
 
     def select(self, sql: str) -> list[Row]:
-        return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact"))
+        return parse_rows(self._post(f"{bounded(sql)} FORMAT JSONCompact", again=True))
 
     def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:  # noqa: ARG002
         return self.select(sql)  # others write there, too
@@ -111,15 +168,37 @@ class ClickHouseEngine:
     def _probe_settings(self) -> dict[str, str]:
         """Those of our settings that this version knows: an unknown one would refuse the query."""
         self._known = {}
-        names = ", ".join(f"'{name}'" for name in _SETTINGS)
+        settings = _SETTINGS | (_CLUSTER_SETTINGS if self.layout.cluster else {})
+        names = ", ".join(f"'{name}'" for name in settings)
         answer = self._post(
             f"SELECT name FROM system.settings WHERE name IN ({names}) FORMAT JSONCompact",
             database="",
+            again=True,
         )
         known = {row[0] for row in parse_rows(answer)}
-        return {name: value for name, value in _SETTINGS.items() if name in known}
+        return {name: value for name, value in settings.items() if name in known}
 
-    def _post(self, sql: str, body: bytes | None = None, database: str | None = None) -> bytes:
+    def _post(
+        self,
+        sql: str,
+        body: bytes | None = None,
+        database: str | None = None,
+        *,
+        again: bool = False,
+    ) -> bytes:
+        """The answer.
+
+        Args:
+            again: it does no harm twice: where a server does not answer, the next one is asked.
+        """
+        for _ in self._servers[1:] if again else ():
+            try:
+                return self._request(sql, body, database)
+            except NoAnswerError:
+                continue
+        return self._request(sql, body, database)
+
+    def _request(self, sql: str, body: bytes | None, database: str | None) -> bytes:
         wanted = self._address.database if database is None else database
         query = dict(self._known)
         if wanted:
@@ -130,7 +209,7 @@ class ClickHouseEngine:
         status, answer = self._exchange(path, sql.encode() if body is None else body)
         if status != http.client.OK:
             raise StoreError(
-                f"store {self._address.host}:{self._address.port}: "
+                f"store {self._servers[self._at][0]}:{self._servers[self._at][1]}: "
                 f"{first_line(answer.decode(errors='replace'))}"
             )
         return answer
@@ -138,7 +217,8 @@ class ClickHouseEngine:
     def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         address = self._address
         login = base64.b64encode(f"{address.user}:{address.password}".encode()).decode()
-        connection = self._connection()
+        at = self._at
+        connection = self._connection(at)
         try:
             connection.request("POST", path, body, {"Authorization": f"Basic {login}"})
             response = connection.getresponse()
@@ -147,26 +227,25 @@ class ClickHouseEngine:
             # A closed connection opens again at its next request; anyone who inserts looks up what
             # arrived of this one.
             connection.close()
-            raise StoreError(
-                f"store {address.host}:{address.port} does not answer: "
-                f"{str(error) or type(error).__name__}"
+            self._at = (at + 1) % len(self._servers)
+            host, port = self._servers[at]
+            raise NoAnswerError(
+                f"store {host}:{port} does not answer: {str(error) or type(error).__name__}"
             ) from error
 
-    def _connection(self) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            address = self._address
-            if address.tls:
+    def _connection(self, at: int) -> http.client.HTTPConnection:
+        """This thread's, to a server."""
+        known: dict[int, http.client.HTTPConnection]
+        known = self._local.known = getattr(self._local, "known", {})
+        if (connection := known.get(at)) is None:
+            host, port = self._servers[at]
+            if self._address.tls:
+                context = ssl.create_default_context()
                 connection = http.client.HTTPSConnection(
-                    address.host,
-                    address.port,
-                    timeout=TIMEOUT_S,
-                    context=ssl.create_default_context(),
+                    host, port, timeout=TIMEOUT_S, context=context
                 )
             else:
-                connection = http.client.HTTPConnection(
-                    address.host, address.port, timeout=TIMEOUT_S
-                )
-            self._local.connection = connection
+                connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+            known[at] = connection
             self._connections.append(connection)
         return connection

@@ -187,7 +187,7 @@ class Store:
 
     def count_rows(self) -> int:
         """Rows kept, all tables together."""
-        return integer(self._engine.select(queries.count_rows())[0][0])
+        return integer(self._engine.select(queries.count_rows(self._engine.layout))[0][0])
 
     def expire(self, now_ns: int) -> int:
         """Drop partitions wholly older than their table's retention; returns how many."""
@@ -196,7 +196,8 @@ class Store:
             keep = (now_ns - table.retention_days * DAY_NS) // partition_ns(table)
             for partition in self._partitions(table):
                 if partition < keep:
-                    self._engine.execute(f"ALTER TABLE {table.name} DROP PARTITION {partition}")
+                    for each in self._engine.layout.drop_partition(table.name, partition):
+                        self._engine.execute(each)
                     dropped += 1
         return dropped + self.minutes.expire(now_ns)
 
@@ -205,7 +206,10 @@ class Store:
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:
-        return [integer(row[0]) for row in self._engine.select(queries.partitions(table))]
+        return [
+            integer(row[0])
+            for row in self._engine.select(queries.partitions(table, self._engine.layout))
+        ]
 
     def _broken(
         self,

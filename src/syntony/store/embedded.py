@@ -19,6 +19,7 @@ from syntony.store.engine import (
     newest_ns,
     parse_rows,
 )
+from syntony.store.layout import ONE_SERVER, Layout
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class EmbeddedEngine:
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         for each in (self._own, self._requested):
             each.query(f"USE {DATABASE}")
+
+    @property
+    def layout(self) -> Layout:
+        return ONE_SERVER
 
     def execute(self, sql: str) -> None:
         self._own.query(sql)

@@ -11,6 +11,7 @@ import msgspec
 from syntony.errors import StoreError
 from syntony.model import S
 from syntony.store import queries
+from syntony.store.layout import Layout
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def bounded(sql: str) -> str:
 
 class Engine(Protocol):
     """One database of a ClickHouse, in this process or behind a URL."""
+
+    @property
+    def layout(self) -> Layout:
+        """Where its tables are."""
 
     def execute(self, sql: str) -> None:
         """Run a statement without an answer."""
@@ -78,7 +83,7 @@ def first_line(message: str) -> str:
 
 def newest_ns(engine: Engine, table: Table) -> int:
     """The newest instant of a table's rows, fleet time; 0 where there are none."""
-    present = engine.select(queries.partitions(table))
+    present = engine.select(queries.partitions(table, engine.layout))
     if not present:
         return 0
     return integer(engine.select(queries.newest(table, integer(present[-1][0])))[0][0])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from syntony.errors import StoreError
 from syntony.store import minutes, queries
 from syntony.store.engine import Engine, integer
-from syntony.store.schema import add_columns, capabilities, create_table
+from syntony.store.schema import SHARD, add_columns, capabilities, create_table
 from syntony.wire.tables import TABLES, Table
 
 VERSIONS = "schema_version"
@@ -53,8 +53,10 @@ MIGRATIONS = (
     # Spares that wait: a column is added.
     Migration(12),
     # Which hours are summed up by the minute: a table, once filled from the minutes.
-    Migration(13, (*minutes.CREATE, minutes.RECALL)),
+    Migration(13),
 )
+SUMMED_HOURS = 13
+"""The version with that table: it is filled once the tables are there, of whichever layout."""
 
 
 def migrate(
@@ -68,10 +70,11 @@ def migrate(
         StoreError: a newer version of Syntony wrote it (nothing was changed), or the engine failed.
     """
     newest = migrations[-1].version
-    engine.execute(
-        f"CREATE TABLE IF NOT EXISTS {VERSIONS} (version UInt32) "
-        "ENGINE = MergeTree ORDER BY version"
-    )
+    layout = engine.layout
+    for statement in layout.create(
+        VERSIONS, "version UInt32", "MergeTree", "ORDER BY version", "version"
+    ):
+        engine.execute(statement)
     present = integer(engine.select(f"SELECT max(version) FROM {VERSIONS}")[0][0])
     if present > newest:
         raise StoreError(
@@ -83,16 +86,27 @@ def migrate(
         for statement in migration.statements:
             engine.execute(statement)
     _add_tables_and_columns(engine, tables)
-    for statement in minutes.CREATE:
-        engine.execute(statement)
+    _add_minutes(engine, present)
+    if wanted:
+        for table in tables:
+            for statement in layout.refresh(table.name, SHARD):
+                engine.execute(statement)
     for migration in wanted:
         engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
+
+
+def _add_minutes(engine: Engine, present: int) -> None:
+    for statement in minutes.create(engine.layout):
+        engine.execute(statement)
+    if present < SUMMED_HOURS:
+        engine.execute(minutes.RECALL)
 
 
 def _add_tables_and_columns(engine: Engine, tables: Iterable[Table]) -> None:
     can = capabilities(str(engine.select("SELECT version()")[0][0]))
     for table in tables:
-        engine.execute(create_table(table, can))
-        present = {str(row[0]) for row in engine.select(queries.columns(table))}
-        for statement in add_columns(table, present, can):
+        for statement in create_table(table, can, engine.layout):
+            engine.execute(statement)
+        present = {str(row[0]) for row in engine.select(queries.columns(table, engine.layout))}
+        for statement in add_columns(table, present, can, engine.layout):
             engine.execute(statement)

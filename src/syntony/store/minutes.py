@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from syntony.model import S
 from syntony.store.engine import Engine, integer
+from syntony.store.layout import Layout
 from syntony.store.queries import HOURS, MINUTE_NS, PERCENTILE_SHARES, Span, unresolved, window
 from syntony.store.queries import MINUTES as NAME
 from syntony.store.schema import DAY_NS, HOUR_NS
@@ -27,21 +28,16 @@ SLICE_NS = 600 * S
 HOURS_AT_ONCE = 24
 """Of one call: a store from before minutes is caught up with in a few."""
 
-CREATE_MINUTES = (
-    f"CREATE TABLE IF NOT EXISTS {NAME} (ts_ns Int64, src String, dst String, rows UInt64, "
+COLUMNS = (
+    "ts_ns Int64, src String, dst String, rows UInt64, "
     "reports Int64, sent Int64, doubtful Int64, lost Int64, count UInt64, owd_min_ns Int64, "
     "owd_p50_ns Int64, owd_p90_ns Int64, owd_p99_ns Int64, owd_max_ns Int64, there Int64, "
-    "back Int64) ENGINE = ReplacingMergeTree(rows) "
-    f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns)"
+    "back Int64"
 )
 """``rows``: of how many rows of the two tables. ``there``, ``back``: of the round trips that src
 began and that broke, those that were lost on the way to dst, and those on the way back."""
-CREATE_HOURS = (
-    f"CREATE TABLE IF NOT EXISTS {HOURS} (ts_ns Int64, rows UInt64) ENGINE = MergeTree "
-    f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY ts_ns"
-)
+HOUR_COLUMNS = "ts_ns Int64, rows UInt64"
 """Which hours are summed up, of how many rows; an hour that was summed up again is there again."""
-CREATE = (CREATE_MINUTES, CREATE_HOURS)
 RECALL = (
     f"INSERT INTO {HOURS} SELECT intDiv(ts_ns, {HOUR_NS}) * {HOUR_NS} AS begin, sum(rows) "
     f"FROM {NAME} FINAL GROUP BY begin"
@@ -51,6 +47,17 @@ _COLUMNS = (
     "ts_ns, src, dst, rows, reports, sent, doubtful, lost, count, owd_min_ns, owd_p50_ns, "
     "owd_p90_ns, owd_p99_ns, owd_max_ns, there, back"
 )
+
+
+def create(layout: Layout) -> list[str]:
+    """Statements that make the tables if they are not there. A row that replaces another one is on
+    its shard: they are of one pair."""
+    order = f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns)"
+    hours = f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY ts_ns"
+    return [
+        *layout.create(NAME, COLUMNS, "ReplacingMergeTree(rows)", order, "cityHash64(src, dst)"),
+        *layout.create(HOURS, HOUR_COLUMNS, "MergeTree", hours, "cityHash64(ts_ns)"),
+    ]
 
 
 def spans(first_ns: int, last_ns: int, hours: Collection[int]) -> tuple[Span, ...]:
@@ -137,7 +144,8 @@ class MinuteRows:
         }
         for table, days in old.items():
             for day in days:
-                self._engine.execute(f"ALTER TABLE {table} DROP PARTITION {day}")
+                for each in self._engine.layout.drop_partition(table, day):
+                    self._engine.execute(each)
         return len(old[NAME])
 
     def _sum_up(self, hour: int, rows: int) -> None:
@@ -171,8 +179,8 @@ class MinuteRows:
     def _partitions(self, tables: Iterable[str]) -> dict[int, int]:
         names = ", ".join(f"'{name}'" for name in tables)
         rows = self._engine.select(
-            "SELECT toInt64(partition) AS part, sum(rows) FROM system.parts WHERE active "
-            f"AND database = currentDatabase() AND table IN ({names}) GROUP BY part"
+            f"SELECT toInt64(partition) AS part, sum(rows) FROM {self._engine.layout.parts} "
+            f"AND table IN ({names}) GROUP BY part"
         )
         return {integer(part): integer(count) for part, count in rows}
 

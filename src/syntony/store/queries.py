@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.model import ClockState, S
+from syntony.store.layout import Layout
 from syntony.store.schema import BUCKET_NS, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
@@ -228,11 +229,11 @@ def clock_history(first_ns: int, last_ns: int, node: str, step_ns: int) -> str:
     )
 
 
-def columns(table: Table) -> str:
+def columns(table: Table, layout: Layout) -> str:
     """Names of the columns that the table has in this database."""
     return (
         "SELECT name FROM system.columns "
-        f"WHERE database = currentDatabase() AND table = {quote(table.name)}"
+        f"WHERE database = {layout.of_rows} AND table = {quote(table.name)}"
     )
 
 
@@ -247,11 +248,10 @@ def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) ->
     )
 
 
-def partitions(table: Table) -> str:
+def partitions(table: Table, layout: Layout) -> str:
     """Numbers of the partitions that have rows."""
     return (
-        "SELECT toInt64(partition) AS part FROM system.parts WHERE active "
-        f"AND database = currentDatabase() AND table = {quote(table.name)} "
+        f"SELECT toInt64(partition) AS part FROM {layout.parts} AND table = {quote(table.name)} "
         "GROUP BY part ORDER BY part"
     )
 
@@ -262,10 +262,9 @@ def newest(table: Table, partition: int) -> str:
     return f"SELECT max(ts_ns) FROM {table.name} WHERE intDiv(ts_ns, {width}) = {partition}"
 
 
-def count_rows() -> str:
+def count_rows(layout: Layout) -> str:
     """Rows of telemetry kept in this database."""
     return (
-        "SELECT sum(rows) FROM system.parts "
-        "WHERE active AND database = currentDatabase() "
+        f"SELECT sum(rows) FROM {layout.parts} "
         f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}')"
     )

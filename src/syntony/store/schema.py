@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from syntony.model import S
+from syntony.store.layout import ONE_SERVER, Layout
 from syntony.wire.tables import Column, ColumnType, Table
 
 HOUR_NS = 3600 * S
@@ -17,6 +18,8 @@ partition's."""
 SHORT_RETENTION_DAYS = 7
 """Tables kept no longer than this are partitioned by hour (168 partitions), others by day."""
 
+SHARD = "cityHash64(host)"
+"""Which shard of a cluster a row is on: a batch, which is of one host, is on one."""
 ORIGIN = (
     Column("host", "string", "agent that sent the row"),
     Column("stream", "string", "identity of that agent's spool"),
@@ -66,28 +69,33 @@ def partition_ns(table: Table) -> int:
     return HOUR_NS if table.retention_days <= SHORT_RETENTION_DAYS else DAY_NS
 
 
-def create_table(table: Table, can: Capabilities) -> str:
-    """The statement that makes the table if it is not there."""
+def create_table(table: Table, can: Capabilities, layout: Layout = ONE_SERVER) -> list[str]:
+    """The statements that make the table if it is not there."""
     columns = ", ".join(
         f"{column.name} {_column_type(column, can)}" for column in stored_columns(table)
     )
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns}) ENGINE = MergeTree "
+    order = (
         f"PARTITION BY intDiv(ts_ns, {partition_ns(table)}) "
         f"ORDER BY (intDiv(ts_ns, {BUCKET_NS}), {table.about[0]}, ts_ns)"
     )
+    return layout.create(table.name, columns, "MergeTree", order, SHARD)
 
 
-def add_columns(table: Table, present: Collection[str], can: Capabilities) -> list[str]:
+def add_columns(
+    table: Table, present: Collection[str], can: Capabilities, layout: Layout = ONE_SERVER
+) -> list[str]:
     """Statements that give a table made by an earlier version what it lacks.
 
     Old rows get what says "not known" there: empty text, a float that is not a number, 0.
     """
     return [
-        f"ALTER TABLE {table.name} ADD COLUMN {column.name} {_column_type(column, can, default)}"
+        statement
         for column in stored_columns(table)
         if column.name not in present
         for default in (" DEFAULT nan" if column.type.startswith("float") else "",)
+        for statement in layout.alter(
+            table.name, f"ADD COLUMN {column.name} {_column_type(column, can, default)}"
+        )
     ]
 
 

@@ -49,6 +49,8 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     store_up: bool
     rows: int
     """Stored since it started."""
+    left: bool = False
+    """It is away because it was stopped on purpose."""
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controller"):
@@ -68,7 +70,7 @@ class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controlle
     agents: int
     """Attached, to it or to its gateways."""
     gateways: tuple[GatewayStatus, ...] = ()
-    """That have been connected since it took charge."""
+    """That are expected, or have been connected since it took charge."""
 
 
 class Issuer(NamedTuple):

@@ -80,6 +80,8 @@ class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     columns: dict[str, bytes]
     """Table to what the leader judges of its rows, an Arrow IPC stream: those of the batches above
     that are of this table, one after the other."""
+    sizes: dict[str, int] = {}
+    """Table to the length of its stream, of those that are compressed by zstd."""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
@@ -94,7 +96,19 @@ class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-repo
     """Stored since it started."""
 
 
-FromGateway = GatewayHello | AgentOpened | FromAgent | AgentClosed | RowsStored | GatewayReport
+class GatewayLeaving(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-leaving"):
+    """It is being stopped on purpose: its stream ends now, and nobody is to miss it."""
+
+
+FromGateway = (
+    GatewayHello
+    | AgentOpened
+    | FromAgent
+    | AgentClosed
+    | RowsStored
+    | GatewayReport
+    | GatewayLeaving
+)
 
 # --- leader to gateway -----------------------------------------------------------------------
 

@@ -112,6 +112,10 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     clock."""
     reads_stored: bool = False
     """Whether it reads `Decision.stored`; else each acknowledgement is a message."""
+    life: str = ""
+    """Drawn by the agent's process at its start; empty: it does not number its connections."""
+    attempt: int = 0
+    """Number of the connection within that life: of two, the higher one was dialled later."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):

@@ -1,0 +1,170 @@
+"""What agents say to the controller in charge, handed to the parts that it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from syntony.controller.access import Caller
+from syntony.controller.clock_evidence import credible
+from syntony.controller.dispatch import Dispatcher
+from syntony.controller.ingest import Ingest
+from syntony.controller.job_flows import JobFlowRecorder
+from syntony.controller.listening import Listening
+from syntony.controller.namesakes import Namesakes
+from syntony.controller.segments import SegmentService
+from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.services import Services
+from syntony.controller.sessions import Session
+from syntony.errors import StateError
+from syntony.wire.audit import AuditReport
+from syntony.wire.clocks import Edges
+from syntony.wire.failover import PathsReport
+from syntony.wire.messages import Batch, Hello
+from syntony.wire.parts import PartStatus
+from syntony.wire.probes import KeysHeld
+from syntony.wire.query import Query
+from syntony.wire.queue_pairs import QueuePairsReport
+from syntony.wire.segments import SegmentsReport
+
+_log = logging.getLogger(__name__)
+
+
+class AgentHub:
+    """Implements `service.Hub`; one per controller, on its event loop.
+
+    Args:
+        services: the parts of the controller.
+        sessions: host → its attached agent; changed here.
+        ingest: takes their rows.
+        listening: told who was heard.
+        job_flows, segments: take what agents report of jobs' flows.
+        dispatcher: answers questions.
+        fleet_now: fleet time, None while unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        services: Services,
+        sessions: dict[str, Session],
+        ingest: Ingest,
+        listening: Listening,
+        job_flows: JobFlowRecorder,
+        segments: SegmentService,
+        dispatcher: Dispatcher,
+        fleet_now: Callable[[], int | None],
+    ) -> None:
+        self._services = services
+        self._sessions = sessions
+        self._ingest = ingest
+        self._listening = listening
+        self._job_flows, self._segments = job_flows, segments
+        self._fleet_now = fleet_now
+        self._namesakes = Namesakes()
+        self.seal, self.admit = services.leadership.seal, services.membership.enrolment.admit
+        self._carry_out = dispatcher.carry_out
+
+    def refused(self) -> None:
+        """An agent was not served."""
+        self._services.fleet.refused += 1
+
+    def check(self, hello: Hello) -> None:
+        """Raises `RefusedError`: an agent that is not served."""
+        self._services.leadership.check(hello)
+        if (attached := self._sessions.get(hello.host)) is not None:
+            attached.check_newest(hello)
+        self._namesakes.check(hello, attached=attached is not None)
+
+    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
+        """An agent is there: what it should know goes out at once."""
+        host = session.host
+        self._listening.heard(host)
+        if (previous := self._sessions.get(host)) is not None:
+            previous.outbox.close()
+        self._sessions[host] = session
+        session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
+        session.outbox.acknowledge(session.source.stored)
+        session.outbox.put(self._services.membership.enrolment.revocations)
+        self._services.fleet.join(hello, time.monotonic_ns(), faults)
+        self._services.fleet.members[host].via = session.opening.via
+        self._services.placement.service.attached(host)
+        if self._services.traffic.switch is not None:
+            session.outbox.put(self._services.traffic.switch)
+        self._services.keys.attached(host)
+        if (plan := self._services.fleet.mesh.plans.get(host)) is not None:
+            session.outbox.put(plan)
+        _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
+
+    async def batch(self, session: Session, batch: Batch) -> None:
+        """Rows of an agent; a stream that has been replaced is no longer listened to."""
+        if self._sessions.get(session.host) is not session:
+            return
+        self._listening.heard(session.host)
+        queued = await self._ingest.put(session.source, batch)
+        if not queued and self._sessions.get(session.host) is session:
+            session.outbox.acknowledge(session.source.stored)
+
+    def edges(self, session: Session, edges: Edges) -> None:
+        """An agent's view of the clocks around it."""
+        self._listening.heard(session.host)
+        edges, refused = credible(session.host, edges, self._services.fleet.is_clock)
+        self._services.solving.take(session.host, edges.edges, edges.utc, edges.epochs)
+        if refused:
+            _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
+
+    def paths(self, session: Session, report: PathsReport) -> None:
+        """An agent's managed connections."""
+        self._listening.heard(session.host)
+        self._services.traffic.take(session.host, report, time.monotonic_ns())
+
+    async def audited(self, session: Session, report: AuditReport) -> None:
+        """An agent's answer to an audit's order."""
+        try:
+            await asyncio.to_thread(self._services.audits.take, session.host, report)
+        except StateError as error:
+            _log.error("audit report lost host=%s reason=%s", session.host, error)
+
+    def flows(self, session: Session, report: OfFlows) -> None:
+        """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
+        if self._sessions.get(session.host) is not session:
+            return
+        if isinstance(report, QueuePairsReport):
+            self._services.queue_pairs.take(session.host, report, self._fleet_now())
+        elif isinstance(report, SegmentsReport):
+            self._segments.take(session.host, report)
+        else:
+            self._services.placement.take(session.host, report, time.monotonic_ns())
+            self._job_flows.take(session.host, report)
+
+    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+        """How the parts of an agent are."""
+        if (member := self._services.fleet.members.get(session.host)) is not None:
+            member.take_parts(parts, time.monotonic_ns())
+
+    def keys_held(self, session: Session, report: KeysHeld) -> None:
+        """An agent uses the probe keys it was sent."""
+        if self._sessions.get(session.host) is session:
+            self._services.keys.held(session.host, report)
+
+    def detached(self, session: Session) -> None:
+        """A stream ended; the agent keeps its place for a while."""
+        if self._sessions.get(session.host) is session:
+            del self._sessions[session.host]
+            if self._services.gateways.any_connected:
+                self._ingest.leave(session.source)
+            self._services.fleet.leave(session.host, time.monotonic_ns())
+            self._services.placement.service.detached(session.host)
+            self._services.queue_pairs.forget(session.host)
+            _log.info("agent detached host=%s", session.host)
+
+    def gateways(self) -> GatewayLinks:
+        """Serves the streams of gateways."""
+        return self._services.gateways
+
+    async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
+        """The pages of the answer. Raises `SyntonyError`."""
+        return await self._carry_out(query, who)

@@ -1,0 +1,43 @@
+"""Which gateways a fleet has, as control state keeps it over leaders: one that is gone is missed
+also by a leader that has never seen it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from syntony.state import ControlState
+from syntony.state.document import Document
+
+
+class _Kept(msgspec.Struct):
+    names: tuple[str, ...] = ()
+
+
+class GatewayRoster:
+    """One per controller. `keep` runs on a thread of its own, all else on the event loop.
+
+    Args:
+        state: control state. Raises `StateError`: it cannot be read.
+    """
+
+    def __init__(self, state: ControlState) -> None:
+        self._document = Document(state, "gateways", _Kept)
+        known = self._document.load()
+        self.names = frozenset(() if known is None else known.names)
+        """Names of gateways that are expected: connected once, and not stopped on purpose since."""
+        self._kept = self.names
+
+    def add(self, name: str) -> None:
+        """It is there: from now on it is missed."""
+        self.names |= {name}
+
+    def discard(self, name: str) -> None:
+        """It was stopped on purpose, or belongs to the fleet no longer."""
+        self.names -= {name}
+
+    def keep(self) -> None:
+        """Write down what has changed. Raises `StateError`: it is tried again at the next call."""
+        names = self.names
+        if names != self._kept:
+            self._document.save(_Kept(tuple(sorted(names))))
+            self._kept = names

@@ -1,0 +1,97 @@
+"""Where tables are: on one server, or on a cluster of shards and replicas. Pure SQL.
+
+On a cluster each table is twice: its rows in a replicated table of the database ``NAME_local`` on
+every server, and a distributed table of the same name in database ``NAME`` in front of these, which
+everything reads and writes. A row's shard follows from who sent it, so a batch is on one shard.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Layout(NamedTuple):
+    """Where the tables of one database are."""
+
+    cluster: str = ""
+    """As the servers' ``remote_servers`` names it; empty: one server."""
+    database: str = ""
+    """That is read and written."""
+
+    @property
+    def _local(self) -> str:
+        return f"{self.database}_local"
+
+    @property
+    def _everywhere(self) -> str:
+        return f" ON CLUSTER {self.cluster}"
+
+    def databases(self) -> list[str]:
+        """Statements that make the databases; in none of them."""
+        if not self.cluster:
+            return [f"CREATE DATABASE IF NOT EXISTS {self.database}"]
+        return [
+            f"CREATE DATABASE IF NOT EXISTS {name}{self._everywhere}"
+            for name in (self._local, self.database)
+        ]
+
+    def create(self, name: str, columns: str, engine: str, order: str, shard: str) -> list[str]:
+        """Statements that make a table where it is not there.
+
+        Args:
+            columns: their definitions.
+            engine: of the MergeTree family, with its arguments in parentheses or without.
+            order: its ``PARTITION BY`` and ``ORDER BY``.
+            shard: an expression over columns: rows that have it in common are on one shard.
+        """
+        if not self.cluster:
+            return [f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE = {engine} {order}"]
+        kind, _, arguments = engine.rstrip(")").partition("(")
+        path = f"'/clickhouse/tables/{{shard}}/{self._local}/{name}', '{{replica}}'"
+        given = f"{path}, {arguments}" if arguments else path
+        rows = (
+            f"CREATE TABLE IF NOT EXISTS {self._local}.{name}{self._everywhere} ({columns}) "
+            f"ENGINE = Replicated{kind}({given}) {order}"
+        )
+        return [rows, self._front(name, shard)]
+
+    def _front(self, name: str, shard: str) -> str:
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.database}.{name}{self._everywhere} "
+            f"AS {self._local}.{name} ENGINE = Distributed({self.cluster}, {self._local}, {name}, "
+            f"{shard})"
+        )
+
+    def alter(self, name: str, change: str) -> list[str]:
+        """Statements that change the columns of a table; `refresh` it afterwards."""
+        if not self.cluster:
+            return [f"ALTER TABLE {name} {change}"]
+        return [f"ALTER TABLE {self._local}.{name}{self._everywhere} {change}"]
+
+    def refresh(self, name: str, shard: str) -> list[str]:
+        """Statements after which a table has the columns that its rows have. They hold no rows:
+        ClickHouse 18 cannot alter a distributed table on a cluster."""
+        if not self.cluster:
+            return []
+        drop = f"DROP TABLE IF EXISTS {self.database}.{name}{self._everywhere}"
+        return [drop, self._front(name, shard)]
+
+    def drop_partition(self, name: str, number: int) -> list[str]:
+        """Statements that forget a partition."""
+        if not self.cluster:
+            return [f"ALTER TABLE {name} DROP PARTITION {number}"]
+        return [f"ALTER TABLE {self._local}.{name}{self._everywhere} DROP PARTITION {number}"]
+
+    @property
+    def of_rows(self) -> str:
+        """The database of the tables that hold rows, as an expression."""
+        return f"'{self._local}'" if self.cluster else "currentDatabase()"
+
+    @property
+    def parts(self) -> str:
+        """What follows ``FROM`` for the parts of all tables, of one replica of each shard."""
+        table = f"cluster('{self.cluster}', system, parts)" if self.cluster else "system.parts"
+        return f"{table} WHERE active AND database = {self.of_rows}"
+
+
+ONE_SERVER = Layout()
