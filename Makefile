@@ -16,6 +16,8 @@ SEED ?= 1
 # Workers of `make test`, two more than cores, for many tests wait; a file's tests stay together,
 # for they share costly fixtures; files begin in the order of tests/conftest.py, the longest first.
 PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
+# For many short tests: each worker collects only its own files (tests/split.py).
+SPLIT ?= -n $(shell expr $(CORES) + 2) --dist each --max-worker-restart 0
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,7 +57,7 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 test test-live: export OPENBLAS_NUM_THREADS = 1
 test: dev native-test ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(PARALLEL)
+	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(SPLIT)
 
 # Labs one at a time, for they share the cores.
 test-live: dev native-threads ## Costly unit tests (tests/costly.txt), threads' tests, real labs
