@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from syntony.alerts.incidents import Change, ChangeKind
+from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
@@ -82,7 +82,7 @@ class Control:
         self.answering: frozenset[str] = frozenset()
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], Note] = {}
-        self.changes: list[Change] = []
+        self.changes: list[IncidentChange] = []
         self.kept: ControlState | None = None
         self._blamed: set[tuple[str, str]] = set()
         self.start()
