@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make everything of a release in dist/, from what is committed: sdist, wheels (for aarch64 where the
-# tools to cross-build it are), Debian packages for each suite, a bill of materials (CycloneDX), the release notes and SHA256SUMS. As root.
+# tools to cross-build it are), Debian packages for each suite, a bill of materials (CycloneDX), the
+# release notes and SHA256SUMS. As root.
 #
 #   make release            # SUITES="bookworm trixie"
 set -eu
