@@ -37,7 +37,7 @@ fetch_root() { # Debian's arm64 libraries, headers and Python: unpacked, never c
         -o Debug::NoLocking=1 -o APT::Sandbox::User= -o Acquire::Languages=none
     apt-get "$@" update
     apt-get "$@" --no-install-recommends --download-only install \
-        libc6-dev libibverbs-dev libstdc++6 python3 >/dev/null
+        libc6-dev libibverbs-dev libpython3-dev libstdc++6 python3 >/dev/null
     for package in "$apt"/archives/*.deb; do dpkg-deb -x "$package" "$root.partial"; done
     rm -rf "$apt"
     mv "$root.partial" "$root"
