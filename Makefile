@@ -100,7 +100,7 @@ dist: dev ## Sdist and wheel in dist/; the wheel for CPython 3.11 and later, wit
 	@sh deploy/packages/wheel.sh dist
 
 deb: dist ## Debian packages of it in dist/, for the Debian that this runs on
-	@sh deploy/packages/build-deb.sh dist/*.whl dist
+	@sh deploy/packages/build-deb.sh dist/*_$$(uname -m).whl dist
 
 release: dev ## All that a release has in dist/: packages of each suite, SBOM, notes, checksums (root)
 	$(PIP) -q -e '.[release]'

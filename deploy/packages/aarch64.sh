@@ -73,8 +73,8 @@ echo "left out, for QEMU cannot run them: $(.venv/bin/ctest --test-dir "$work/te
 echo "== wheel"
 rm -rf "$work/raw" "$work/site"
 "$python" -m pip install -q --upgrade --target "$work/tools" 'scikit-build-core>=0.11' 'cffi>=1.17'
-PYTHONPATH=$work/tools _PYTHON_HOST_PLATFORM=linux-aarch64 "$python" -m pip wheel -q --no-build-isolation --no-deps \
-    -w "$work/raw" -C build-dir="$work/wheel" .
+PYTHONPATH=$work/tools _PYTHON_HOST_PLATFORM=linux-aarch64 "$python" -m pip wheel -q \
+    --no-build-isolation --no-deps -w "$work/raw" -C build-dir="$work/wheel" .
 PATH=$PWD/.venv/bin:$PATH .venv/bin/auditwheel repair --exclude libibverbs.so.1 -w "$out" \
     "$work"/raw/*.whl
 
