@@ -28,6 +28,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 FOLDER = Path(__file__).parent
 OTHERS = pytest.StashKey[frozenset[Path]]()
+SESSION = pytest.StashKey[pytest.Session]()
+COLLECTED = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +47,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """A worker's own configuration does not say how tests are distributed."""
     node.workerinput["split"] = node.config.getvalue("dist") == "each"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[SESSION] = session
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """What one worker collected is a part of all; without `--dist each` it is all."""
+    stash = node.config.stash
+    stash[COLLECTED] = len(ids) + (stash.get(COLLECTED, 0) if node.workerinput["split"] else 0)
+
+
+def pytest_report_teststatus(config: pytest.Config) -> None:
+    """Progress is shown of all tests: xdist takes the last worker's for all."""
+    if COLLECTED in config.stash:
+        config.stash[SESSION].testscollected = config.stash[COLLECTED]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
