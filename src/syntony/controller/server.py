@@ -32,7 +32,7 @@ from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
-from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil_now
+from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter
 from syntony.controller.namesakes import Namesakes
 from syntony.controller.placement import Placement
@@ -52,6 +52,7 @@ from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock, SyntheticClock
+from syntony.io.credentials import civil_now
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
