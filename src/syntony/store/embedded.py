@@ -19,6 +19,7 @@ from syntony.store.engine import (
     newest_ns,
     parse_rows,
 )
+from syntony.store.schema import stored_type
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ TABLE_BOUNDS = {
 _BLOCK_SETTINGS = (
     "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
 )
+_NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
+"""Else every column is read with a mask of what is missing, and converted."""
 
 
 class EmbeddedEngine:
@@ -109,11 +112,14 @@ class EmbeddedEngine:
         fd = os.memfd_create("syntony-insert", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{fd}"
         try:
-            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
-                writer.write_table(rows.combine_chunks())
+            encoded = _with_dictionaries(rows)
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, encoded.schema) as writer:
+                writer.write_table(encoded)
+            whole = not any(column.null_count for column in encoded.itercolumns())
             self._own.query(
                 f"INSERT INTO {table} ({names}) SELECT {names} "
-                f"FROM file('{path}', 'ArrowStream') {_BLOCK_SETTINGS}"
+                f"FROM file('{path}', 'ArrowStream', '{_structure(columns)}') "
+                f"{_BLOCK_SETTINGS}{_NO_NULLS if whole else ''}"
             )
         finally:
             os.close(fd)
@@ -157,6 +163,23 @@ class _Connection:
     def close(self) -> None:
         with self._lock:
             self._session.close()
+
+
+def _structure(columns: Sequence[Column]) -> str:
+    """Types to read columns as: those that they are stored as."""
+    return ", ".join(f"{column.name} {stored_type(column)}" for column in columns)
+
+
+def _with_dictionaries(rows: pa.Table) -> pa.Table:
+    """Text as numbers of the names that occur, as the engine keeps it: it need not look each up."""
+    import pyarrow as pa
+
+    rows = rows.combine_chunks()
+    encoded = [
+        column.dictionary_encode() if pa.types.is_string(column.type) else column
+        for column in rows.itercolumns()
+    ]
+    return pa.Table.from_arrays(encoded, names=rows.column_names)
 
 
 def _claim(directory: Path) -> int:
