@@ -81,8 +81,7 @@ TELL_INTERVAL_NS = 1 * S
 LOOK_INTERVAL_NS = 10 * S
 """Between two looks at the latency of the past minute."""
 LOOK_REST = 9
-"""… which may take a tenth of the time at most: exact percentiles of all pairs of a large fleet take
-the embedded store seconds."""
+"""… which may take a tenth of the time at most: seconds each, for a large fleet."""
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -276,7 +275,8 @@ class Controller:
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce),
-                (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST), (CHECK_NS, self._lease.check_lease),
+                (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST),
+                (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),
