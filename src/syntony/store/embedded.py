@@ -48,7 +48,6 @@ _BLOCK_SETTINGS = (
     "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
 )
 _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
-"""Else every column is read with a mask of what is missing, and converted."""
 
 
 class EmbeddedEngine:
@@ -115,11 +114,14 @@ class EmbeddedEngine:
             encoded = _with_dictionaries(rows)
             with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, encoded.schema) as writer:
                 writer.write_table(encoded)
-            whole = not any(column.null_count for column in encoded.itercolumns())
+            source = f"'{path}', 'ArrowStream'"
+            settings = _BLOCK_SETTINGS
+            if not any(column.null_count for column in encoded.itercolumns()):
+                # Else every column is read with a mask of what is missing, and converted.
+                source += f", '{_structure(columns)}'"
+                settings += _NO_NULLS
             self._own.query(
-                f"INSERT INTO {table} ({names}) SELECT {names} "
-                f"FROM file('{path}', 'ArrowStream', '{_structure(columns)}') "
-                f"{_BLOCK_SETTINGS}{_NO_NULLS if whole else ''}"
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM file({source}) {settings}"
             )
         finally:
             os.close(fd)
