@@ -74,6 +74,9 @@ def one_fault(seeds: range) -> None:
     for kind in ("leaf-up", "cable", "spine"):
         make = partial(draw, shape=SMALL, known=0.5, fault=kind, delay=True)
         tabulate(f"delay, 2 leaves x 2 spines, {kind}", seeds, make, delays=True)
+        for uneven in (0.1, 0.3):
+            even = partial(make, uneven=uneven)
+            tabulate(f"… of which {uneven:.0%} differ by path", seeds, even, delays=True)
     tabulate(
         "no fault, 10 % of paths jitter", seeds,
         partial(draw, fault="", jitter=0.1), delays=True,
@@ -86,8 +89,9 @@ def two_faults(seeds: range) -> None:
     for kind in ("spine", "leaf"):
         make = partial(draw, known=1.0, fault=kind, also="part")
         tabulate(f"{kind} and a part of it", seeds, make)
-    tabulate("two delays, fully learnt", seeds, partial(draw, known=1.0, also=None, delay=True),
-             delays=True)  # fmt: skip
+    for uneven in (0.0, 0.1):
+        make = partial(draw, known=1.0, also=None, delay=True, uneven=uneven)
+        tabulate(f"two delays, fully learnt, {uneven:.0%} uneven", seeds, make, delays=True)
 
 
 def main() -> int:

@@ -90,6 +90,13 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
     """One of each kind, in random order."""
     cable, other = rng.sample(plan.of_kind(LinkKind.FABRIC), 2)
     nic = rng.choice(plan.of_kind(LinkKind.RAIL))
+    lone = _lone(plan)
+    # A cable whose leaf has no other NIC is crossed by nothing once that one is dead.
+    beside = [
+        link.name for link in plan.of_kind(LinkKind.RAIL)
+        if lone.get(link.name) not in {other.a.node, other.b.node}
+    ]  # fmt: skip
+    lost = rng.choice(beside)
     leaf, spine = rng.choice(sorted(plan.leaves)), rng.choice(sorted(plan.spines))
     host = rng.choice(sorted({link.name.partition("/")[0] for link in plan.of_kind(LinkKind.RAIL)}))
     down = [(link.name, "link-down") for link in plan.links if link.name.startswith(f"{host}/")]
@@ -98,7 +105,6 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
     management = [link.name for link in plan.links if link.name.endswith("/mgmt0")]
     late_us = rng.choice(DELAYS_US)
     silent = frozenset({"host-silent"})
-    lone = _lone(plan)
     found = [
         Cause("leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}, lone),
         Cause("spine dies", [("switch-down", spine, {})], {spine: SWITCH}),
@@ -114,8 +120,8 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
         Cause("cable slow", [("delay", cable.name, {"add": f"{late_us}us"})],
               {_name(cable): frozenset({"component-delay"})}),
         Cause("cable loses, NIC dies",
-              [("loss", other.name, {"percent": "20"}), ("link-down", nic.name, {})],
-              {_name(other): LOSS, nic.name: frozenset({"port-down"})}),
+              [("loss", other.name, {"percent": "20"}), ("link-down", lost, {})],
+              {_name(other): LOSS, lost: frozenset({"port-down"})}),
         Cause("controller paused, leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}, lone,
               paused=True),
     ]  # fmt: skip

@@ -259,6 +259,43 @@ def test_a_page_waits_from_the_opening(last_s: int, pages: bool) -> None:
     assert book.find(1).paged == bool(book.find(1).pages) == pages
 
 
+@pytest.mark.parametrize(("jobs", "last_s"), [((), 2), (("a",), 30)])
+def test_what_no_job_uses_waits_as_long_as_its_rule_says_for_that(
+    jobs: tuple[str, ...], last_s: int
+) -> None:
+    book = Book([rule(wait="30s", idle_wait="2s")])
+    for k in range(last_s):
+        assert ChangeKind.PAGE not in kinds(feed(book, T0 + k * S, "hot", 11, jobs=jobs))
+    assert ChangeKind.PAGE in kinds(feed(book, T0 + last_s * S, "hot", 11, jobs=jobs))
+
+
+def test_what_a_job_used_once_waits_longer_from_then_on() -> None:
+    book = Book([rule(wait="30s", idle_wait="10s")])
+    feed(book, T0, "hot", 11, jobs=("a",))
+    assert all(not feed(book, T0 + k * S, "hot", 11) for k in range(1, 30))
+    assert kinds(feed(book, T0 + 30 * S, "hot", 11)) == [ChangeKind.PAGE]
+
+
+def test_what_is_left_by_a_cause_or_comes_back_waits_longer() -> None:
+    book = Book([
+        rule("hot", wait="30s", idle_wait="2s", explained_by=("rack",), clear_after=1, stable="5s"),
+        rule("rack"),
+    ])  # fmt: skip
+
+    def step(at_s: int, hot: float, rack: float) -> list[ChangeKind]:
+        seen = [Observation("hot", "r1/x", hot), Observation("rack", "r1", rack)]
+        changes = book.evaluate(T0 + at_s * S, measured(seen, ["hot", "rack"]), Inside())
+        return kinds([each for each in changes if each.incident.rule == "hot"])
+
+    assert ChangeKind.EXPLAINED in step(0, 11, 11)
+    found = {kind: k for k in range(1, 90) for kind in step(k, 11, 1)}
+    assert set(found) == {ChangeKind.UNEXPLAINED, ChangeKind.PAGE}
+    assert found[ChangeKind.PAGE] - found[ChangeKind.UNEXPLAINED] == 30
+    cleared = next(k for k in range(90, 120) if ChangeKind.RESOLVED in step(k, 1, 1))
+    found = {kind: k - cleared for k in range(cleared + 1, cleared + 60) for kind in step(k, 11, 1)}
+    assert found == {ChangeKind.REOPENED: 1, ChangeKind.PAGE: 31}
+
+
 def test_what_is_good_again_when_its_wait_is_over_pages_nobody() -> None:
     """It is not resolved yet, but nobody need get up for what is better already."""
     book = Book([rule(wait="30s", clear_after=100)])

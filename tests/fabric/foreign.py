@@ -80,6 +80,7 @@ def draw(
     delay: bool = False,
     jitter: float = 0.0,
     also: str | None = "",
+    uneven: float = 0.0,
 ) -> Case:
     """A fabric, what is learnt of its paths, a fault and one window of probes.
 
@@ -92,6 +93,7 @@ def draw(
         jitter: share of paths whose delays vary by microseconds.
         also: kind of another fault, empty for none; None: drawn. ``part``: a link or cable of the
             faulty one, a switch.
+        uneven: share of a delay that differs from path to path, as in a queue.
     """
     rng, noise = random.Random(seed), np.random.default_rng(seed)
     shape = shape or shape_of(rng)
@@ -113,6 +115,9 @@ def draw(
         struck = _hit(second, other, paths, shape, rng)
         risk = 1 - (1 - risk) * (1 - struck * (0.0 if delay else _some_loss(rng)))
         change_ns += struck * (_some_delay(rng) if delay else 0.0)
+    if uneven:
+        late_ns = change_ns * (hit | bool(second))
+        change_ns += late_ns * np.maximum(noise.normal(0, uneven, len(paths)), -0.9)
     shaky = noise.random(len(paths)) < jitter
     change_ns[shaky] += noise.laplace(0, 3_000, int(shaky.sum()))
     lost = noise.binomial(sent, risk)

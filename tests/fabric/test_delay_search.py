@@ -57,7 +57,8 @@ def test_a_median_is_never_trusted_to_less_than_a_quarter_of_a_microsecond() -> 
     250 ns each it is 36 nats a path at the most, of which an outlier explains all but eight."""
     (found,) = search([[0]] * 3, [2_200.0] * 3, 0.0)
     # Three paths, each worth the cost of an outlier: price 2.5 + strictness 6 + 3 a path, at most.
-    most = 3 * (math.log(CANDIDATES) + 6 + 3) - math.log(CANDIDATES) - 6
+    # A first finding is one of as many orders: log 2.
+    most = 3 * (math.log(CANDIDATES) + 6 + 3) - math.log(CANDIDATES) - 6 + math.log(2)
     assert found.nats <= most + 1e-6
     assert found.nats == pytest.approx(most, rel=0.05)
 
@@ -146,15 +147,9 @@ def test_early_paths_that_a_clock_explains_excuse_no_late_ones() -> None:
     assert {each.candidate: round(each.delay_ns, -3) for each in found} == {0: 5_000, 1: 10_000}
 
 
-@pytest.mark.parametrize(
-    ("alone", "found"), [(3, {38_000}), (6, {8_000, 30_000}), (12, {8_000, 30_000})]
-)
-def test_two_slow_components_on_mostly_the_same_paths_are_told_as_their_sum(
-    alone: int, found: set[int]
-) -> None:
-    """… and either as the other's alternative."""
+@pytest.mark.parametrize("alone", [3, 6, 12])
+def test_two_slow_components_on_mostly_the_same_paths_are_two(alone: int) -> None:
     paths = [[0, 1]] * 10 + [[0]] * alone + [[1]] * alone
     late = [38_000.0] * 10 + [8_000.0] * alone + [30_000.0] * alone
     reported = search(paths, late)
-    assert {round(each.delay_ns, -3) for each in reported} == found
-    assert {c for each in reported for c in (each.candidate, *each.alternatives)} == {0, 1}
+    assert {each.candidate: round(each.delay_ns, -3) for each in reported} == {0: 8_000, 1: 30_000}

@@ -206,6 +206,25 @@ def test_a_delay_is_found_among_paths_that_jitter() -> None:
     assert named == 8
 
 
+@pytest.mark.parametrize("fault", ["leaf-up", "cable", "spine"])
+@pytest.mark.parametrize("uneven", [0.1, 0.3])
+def test_a_delay_that_paths_do_not_share_exactly_has_one_name(uneven: float, fault: str) -> None:
+    """As of a queue, or beside busy hosts."""
+    missed = []
+    for seed in range(6):
+        case = draw(seed, shape=SMALL, known=0.5, fault=fault, delay=True, uneven=uneven)
+        got, doubled = verdict(case, located(case, delays=True))
+        assert (got, doubled) in {("right", 0), ("twin", 0), ("missed", 0)}, f"seed {seed}"
+        missed += [seed] if got == "missed" else []
+    assert len(missed) <= 1, f"seeds {missed}"
+
+
+def test_a_search_that_comes_back_to_where_it_was_ends() -> None:
+    """Of this case the search added and dropped the same parts for ever."""
+    case = draw(57_000_004, delay=True, uneven=0.3)
+    assert verdict(case, located(case, delays=True)) == ("right", 0)
+
+
 def test_one_fault_is_one_finding_however_many_probes_it_costs() -> None:
     """The background must give back what a new finding explains before another is looked for."""
     for seed in range(6):

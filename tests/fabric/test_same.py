@@ -61,7 +61,7 @@ class PlainDelays(delay._Search):
             if candidate in self._found or not math.isfinite(self._price[candidate]):
                 continue
             rows, times, _ = self._of(candidate)
-            high = self._rest[rows] * np.sign(times) / self._sigma[rows]
+            high = self._rest[rows] * np.sign(times) / self._sigma(self._rest)[rows]
             late = high > delay.LATE_SIGMAS
             if (times < 0).any():
                 late |= high < -delay.LATE_SIGMAS
@@ -79,7 +79,11 @@ def plain_delays(
 ) -> list[delay.DelayFinding]:  # fmt: skip
     if np.isfinite(change_ns).sum() < delay.MIN_PATHS:
         return []
-    return PlainDelays(crossed, change_ns, sigma_ns, penalty + threshold).run()
+    even, uneven = (
+        PlainDelays(crossed, change_ns, sigma_ns, penalty + threshold, share)
+        for share in delay.UNEVEN
+    )
+    return delay._simplest(even, uneven)
 
 
 def drawn(seed: int) -> tuple[foreign.Case, Candidates]:

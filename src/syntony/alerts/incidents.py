@@ -439,7 +439,7 @@ class Book:
                 self.state.silences, incident.rule, incident.subject, now_ns
             )
             # What its cause left behind may still be in the window that it is measured over.
-            due = now_ns - incident.held_ns >= rule.wait_ns
+            due = now_ns - incident.held_ns >= _wait_ns(incident, rule)
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
             if wanted and due and self._lasts(incident) and not is_reported(incident):
@@ -461,6 +461,13 @@ class Book:
         self.state.silences = [
             silence for silence in self.state.silences if silence.last_ns > now_ns
         ]
+
+
+def _wait_ns(incident: Incident, rule: Rule) -> int:
+    """How long its page is held back. What was explained or over once may be a remainder of that,
+    whether or not jobs use it."""
+    fresh = not incident.reopened and not incident.caused
+    return rule.idle_wait_ns if fresh and not incident.jobs else rule.wait_ns
 
 
 def _hold_longer(incident: Incident, away_ns: int) -> None:

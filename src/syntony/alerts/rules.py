@@ -52,6 +52,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     wait: str = "0s"
     """How long a page is held back so that a wider cause may be found first, and after such a cause
     is over: at least the window that the metric is measured over."""
+    idle_wait: str = ""
+    """The same from its opening on where no job is known to use the subject; empty: as `wait`."""
     explained_by: tuple[str, ...] = ()
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""
@@ -77,6 +79,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def wait_ns(self) -> int:
         return parse_duration_ns(self.wait)
+
+    @property
+    def idle_wait_ns(self) -> int:
+        return parse_duration_ns(self.idle_wait or self.wait)
 
     @property
     def limit(self) -> float:
@@ -175,9 +181,9 @@ def _check(rule: Rule, called: str) -> None:
         raise ConfigError(f"{called}: give it either `above` or `below`")
     if rule.open_after < 1 or rule.clear_after < 1:
         raise ConfigError(f"{called}: `open_after` and `clear_after` are 1 or more")
-    for name in ("stable", "wait"):
+    for name in ("stable", "wait", "idle_wait"):
         try:
-            parse_duration_ns(getattr(rule, name))
+            parse_duration_ns(getattr(rule, name) or rule.wait)
         except UsageError as error:
             raise ConfigError(f"{called}: {name}: {error}") from error
     known = {"subject", "value", "limit"}

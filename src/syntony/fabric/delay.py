@@ -27,6 +27,14 @@ MIN_DELAY_NS = 2_000.0
 """Smaller changes are not looked for: one full-size packet waiting at 10 Gb/s is 1.2 µs."""
 MIN_SIGMA_NS = 250.0
 """A median of kernel stamps is never trusted further than this."""
+UNEVEN = 0.1, 0.3
+"""Share of a delay by which paths across one slow component differ: a queue, and a busy host that
+adds to it, are not the same for all. The second where the first explains too little, or by too many
+parts."""
+FEW = 3
+"""So many delays at once are nothing unusual."""
+MAX_MIXED = 6
+"""Where more were found, another beginning is not looked for: each costs a search."""
 LATE_SIGMAS = 4.0
 MIN_PATHS = 3
 """Fewer late paths than this are never a finding."""
@@ -86,7 +94,21 @@ def find_delays(
     """
     if not is_any_late(crossed, change_ns, sigma_ns):
         return []
-    return _Search(crossed, change_ns, sigma_ns, penalty + threshold).run()
+    even, uneven = (
+        _Search(crossed, change_ns, sigma_ns, penalty + threshold, share) for share in UNEVEN
+    )
+    return _simplest(even, uneven)
+
+
+def _simplest(even: _Search, uneven: _Search) -> list[DelayFinding]:
+    """What one of two new searches finds: the second where it needs fewer parts."""
+    even.search()
+    if even.found <= FEW and not even.left_over():
+        return even.findings()
+    uneven.search(even.found)
+    if not 0 < uneven.found < even.found or uneven.left_over():
+        even.search_from_others()
+    return (uneven if 0 < uneven.found < even.found else even).findings()
 
 
 def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
@@ -101,14 +123,20 @@ def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
 
 class _Search:
     def __init__(
-        self, crossed: Crossed, change_ns: Floats, sigma_ns: Floats, penalty: Floats
+        self,
+        crossed: Crossed,
+        change_ns: Floats,
+        sigma_ns: Floats,
+        penalty: Floats,
+        uneven: float,
     ) -> None:
         self._crossed = crossed
         self._known = np.isfinite(change_ns)
         known_ns = change_ns[self._known]
         self._measured = len(known_ns)
         spread = _lower_spread(known_ns)
-        self._sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
+        self._measured_sigma = np.hypot(np.maximum(sigma_ns, MIN_SIGMA_NS), spread)
+        self._uneven = uneven
         self._change = np.where(self._known, change_ns, np.nan)
         self._price = penalty
         finite = penalty[np.isfinite(penalty)]
@@ -120,15 +148,21 @@ class _Search:
         self._rest = self._change
         self._set_outlier()
 
-    def run(self) -> list[DelayFinding]:
-        self._search()
-        if self._found and self._left_over():
-            self._search_from_others()
+    @property
+    def found(self) -> int:
+        return len(self._found)
+
+    def findings(self) -> list[DelayFinding]:
+        """What was found, most certain first."""
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
-    def _search(self) -> None:
-        while len(self._found) < MAX_FOUND:
+    def search(self, most: int = MAX_FOUND) -> None:
+        """Take what explains most, one after the other."""
+        # Adding and dropping can come back to where they were: then it is over.
+        seen: set[frozenset[int]] = set()
+        while len(self._found) < most and frozenset(self._found) not in seen:
+            seen.add(frozenset(self._found))
             candidates = self._promising()
             gain, delay_ns = self._score(candidates, self._rest)
             if not len(gain) or gain.max() <= 0:
@@ -139,25 +173,27 @@ class _Search:
             if not self._prune(int(candidates[best])):
                 break
 
-    def _left_over(self) -> bool:
+    def left_over(self) -> bool:
         """Whether a good part of what is late is not explained."""
         before, now = (
-            int(np.count_nonzero(np.abs(each) > LATE_SIGMAS * self._sigma))
+            int(np.count_nonzero(np.abs(each) > LATE_SIGMAS * self._sigma(each)))
             for each in (self._change, self._rest)
         )
         return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
 
-    def _search_from_others(self) -> None:
+    def search_from_others(self) -> None:
         """Begin anew with whatever explains nearly as many paths as the first one did, and keep
         what explains most: of three delays between three leaves any is the sum, or the difference,
         of the two others."""
+        if not 0 < self.found <= MAX_MIXED:
+            return
         best = self._worth(), self._found, self._held
         for candidate, delay_ns in self._starts():
             self._found, self._held, self._rest = {}, {}, self._change
             self._set_outlier()
             self._take(candidate, delay_ns, self._rest)
             self._refit()
-            self._search()
+            self.search()
             if self._worth() > best[0] + _SLACK_NATS:
                 best = self._worth(), self._found, self._held
         _, self._found, self._held = best
@@ -181,14 +217,16 @@ class _Search:
         """Nats that what was found explains, beyond its prices."""
         most = np.where(self._known, self._dearest, 0.0)
         costs = [
-            np.minimum(np.where(self._known, each, 0.0) ** 2 / (2 * self._sigma**2), most).sum()
+            np.minimum(
+                np.where(self._known, each, 0.0) ** 2 / (2 * self._sigma(each) ** 2), most
+            ).sum()
             for each in (self._change, self._rest)
         ]
         return float(costs[0] - costs[1] - self._price[list(self._found)].sum())
 
     def _set_outlier(self) -> None:
         """What an outlier costs, from how many paths are early: late ones may be faults."""
-        early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma))
+        early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma(self._rest)))
         self._outlier = self._dearest
         if early >= MIN_EARLY:
             self._outlier = min(self._dearest, -float(np.log(early / self._measured)))
@@ -201,13 +239,13 @@ class _Search:
         share = float(SHARES[int(np.argmax(gains))]) if gains.max() > 0 else 0.0
         with np.errstate(divide="ignore"):
             stays = np.log1p(-share) - self._cost(value, sigma)
-            comes = np.log(share) - self._cost(value - delay_ns, sigma)
+            comes = np.log(share) - self._cost(value - delay_ns, self._wider(sigma, delay_ns))
         self._found[candidate] = delay_ns
         self._held[candidate] = sure | (comes > stays)
 
     def _promising(self) -> Index:
         """Candidates with enough late paths; a clock's may also be early."""
-        moved = np.flatnonzero(np.abs(self._rest) / self._sigma > LATE_SIGMAS)
+        moved = np.flatnonzero(np.abs(self._rest) / self._sigma(self._rest) > LATE_SIGMAS)
         place, owner, times = self._crossed.entries_of(moved)
         late = self._rest[moved][place] * np.sign(times) > 0
         size = len(self._price)
@@ -249,7 +287,7 @@ class _Search:
 
     def _room(self, rest: Floats) -> Floats:
         """What each candidate could gain if it explained all of its paths, (candidates,)."""
-        cost = np.where(self._known, self._cost(rest, self._sigma), 0.0)
+        cost = np.where(self._known, self._cost(rest, self._sigma(rest)), 0.0)
         return self._crossed.surely.sums(cost) + self._crossed.maybe.sums(cost)
 
     def _best(self, candidate: int, rest: Floats) -> tuple[float, float]:
@@ -276,8 +314,9 @@ class _Search:
 
     def _polished(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Each trial moved to the mean of the paths that agree with it."""
-        near = np.abs(value[:, None] - tried) < LATE_SIGMAS * sigma[:, None]
-        weight = near / sigma[:, None] ** 2
+        wider = self._wider(sigma[:, None], tried)
+        near = np.abs(value[:, None] - tried) < LATE_SIGMAS * wider
+        weight = near / wider**2
         total = weight.sum(axis=0)
         mean = (weight * value[:, None]).sum(axis=0) / np.maximum(total, 1e-30)
         return np.asarray(np.where(total > 0, mean, tried))
@@ -288,13 +327,14 @@ class _Search:
     def _gain(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Nats gained by paths that surely cross, (tried,)."""
         before = self._cost(value, sigma).sum()
-        after = self._cost(value[:, None] - tried, sigma[:, None]).sum(axis=0)
+        wider = self._wider(sigma[:, None], tried)
+        after = self._cost(value[:, None] - tried, wider).sum(axis=0)
         return np.asarray(before - after)
 
     def _may_gains(self, candidate: int, tried: Floats, value: Floats, sigma: Floats) -> Floats:
         """Nats gained by paths that may cross, (shares, tried)."""
         before = self._cost(value, sigma)[:, None]
-        after = self._cost(value[:, None] - tried, sigma[:, None])
+        after = self._cost(value[:, None] - tried, self._wider(sigma[:, None], tried))
         gains = np.zeros((len(SHARES), len(tried)))
         for place, share in enumerate(SHARES.tolist()):
             with np.errstate(divide="ignore"):
@@ -317,7 +357,17 @@ class _Search:
     def _per_crossing(self, candidate: int, rest: Floats) -> tuple[Mask, Floats, Floats]:
         """Which rows surely cross, and for each what one crossing would add, and its sigma."""
         rows, times, sure = self._of(candidate)
-        return sure, rest[rows] / times, self._sigma[rows] / np.abs(times)
+        sigma = self._sigma(rest, rows)
+        return sure, rest[rows] / times, sigma / np.abs(times)
+
+    def _sigma(self, rest: Floats, rows: Index | slice = slice(None)) -> Floats:
+        """How far off the rest of these paths may be, with what was taken off it already."""
+        explained = np.nan_to_num(self._change[rows] - rest[rows])
+        return self._wider(self._measured_sigma[rows], explained)
+
+    def _wider(self, sigma: Floats, delay_ns: Floats | float) -> Floats:
+        """The same with a delay that paths do not share exactly."""
+        return np.asarray(np.hypot(sigma, self._uneven * delay_ns))
 
     def _left_by(self, without: int | None) -> Floats:
         rest = self._change.copy()
@@ -354,7 +404,7 @@ class _Search:
         rest = self._left_by(candidate)
         rows, times, _ = self._of(candidate)
         rows, times = rows[self._held[candidate]], times[self._held[candidate]]
-        late = rest[rows] * np.sign(times) / self._sigma[rows]
+        late = rest[rows] * np.sign(times) / self._sigma(rest, rows)
         size = np.sign(self._found[candidate])
         hit = late * size > LATE_SIGMAS
         near = np.unique(self._crossed.entries_of(rows[hit])[1])
