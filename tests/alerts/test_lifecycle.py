@@ -276,6 +276,25 @@ def test_what_a_job_used_once_waits_longer_from_then_on() -> None:
     assert kinds(feed(book, T0 + 30 * S, "hot", 11)) == [ChangeKind.PAGE]
 
 
+def test_a_second_of_its_rule_waits_longer() -> None:
+    """What is over in parts leaves parts of it."""
+    book = Book([rule(wait="30s", idle_wait="2s")])
+
+    def step(at_s: int) -> dict[str, list[ChangeKind]]:
+        first = [Observation("hot", "cable", 11), Observation("hot", "group", 11)]
+        seen = measured(first if at_s >= 10 else first[:1], ["hot"])
+        found: dict[str, list[ChangeKind]] = {}
+        for each in book.evaluate(T0 + at_s * S, seen, Inside()):
+            found.setdefault(each.incident.subject, []).append(each.kind)
+        return found
+
+    paged = {
+        subject: at_s
+        for at_s in range(60) for subject, kinds in step(at_s).items() if ChangeKind.PAGE in kinds
+    }  # fmt: skip
+    assert paged == {"cable": 2, "group": 40}
+
+
 def test_what_is_left_by_a_cause_or_comes_back_waits_longer() -> None:
     book = Book([
         rule("hot", wait="30s", idle_wait="2s", explained_by=("rack",), clear_after=1, stable="5s"),

@@ -8,6 +8,7 @@ that a restart neither loses an incident nor opens it again.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -433,13 +434,14 @@ class Book:
 
     def _page(self, now_ns: int) -> list[Change]:
         changes = []
+        live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
             incident.silenced = silenced(
                 self.state.silences, incident.rule, incident.subject, now_ns
             )
             # What its cause left behind may still be in the window that it is measured over.
-            due = now_ns - incident.held_ns >= _wait_ns(incident, rule)
+            due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
             wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
             if wanted and due and self._lasts(incident) and not is_reported(incident):
@@ -463,10 +465,10 @@ class Book:
         ]
 
 
-def _wait_ns(incident: Incident, rule: Rule) -> int:
+def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     """How long its page is held back. What was explained or over once may be a remainder of that,
-    whether or not jobs use it."""
-    fresh = not incident.reopened and not incident.caused
+    whether or not jobs use it, and so may one of several live incidents of its rule."""
+    fresh = not incident.reopened and not incident.caused and live == 1
     return rule.idle_wait_ns if fresh and not incident.jobs else rule.wait_ns
 
 

@@ -53,7 +53,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long a page is held back so that a wider cause may be found first, and after such a cause
     is over: at least the window that the metric is measured over."""
     idle_wait: str = ""
-    """The same from its opening on where no job is known to use the subject; empty: as `wait`."""
+    """The same from its opening on where no job is known to use the subject and no other incident
+    of the rule is live; empty: as `wait`."""
     explained_by: tuple[str, ...] = ()
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""
