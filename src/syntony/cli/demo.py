@@ -46,7 +46,7 @@ def command(
 
     \b
     Acts: one-clock, every-path, before-the-race, named-cause, nobody-noticed,
-    nobody-waits.
+    nobody-waits, rank-lost (not without PyTorch).
     Example:
       syntony demo --act one-clock
     """
