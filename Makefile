@@ -13,15 +13,19 @@ CORES := $(shell nproc)
 ROOM ?=
 N ?= 30
 SEED ?= 1
-# Workers of `make test`, two more than cores, for many tests wait; a file's tests stay together,
-# for they share costly fixtures; files begin in the order of tests/conftest.py, the longest first.
-PARALLEL ?= -n $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
+# Tests at a time, two more than cores, for many tests wait.
+WORKERS := $(shell expr $(CORES) + 2)
+# A file's tests stay together, for they share costly fixtures; files begin in the order of
+# tests/conftest.py, the longest first.
+PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# For many short tests: each worker collects only its own files (tests/split.py).
+SPLIT ?= -n $(WORKERS) --dist each --max-worker-restart 0
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev system demo test test-live test-slow native-test native-threads lint bench clean mutate \
+.PHONY: help setup dev system demo test test-live test-slow sanitized native-test native-costly native-threads lint bench clean mutate \
   dist deb release site web
 
 help: ## Show the targets
@@ -55,10 +59,10 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 test test-live: export OPENBLAS_NUM_THREADS = 1
 test: dev native-test ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(PARALLEL)
+	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(SPLIT)
 
 # Labs one at a time, for they share the cores.
-test-live: dev native-threads ## Costly unit tests (tests/costly.txt), threads' tests, real labs
+test-live: dev native-threads native-costly ## Costly unit tests (tests/costly.txt), threads' tests, real labs
 	$(BIN)/python -m pytest -m 'costly and not slow and not lab' $(PARALLEL)
 	$(BIN)/python -m pytest -m 'lab and not slow'
 
@@ -66,10 +70,15 @@ test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 	@sh deploy/system-packages.sh --slow
 	$(BIN)/python -m pytest -m slow
 
-native-test: dev ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+native-test: sanitized ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WORKERS) --output-on-failure -LE costly
+
+native-costly: sanitized ## Those that cost too much for every run
+	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WORKERS) --output-on-failure -L costly
+
+sanitized: dev
 	@$(BIN)/cmake -S . -B $(SANITIZED) -DSYNTONY_SANITIZE=ON -DSYNTONY_TESTS=ON >/dev/null
 	@$(BIN)/cmake --build $(SANITIZED) --parallel $(CORES) >/dev/null
-	$(BIN)/ctest --test-dir $(SANITIZED) --parallel --output-on-failure
 
 native-threads: dev ## Native tests of what runs in several threads, under ThreadSanitizer
 	@$(BIN)/cmake -S . -B $(TSAN) -DSYNTONY_TSAN=ON -DSYNTONY_TESTS=ON >/dev/null
@@ -91,7 +100,7 @@ dist: dev ## Sdist and wheel in dist/; the wheel for CPython 3.11 and later, wit
 	@sh deploy/packages/wheel.sh dist
 
 deb: dist ## Debian packages of it in dist/, for the Debian that this runs on
-	@sh deploy/packages/build-deb.sh dist/*.whl dist
+	@sh deploy/packages/build-deb.sh dist/*_$$(uname -m).whl dist
 
 release: dev ## All that a release has in dist/: packages of each suite, SBOM, notes, checksums (root)
 	$(PIP) -q -e '.[release]'

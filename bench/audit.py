@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from syntony.audit.registry import host_checks
-from syntony.audit.result import HostReport, Reading, Result
+from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.audit.runfile import Head
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import recorded_host
@@ -176,7 +176,7 @@ def _named(report: HostReport, name: str, *, dark: bool) -> HostReport:
     def subject(text: str) -> str:
         return name + text.removeprefix(report.host)
 
-    def reading(each: Reading) -> Reading:
+    def reading(each: ComparedValue) -> ComparedValue:
         slow = dark and each.key == "be.act.rate" and each.subject.endswith("mlx5_0:1")
         value = "200 Gb/sec (4X HDR)" if slow else each.value
         return msgspec.structs.replace(each, subject=subject(each.subject), value=value)

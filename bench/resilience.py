@@ -165,7 +165,7 @@ class Run:
 
 def start(
     place: Path, name: str, words: list[str], *, spares: int = 0, ranks: int = RANKS,
-    options: Sequence[str] = (),
+    options: Sequence[str] = (), job: Path = JOB,
 ) -> Run:  # fmt: skip
     """Start the job under torchrun, with spares or other options of `syntony run`, or without."""
     python = find_torch()
@@ -175,7 +175,7 @@ def start(
     torchrun += ["--master-port", str(random.randrange(20_000, 30_000))]
     run = [*SYNTONY, "run", "--job", f"{name}-{os.getpid()}", "--spares", str(spares)]
     run += ["--events", str(events), *options, "--"]
-    argv = [*(run if spares or options else []), *torchrun, str(JOB), "--out", str(out), *words]
+    argv = [*(run if spares or options else []), *torchrun, str(job), "--out", str(out), *words]
     with (place / f"{name}.out").open("wb") as output:
         process = subprocess.Popen(
             argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL,

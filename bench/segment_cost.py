@@ -24,7 +24,7 @@ import time
 import msgspec
 import numpy as np
 
-from syntony.agent.segments import PER_SECOND, FleetClock, SegmentSampler
+from syntony.agent.segments import PER_SECOND, HostClockState, SegmentSampler
 from syntony.io.clocks import KernelClock
 from syntony.io.segment_filter import ports_word
 from syntony.io.segment_tap import SegmentTap
@@ -139,7 +139,7 @@ def report_cost(rounds: int) -> float:
         before = sampler.sampled
         fresh = msgspec.structs.replace(line, ref_ns=machine.now_ns())
         began = time.thread_time_ns()
-        sampler.report(flows, FleetClock(fresh, ClockState.SYNCHRONIZED, (1, 0), 0))
+        sampler.report(flows, HostClockState(fresh, ClockState.SYNCHRONIZED, (1, 0), 0))
         spent = time.thread_time_ns() - began
         if turn >= 3:
             took.append(spent / max(1, sampler.sampled - before) / 1e3)

@@ -38,7 +38,7 @@ from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic, Route
 from syntony.model import Edge, S, Timeline
-from syntony.model.probes import ClockReading, ProbeFlag
+from syntony.model.probes import DeviceClockReading, ProbeFlag
 from syntony.wire.probes import Plane, ProbeFlow
 
 PORTS = 8
@@ -109,7 +109,7 @@ class Devices:
                 stamps=stamp, drift_ppb=drift_ppb, bits=40, offset=(1 << 40) - 156_250_000 * at
             )
             fake.fake_set_machine(at, ctypes.byref(machine))
-        self.readings: tuple[list[ClockReading], list[ClockReading]] = ([], [])
+        self.readings: tuple[list[DeviceClockReading], list[DeviceClockReading]] = ([], [])
         self.crossings = [CrossStamps(f"h{at}", f"h{at}/lo:verbs") for at in range(2)]
 
     def read(self, made: list[ProbeEngine]) -> None:

@@ -5,6 +5,7 @@ A person's own labs do not matter to the tests, nor the tests to them.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -13,23 +14,68 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from tests.costly import BUDGET_S, read_costly
+from tests.split import LONGEST, find_files, share_of
 
 # A busy machine is not a failure; CI repeats the same examples, a person's runs look for new ones.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
-LONGEST = (
-    "controller/test_loaded.py", "world/test_world.py", "controller/test_two_faults.py",
-    "controller/test_dead_spine.py", "nccl/test_profiler_socket.py", "api/test_requests.py",
-    "controller/test_job_diagnosis.py", "controller/test_orders.py", "nccl/test_agent_orders.py",
-    "agent_link/test_large.py", "verbs/test_pairing.py",
-)  # fmt: skip
-"""Files whose tests take longest together: begun last, they would keep one core busy alone."""
+FOLDER = Path(__file__).parent
+OTHERS = pytest.StashKey[frozenset[Path]]()
+SESSION = pytest.StashKey[pytest.Session]()
+COLLECTED = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing that is imported and collected is garbage: it is not looked through for any."""
+    gc.disable()
+    given = getattr(config, "workerinput", None)
+    if given and given.get("split"):
+        number = int(given["workerid"].removeprefix("gw"))
+        files = find_files(FOLDER)
+        others = files.keys() - share_of(files, number, given["workercount"])
+        config.stash[OTHERS] = frozenset(FOLDER / name for name in others)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker's own configuration does not say how tests are distributed."""
+    node.workerinput["split"] = node.config.getvalue("dist") == "each"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[SESSION] = session
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """What one worker collected is a part of all; without `--dist each` it is all."""
+    stash = node.config.stash
+    stash[COLLECTED] = len(ids) + (stash.get(COLLECTED, 0) if node.workerinput["split"] else 0)
+
+
+def pytest_report_teststatus(config: pytest.Config) -> None:
+    """Progress is shown of all tests: xdist takes the last worker's for all."""
+    if COLLECTED in config.stash:
+        config.stash[SESSION].testscollected = config.stash[COLLECTED]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--dist each` a worker has its own share of the files (`tests/split.py`)."""
+    others = config.stash.get(OTHERS, frozenset())
+    return collection_path in others or None
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _cpu_s() -> float:
@@ -39,9 +85,10 @@ def _cpu_s() -> float:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `tests/costly.txt` lists; the longest files first, the others stay in order."""
-    folder = Path(__file__).parent
+    others = config.stash.get(OTHERS, frozenset())  # files that are named are never ignored
+    items[:] = [item for item in items if item.path not in others]
     costly = read_costly()
     cases: Counter[str] = Counter()
     for item in items:
@@ -49,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         cases[name] += 1
         if cases[name] > costly.get(name, cases[name]):
             item.add_marker(pytest.mark.costly)
-    first = {folder / name for name in LONGEST}
+    first = {FOLDER / name for name in LONGEST}
     items.sort(key=lambda item: item.path not in first)
 
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Make everything of a release in dist/, from what is committed: sdist, wheel, Debian packages for
-# each suite, a bill of materials (CycloneDX), the release notes and SHA256SUMS. As root.
+# Make everything of a release in dist/, from what is committed: sdist, wheels (for aarch64 where the
+# tools to cross-build it are), Debian packages for each suite, a bill of materials (CycloneDX), the
+# release notes and SHA256SUMS. As root.
 #
 #   make release            # SUITES="bookworm trixie"
 set -eu
@@ -20,9 +21,13 @@ done
 
 # Of what an installation with everything has, as pip resolved it here.
 $python -m venv build/release/everything
-build/release/everything/bin/pip install -q "$(realpath dist/*.whl)[controller,postgresql,report]"
+build/release/everything/bin/pip install -q "$(realpath build/release/wheel/*.whl)[controller,postgresql,report]"
 $python -m cyclonedx_py environment build/release/everything/bin/python --pyproject pyproject.toml \
     --output-reproducible -o "dist/syntony-$version.cdx.json"
+
+status=0
+deploy/packages/aarch64.sh dist || status=$?
+[ $status = 0 ] || [ $status = 3 ] || exit $status
 
 awk -v version="$version" '/^## / { on = index($0, "## " version) == 1; next } on' CHANGELOG.md \
     >"dist/syntony-$version-notes.md"
@@ -30,3 +35,4 @@ awk -v version="$version" '/^## / { on = index($0, "## " version) == 1; next } o
     { echo "CHANGELOG.md has no section $version" >&2; exit 2; }
 (cd dist && sha256sum -- * >../build/release/SHA256SUMS && mv ../build/release/SHA256SUMS .)
 ls -l dist
+[ $status = 0 ] || echo "== WITHOUT a wheel for aarch64: what that lacks is said above" >&2

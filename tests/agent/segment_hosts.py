@@ -17,7 +17,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from syntony.agent.segments import FleetClock, SegmentSampler
+from syntony.agent.segments import HostClockState, SegmentSampler
 from syntony.io.clocks import KernelClock
 from syntony.model import ClockState, S, Timeline
 from syntony.model.paths import FourTuple
@@ -34,13 +34,13 @@ def ip(words: str) -> None:
     subprocess.run(["ip", *words.split()], check=True)
 
 
-def clock() -> FleetClock:
+def clock() -> HostClockState:
     """Fleet time is CLOCK_REALTIME."""
     line = Timeline(
         node="h", ref_ns=CLOCK.now_ns(), offset_ns=0.0, drift_ppb=0.0, sigma_ns=10.0,
         state=ClockState.SYNCHRONIZED,
     )  # fmt: skip
-    return FleetClock(line, line.state, (1, 0), 0)
+    return HostClockState(line, line.state, (1, 0), 0)
 
 
 def sample(nic: str, flow: FourTuple, tx_bps: int, rx_bps: int) -> list[SegmentsReport]:

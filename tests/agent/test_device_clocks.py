@@ -19,7 +19,7 @@ from syntony.clock.anchored import AnchoredSolver
 from syntony.mesh.stats import HOLD_NS
 from syntony.model import MS, ClockState, Edge, NicRef, S, Timeline
 from syntony.model.names import device_clock
-from syntony.model.probes import ClockReading, ProbeFlag
+from syntony.model.probes import DeviceClockReading, ProbeFlag
 from syntony.wire.probes import Plan, ProbeFlow
 
 BEGIN_NS = 1_795_000_000 * S
@@ -105,14 +105,14 @@ class World:
     def delay(self, late_ns: int) -> int:
         return round(self.rng.expovariate(1 / (late_ns or 50)))
 
-    def readings(self, host: str, at_ns: int) -> dict[str, ClockReading]:
+    def readings(self, host: str, at_ns: int) -> dict[str, DeviceClockReading]:
         found = {}
         for ref, node in self.devices.items():
             if ref.startswith(f"{host}/"):
                 doubt_ns = self.rng.randrange(50, 500)
                 read_ns = at_ns + self.rng.randint(-doubt_ns, doubt_ns)
                 clock = self.clocks[node]
-                found[ref.partition("/")[2]] = ClockReading(
+                found[ref.partition("/")[2]] = DeviceClockReading(
                     clock(BEGIN_NS), self.clocks[host](at_ns), clock(read_ns), doubt_ns
                 )
         return found

@@ -16,7 +16,7 @@ from syntony.agent.segments import (
     MAX_BOUND_NS,
     MIN_SHIFT,
     PER_SECOND,
-    FleetClock,
+    HostClockState,
     SegmentSampler,
     sampled_bytes,
     shift_for,
@@ -128,7 +128,7 @@ class Host(KernelClock):
             node="h0", ref_ns=self.at_ns, offset_ns=0.5 * S, drift_ppb=0.0, sigma_ns=sigma_ns,
             state=given["state"], reason=given.pop("reason", ""),
         )  # fmt: skip
-        return self.sampler.report(flows, FleetClock(line, **given))
+        return self.sampler.report(flows, HostClockState(line, **given))
 
     def settled(self, *flows: JobFlow) -> SegmentsReport:
         """After a few turns."""

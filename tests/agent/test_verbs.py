@@ -23,7 +23,7 @@ from syntony.agent.verbs import VerbsPlane
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import ProbeNic
-from syntony.model.probes import ClockReading, ProbeFlag
+from syntony.model.probes import DeviceClockReading, ProbeFlag
 from syntony.wire.parts import PartState
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_a_peer_with_other_queue_pairs_is_found_again(provider: Path, case: str)
 def test_a_devices_clock_stamps_until_it_fails(provider: Path) -> None:
     """It is a part of its own then, with its reason, and the NIC is probed without it."""
     found = two_hosts(provider, "clock")
-    before, after = (ClockReading(*each) for each in found["clocks"])
+    before, after = (DeviceClockReading(*each) for each in found["clocks"])
     assert before.epoch_ns == after.epoch_ns
     assert before.host_ns < after.host_ns
     doubt_ns = before.uncertainty_ns + after.uncertainty_ns

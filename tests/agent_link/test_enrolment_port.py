@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from tests.agent_link.test_membership import attached, enrol, join, token
 from tests.link import ControllerProcess, hello, running, wait_until
 
-from syntony.agent.renewal import Renewal
 from syntony.controller.client import ask
 from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
 from syntony.io.credentials import new_request, store_credentials
+from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import encode

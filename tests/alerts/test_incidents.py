@@ -14,8 +14,8 @@ from syntony.alerts.incidents import (
     REOPEN_NS,
     Book,
     BookState,
-    Change,
     ChangeKind,
+    IncidentChange,
     State,
     explained,
 )
@@ -74,11 +74,11 @@ class Story:
         self.rules = rules or (LINK, SWITCH)
         self.book = Book(self.rules)
         self.now_ns = 1_000 * S
-        self.changes: list[Change] = []
+        self.changes: list[IncidentChange] = []
 
     def tick(self, times: int = 1, /, **values: float | None) -> list[ChangeKind]:
         """Evaluate: ``loss__leaf0->spine0=0.1`` is metric loss of that subject."""
-        reported: list[Change] = []
+        reported: list[IncidentChange] = []
         for _ in range(times):
             self.now_ns += TICK
             seen = [

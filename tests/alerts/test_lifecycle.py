@@ -17,8 +17,8 @@ from syntony.alerts.incidents import (
     OFFENDER_NS,
     REOPEN_NS,
     Book,
-    Change,
     ChangeKind,
+    IncidentChange,
 )
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity, parse_rules
@@ -64,7 +64,7 @@ def rule(name: str = "hot", **settings: object) -> Rule:
     return msgspec.convert(fields | settings, Rule)
 
 
-def kinds(changes: list[Change]) -> list[ChangeKind]:
+def kinds(changes: list[IncidentChange]) -> list[ChangeKind]:
     return [change.kind for change in changes]
 
 
@@ -77,7 +77,7 @@ def feed(
     *,
     evidence: tuple[str, ...] = (),
     jobs: tuple[str, ...] = (),
-) -> list[Change]:
+) -> list[IncidentChange]:
     seen = [Observation(metric, subject, value, evidence, jobs)]
     return book.evaluate(at_ns, measured(seen, [metric]), Apart())
 

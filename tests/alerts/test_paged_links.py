@@ -7,8 +7,8 @@ from tests.alerts.test_lifecycle import T0, Apart, rule
 
 from syntony.alerts.incidents import (
     Book,
-    Change,
     ChangeKind,
+    IncidentChange,
 )
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule
@@ -28,7 +28,7 @@ class Fabric(Apart):
         return "->" in one and "->".join(reversed(one.split("->"))) == other
 
 
-def losses(book: Book, second: int, **subjects: str) -> list[Change]:
+def losses(book: Book, second: int, **subjects: str) -> list[IncidentChange]:
     """One evaluation in which these lose: metric to subject, of ``link`` and ``either``."""
     seen = [Observation(metric, subject, 11.0) for metric, subject in subjects.items()]
     return book.evaluate(T0 + second * S, measured(seen, ["link", "either"]), Fabric())
@@ -40,7 +40,7 @@ def loss_rules() -> list[Rule]:
     return [rule("link", explained_by=("either",), **settings), rule("either", **settings)]
 
 
-def paged(changes: list[Change]) -> list[str]:
+def paged(changes: list[IncidentChange]) -> list[str]:
     return [each.incident.subject for each in changes if each.kind is ChangeKind.PAGE]
 
 

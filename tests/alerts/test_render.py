@@ -13,7 +13,7 @@ from syntony.alerts.rules import Severity
 from syntony.model import S
 
 T0 = 1_700_000_000 * S
-GPU_7 = render.Fleet("gpu-7", "5ca1ab1e")
+GPU_7 = render.FleetName("gpu-7", "5ca1ab1e")
 
 
 def incident(**fields: Any) -> Incident:
@@ -87,7 +87,7 @@ def test_slack_hears_who_is_on_it_not_that_it_is_there_again() -> None:
 
 
 def test_fleets_of_one_name_share_no_keys() -> None:
-    namesake = render.Fleet("gpu-7", "0ddba11")
+    namesake = render.FleetName("gpu-7", "0ddba11")
     for kind in (ChangeKind.PAGE, ChangeKind.CLEAR):
         one, other = (render.pagerduty(kind, incident(), each) for each in (GPU_7, namesake))
         assert one["dedup_key"] != other["dedup_key"]

@@ -8,7 +8,7 @@ from typing import Any
 from syntony.audit.check import Check, HostCheck
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.registry import host_checks
-from syntony.audit.result import Reading, Result
+from syntony.audit.result import ComparedValue, Result
 from syntony.links.ports import PortState, Rate
 from syntony.links.roles import Role
 from syntony.links.snapshot import PortSnapshot
@@ -115,10 +115,10 @@ def worst(name: str, host: PaperHost, **limits: Any) -> set[str]:
 def readings(name: str, host: PaperHost, **limits: Any) -> dict[tuple[str, str], Any]:
     """Key and variant to the value."""
     return {(each.key, each.variant): each.value for each in _all(name, host, limits)
-            if isinstance(each, Reading)}  # fmt: skip
+            if isinstance(each, ComparedValue)}  # fmt: skip
 
 
-def _all(name: str, host: PaperHost, limits: Mapping[str, Any]) -> list[Result | Reading]:
+def _all(name: str, host: PaperHost, limits: Mapping[str, Any]) -> list[Result | ComparedValue]:
     made = check(name, **limits)
     try:
         return list(made.test(host))

@@ -31,7 +31,7 @@ from syntony.audit.parse.nvidia import (
 from syntony.audit.report.documents import page
 from syntony.audit.report.ports import port_of, port_rows
 from syntony.audit.report.summary import tree
-from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.spec import EMPTY, Range, every_key, parse_spec
 from syntony.audit.xid import Action, action_of
 from syntony.errors import InputError
@@ -195,7 +195,8 @@ def test_a_copy_as_fast_as_its_floor_is_fast_enough() -> None:
 
 def test_a_host_with_several_amounts_votes_once_with_their_median() -> None:
     def of(name: str, *values: int) -> HostReport:
-        rows = tuple(Reading(check="sw.os", key="mem.total", subject=f"{name}/{k}", value=value)
+        rows = tuple(ComparedValue(check="sw.os", key="mem.total", subject=f"{name}/{k}",
+                                   value=value)
                      for k, value in enumerate(values))  # fmt: skip
         return HostReport(host=name, taken_ns=0, readings=rows)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from syntony.audit.judge import judge_all
 from syntony.audit.report.documents import junit, markdown, page
-from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.text import printable
 from syntony.cli.audit_view import one_line, show
 
@@ -64,14 +64,14 @@ def test_whoever_makes_or_decodes_a_record_can_print_it(text: str) -> None:
                       "variant": text, "evidence": text}],
     }).encode()  # fmt: skip
     report = msgspec.json.decode(raw, type=HostReport)
-    made = Reading(check="c", key="k", subject=text, value=text, variant=text)
+    made = ComparedValue(check="c", key="k", subject=text, value=text, variant=text)
     said = [report.host, report.unreachable, *_texts(report.results[0]),
             *_texts(report.readings[0]), *_texts(made), *_texts(result(text))]  # fmt: skip
     assert all(each.isprintable() for each in said)
     assert all(r.evidence.isprintable() for r in judge_all([report]))
 
 
-def _texts(record: Result | Reading) -> list[str]:
+def _texts(record: Result | ComparedValue) -> list[str]:
     return [str(getattr(record, name)) for name in record.__struct_fields__]
 
 

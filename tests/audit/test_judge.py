@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from syntony.audit.judge import judge_all
 from syntony.audit.learn import learn
-from syntony.audit.result import HostReport, Reading, Result, Status, Value
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Value
 from syntony.audit.spec import EMPTY, Spec, holds, parse_spec
 from syntony.errors import ConfigError
 
 
 def host(name: str, value: Value, key: str = "sw.kernel", variant: str = "") -> HostReport:
-    reading = Reading(check="sw.os", key=key, subject=name, value=value, variant=variant)
+    reading = ComparedValue(check="sw.os", key=key, subject=name, value=value, variant=variant)
     return HostReport(host=name, taken_ns=0, readings=(reading,))
 
 
@@ -72,7 +72,8 @@ def test_two_against_two_by_amounts_fails_nobody(key: str) -> None:
 def test_a_host_has_one_vote_however_many_nics() -> None:
     def nics(name: str, value: str, count: int) -> HostReport:
         return HostReport(host=name, taken_ns=0, readings=tuple(
-            Reading(check="sw.nic-fw", key="sw.nic-fw", subject=f"{name}/mlx5_{at}", value=value,
+            ComparedValue(check="sw.nic-fw", key="sw.nic-fw", subject=f"{name}/mlx5_{at}",
+                          value=value,
                     variant="MT_1") for at in range(count)))  # fmt: skip
 
     results = judge_all([nics("odd", "28.41", 8), *(nics(f"h{n}", "28.43", 1) for n in range(6))])
@@ -91,7 +92,7 @@ def test_more_than_half_of_the_hosts_decide_and_nothing_else(
     """Beside a count by hand, whatever number of readings each host sends."""
     reports = [
         HostReport(host=f"h{at}", taken_ns=0, readings=tuple(
-            Reading(check="sw.os", key="sw.kernel", subject=f"h{at}/{n}", value=f"v{value}")
+            ComparedValue(check="sw.os", key="sw.kernel", subject=f"h{at}/{n}", value=f"v{value}")
             for n in range(nics.draw(st.integers(1, 9)))))
         for at, value in enumerate(values)
     ]  # fmt: skip
@@ -143,7 +144,7 @@ def test_roles_are_compared_among_themselves() -> None:
 
 def test_many_nics_of_one_host_are_no_peers() -> None:
     readings = tuple(
-        Reading(check="be.act.rate", key="be.act.rate", subject=f"h0/mlx5_{at}:1", value=rate)
+        ComparedValue(check="be.act.rate", key="be.act.rate", subject=f"h0/mlx5_{at}:1", value=rate)
         for at, rate in enumerate(("400", "400", "400", "200"))
     )
     assert statuses(judge_all([HostReport(host="h0", taken_ns=0, readings=readings)])) == [U] * 4

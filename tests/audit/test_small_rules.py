@@ -20,7 +20,7 @@ from syntony.audit.host_log import kernel_log
 from syntony.audit.latency import MIN_PAIRS, fit, off_the_line
 from syntony.audit.parse.kernel_faults import FAULTS
 from syntony.audit.parse.kernel_log import Xid
-from syntony.audit.result import Reading, Result, Status
+from syntony.audit.result import ComparedValue, Result, Status
 from syntony.audit.speed_hunt import MIN_PAIRS as MIN_SPEEDS
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.audit.xid import Action, action_of, latest
@@ -52,7 +52,7 @@ def test_a_check_that_says_nothing_is_skipped_or_blind(
     class Mute(HostCheck):
         id = "x.mute"
 
-        def test(self, host: Facts) -> Iterator[Result | Reading]:
+        def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
             return iter(())
 
     Mute.reads = reads

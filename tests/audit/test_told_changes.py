@@ -21,7 +21,7 @@ from syntony.audit.check import HostCheck
 from syntony.audit.examine import examine
 from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.registry import host_checks
-from syntony.audit.result import Reading, Result
+from syntony.audit.result import ComparedValue, Result
 from syntony.io.audit.host import recorded_host
 from syntony.links.snapshot import PortSnapshot
 
@@ -123,8 +123,8 @@ def of_check(check: HostCheck, host: Facts) -> Iterator[str]:
             yield f"{check.id} {kind} {' '.join(names)}: {line}"
 
 
-def short(said: Result | Reading) -> str:
-    if isinstance(said, Reading):
+def short(said: Result | ComparedValue) -> str:
+    if isinstance(said, ComparedValue):
         return f"{said.key} = {said.value}"
     return f"{said.status} {said.got} {said.evidence}"[:100]
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import syntony
 from syntony.cli import output
+from syntony.cli._console import OutputConsole
 
 
 def test_foreign_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +44,7 @@ def test_a_table_in_a_pipe_is_never_cut_or_wrapped(
 
 def test_a_terminal_keeps_its_width() -> None:
     out = io.StringIO()
-    console = output.OutputConsole(file=out, force_terminal=True, width=40, _environ={})
+    console = OutputConsole(file=out, force_terminal=True, width=40, _environ={})
     console.print("word " * 20)
     assert max(map(len, out.getvalue().splitlines())) <= 40
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from syntony.alerts.incidents import Change, ChangeKind
+from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -84,7 +84,7 @@ class Control:
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], Note] = {}
         self.gateways: list[Observation] = []
-        self.changes: list[Change] = []
+        self.changes: list[IncidentChange] = []
         self.kept: ControlState | None = None
         self._blamed: set[tuple[str, str]] = set()
         self.start()

@@ -8,7 +8,7 @@ import pytest
 from tests.store.rows import T0, rows_of
 
 from syntony.controller.flow_delays import FORGET_NS as DELAYS_NS
-from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
+from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
 from syntony.controller.flow_table import FORGET_EVERY_NS, FORGET_NS, FlowTable
 from syntony.controller.locating import FORGET_NS as PATHS_NS
 from syntony.controller.locating import LocateLoop
@@ -37,7 +37,7 @@ def test_ports_of_connections_long_gone_are_let_go_of() -> None:
 
 
 def test_delays_of_paths_of_the_past_are_let_go_of() -> None:
-    delays = FlowDelays()
+    delays = PathDelays()
     largest = 0
     for second in range(0, 20_000, 5):
         at_ns = second * S

@@ -14,7 +14,7 @@ from tests.controller.test_job_diagnosis import NOW, Jobs, Store, rows_with
 
 from syntony.audit.checks.network import RailConnectivity
 from syntony.audit.registry import every_check
-from syntony.audit.result import HostReport, Reading, Result, Status
+from syntony.audit.result import ComparedValue, HostReport, Result, Status
 from syntony.controller.answers import MAX_REPORT_NS
 from syntony.controller.audits import AuditRuns
 from syntony.controller.locating import LocateLoop
@@ -97,7 +97,7 @@ def run(audits: AuditRuns, reports: dict[str, Status], silent: tuple[str, ...] =
     started, _ = audits.start(AuditCommand(by="me"), Issuer("me", "local"), hosts, NOW)
     for host, status in reports.items():
         readings = [
-            Reading(check=key.check, key=key.name, subject=host, value=f"1.{host == 'h2'}")
+            ComparedValue(check=key.check, key=key.name, subject=host, value=f"1.{host == 'h2'}")
             for key in _keys("sw.kernel")
         ]
         report = HostReport(

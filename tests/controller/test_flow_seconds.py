@@ -241,3 +241,70 @@ def test_when_a_second_ended_goes_with_it() -> None:
     for end_ns in (7 * S, None):
         seconds.add(None, None, {("h0/rail0", "h1/rail0"): 8620}, end_ns)
     assert recorder.ends == [7 * S, None]
+
+
+def test_rows_that_repeat_are_counted_as_if_seen_for_the_first_time() -> None:
+    """Hosts send the same flows every second; some change, come late, or under another plan."""
+    seed = random.randrange(1 << 30)
+    print(f"seed={seed}")
+    draw = random.Random(seed)
+    nics = [f"h{n // 2}/rail{n % 2}" for n in range(8)]
+    pairs = [(a, b) for a in nics for b in nics if a.split("/")[0] != b.split("/")[0]]
+    ports = {pair: 8620 for pair in pairs if draw.random() < 0.7}
+    flows = {f"h{n}": draw.sample(pairs, 12) for n in range(4)}
+    watch, buffer = Recorder(), RowBuffer()
+    seconds = FlowSeconds(watch)
+    for number in range(30):
+        kind = draw.choice(["same", "same", "same", "other plan", "order", "flows", "turned"])
+        host = draw.choice(sorted(flows))
+        if kind == "other plan":
+            ports = {pair: draw.choice([8620, 9000]) for pair in pairs if draw.random() < 0.7}
+        elif kind == "order":
+            draw.shuffle(flows[host])
+        elif kind == "flows":
+            flows[host] = draw.sample(pairs, draw.randrange(1, 20))
+        elif kind == "turned":  # the same keys, as requests where there were replies
+            flows[host] = [(b, a) for a, b in flows[host]]
+        rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for name, own in flows.items():
+            if draw.random() < 0.1:
+                continue
+            for a, b in own:
+                src, dst = (a, b) if draw.random() < 0.98 else (b, a)
+                rows[name].append({
+                    "ts_ns": (SECOND + number) * S, "src": src, "dst": dst, "prober": a,
+                    "sport": 61_000, "sent": draw.randrange(50), "lost": draw.randrange(9),
+                    "unresolved": draw.randrange(9), "count": draw.choice([0, 7]),
+                    "owd_p50_ns": draw.randrange(9_999), "owd_max_ns": 10_000, "clk_err_ns": 1.0,
+                })  # fmt: skip
+        heard = {pair: draw.randrange(1, 99) for pair in pairs[:: draw.choice([1, 1, 1, 2])]}
+        for name in draw.sample(sorted(rows), len(rows)):
+            buffer.put([piece(PROBE, rows[name], name)])
+        buffer.put([piece(HEARD, [
+            {"ts_ns": (SECOND + number) * S, "src": a, "dst": b, "received": count}
+            for (a, b), count in heard.items()
+        ])])  # fmt: skip
+        probed, received = (
+            buffer.take(table.name, SECOND + number, SECOND + number).get(SECOND + number)
+            for table in (PROBE, HEARD)
+        )
+        seconds.add(probed, received, ports)
+        ways, got, by_pair = watch.seconds[-1]
+        expected = counted([row for own in rows.values() for row in own], ports)
+        found = reported(ways, got)
+        assert {way: each for way, each in found.items() if way in expected} == expected, seed
+        idle = (each for way, each in found.items() if way not in expected)
+        assert all(each == [0, 0, 0, 0, 0, None, None, 0.0] for each in idle), seed
+        assert by_pair.items() <= heard.items(), seed
+        assert {(way.src, way.dst) for way in expected} & heard.keys() <= by_pair.keys(), seed
+
+
+def test_what_gateways_pass_on_goes_with_what_came_here() -> None:
+    row = {"ts_ns": SECOND * S, "src": "h0/n", "dst": "h1/n", "prober": "h0/n", "sent": 3}
+    whole = piece(PROBE, [row], "h0")
+    passed_on = whole._replace(host="h1", rows=whole.rows.select(flow_seconds.COLUMNS[PROBE.name]))
+    buffer = RowBuffer()
+    buffer.put([passed_on, whole._replace(host="h2"), whole])
+    (rows,) = buffer.take(PROBE.name, SECOND, SECOND).values()
+    assert rows.column_names == list(flow_seconds.COLUMNS[PROBE.name])
+    assert rows.column("sent").to_pylist() == [3, 3, 3]

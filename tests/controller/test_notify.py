@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.alerts.incidents import Book, BookState, Change, ChangeKind, Incident, State
-from syntony.alerts.render import Fleet
+from syntony.alerts.incidents import Book, BookState, ChangeKind, Incident, IncidentChange, State
+from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify
 from syntony.controller.notify import (
@@ -64,8 +64,8 @@ def book(*incidents: Incident) -> Book:
     return Book((), BookState(incidents=list(incidents)))
 
 
-def page(number: int = 1, kind: ChangeKind = ChangeKind.PAGE, **fields: object) -> Change:
-    return Change(T0, kind, incident(number, **fields))
+def page(number: int = 1, kind: ChangeKind = ChangeKind.PAGE, **fields: object) -> IncidentChange:
+    return IncidentChange(T0, kind, incident(number, **fields))
 
 
 class Far:
@@ -98,10 +98,10 @@ class Reported(Notifier):
     def __init__(
         self, receivers: list[Receiver], state: ControlState, post: Post | None = None
     ) -> None:
-        super().__init__(receivers, Fleet("lab", "1d"), Outbox(state), post)
+        super().__init__(receivers, FleetName("lab", "1d"), Outbox(state), post)
         self._state = state
 
-    def tell(self, changes: list[Change], book: Book) -> None:
+    def tell(self, changes: list[IncidentChange], book: Book) -> None:
         with self._state.transaction() as connection:
             self.take(connection, changes, book)
 

@@ -36,6 +36,13 @@ def controller(tmp_path: Path) -> Iterator[ControllerProcess]:
         yield process
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """For tests that leave it as it was, but for orders and certificates of others."""
+    with running(tmp_path_factory.mktemp("shared")) as process:
+        yield process
+
+
 def remote(controller: ControllerProcess) -> str:
     return f"127.0.0.1:{controller.port}"
 
@@ -61,17 +68,17 @@ def test_a_stop_outlives_other_orders_and_the_controller(controller: ControllerP
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.CONTROLLER])
 def test_roles_may_do_what_the_table_says_and_nothing_else(
-    controller: ControllerProcess, role: Role
+    shared: ControllerProcess, role: Role
 ) -> None:
     """Not "anyone who is not attached as an agent now": a stopped agent once gave orders."""
-    tls = controller.issue("n1", role, place=role)
+    tls = shared.issue("n1", role, place=role)
     requests: tuple[Query[Any], ...] = (FleetQuery(), STOP)
     for query in requests:
         if role in QUESTIONS[type(query)].roles:
-            ask(remote(controller), query, tls=tls)
+            ask(remote(shared), query, tls=tls)
         else:
             with pytest.raises(RemoteError, match=f"{type(query).__name__} needs a certificate"):
-                ask(remote(controller), query, tls=tls)
+                ask(remote(shared), query, tls=tls)
 
 
 def test_a_remote_order_is_logged_with_certificate_user_and_address(
@@ -94,9 +101,9 @@ def test_a_damaged_state_stops_the_start_with_one_line(tmp_path: Path) -> None:
         controller.start()
 
 
-def test_nobody_orders_namelessly(controller: ControllerProcess) -> None:
+def test_nobody_orders_namelessly(shared: ControllerProcess) -> None:
     with pytest.raises(RemoteError, match="needs the name of who gives it"):
-        ask(f"unix:{controller.socket}", SwitchCommand(stopped=True, by="  "))
+        ask(f"unix:{shared.socket}", SwitchCommand(stopped=True, by="  "))
 
 
 def test_every_request_is_on_the_list_and_the_docs_print_it() -> None:
@@ -126,11 +133,11 @@ def issued_before_roles(controller: ControllerProcess, name: str) -> TlsPaths:
     return tls
 
 
-def test_a_certificate_without_a_role_is_an_agents(controller: ControllerProcess) -> None:
+def test_a_certificate_without_a_role_is_an_agents(shared: ControllerProcess) -> None:
     """Agents of the version before keep working; their certificates command nothing."""
-    tls = issued_before_roles(controller, "h7")
+    tls = issued_before_roles(shared, "h7")
     with pytest.raises(RemoteError, match="'h7' is an agent"):
-        ask(remote(controller), STOP, tls=tls)
+        ask(remote(shared), STOP, tls=tls)
 
 
 def test_idle_connections_lock_nobody_out_for_long(controller: ControllerProcess) -> None:
@@ -153,6 +160,6 @@ def test_idle_connections_lock_nobody_out_for_long(controller: ControllerProcess
         wait_until(answers)
 
 
-def test_the_controller_takes_as_many_descriptors_as_it_may(controller: ControllerProcess) -> None:
-    soft, hard = resource.prlimit(controller.pid, resource.RLIMIT_NOFILE)
+def test_the_controller_takes_as_many_descriptors_as_it_may(shared: ControllerProcess) -> None:
+    soft, hard = resource.prlimit(shared.pid, resource.RLIMIT_NOFILE)
     assert soft == hard

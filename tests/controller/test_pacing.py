@@ -6,7 +6,7 @@ import pytest
 from tests.controller.placed import RATE_BPS, Fabric
 
 from syntony.controller.config import PacingConfig, PlacementMode
-from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
+from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.pacing import EXPIRY_NS, PacingService
 from syntony.model import MS, S
@@ -155,7 +155,7 @@ def second(src: str, *links: str, p50_ns: int, at_ns: int = 10 * S) -> ProbeSeco
 
 
 def test_a_queue_is_what_all_that_cross_a_link_wait() -> None:
-    delays = FlowDelays()
+    delays = PathDelays()
     delays.add([
         second("h1/rail0", "h1/rail0->leaf0", p50_ns=MS),
         second("h2/rail0", "h2/rail0->leaf0", p50_ns=9 * MS),

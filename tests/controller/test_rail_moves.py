@@ -9,7 +9,7 @@ from tests.cases import mostly_slow
 from tests.controller.railed import Job, World
 
 from syntony.controller.config import PlacementMode
-from syntony.controller.flow_delays import Delay, FlowDelays, ProbeSecond
+from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
 from syntony.model import S
 
 WIDE = Job("wide", 11, "h0", "h2", (0, 1), demand=0.8)
@@ -93,7 +93,7 @@ def test_packets_that_wait_are_known_of_all_links_or_not_at_all() -> None:
     world = World([WIDE, NARROW])
     world.step()
     links = ("h0/rail0->leaf0", "leaf0->h2/rail0")
-    delays = FlowDelays()
+    delays = PathDelays()
     now_ns = world.now_ns
     for src, dst, link in (("h0/rail0", "h3/rail0", links[0]), ("h3/rail0", "h2/rail0", links[1])):
         assert (RAIL, PATH) not in delays.of(world.service.rows, now_ns)

@@ -12,7 +12,7 @@ from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
 from syntony.controller.greeting import RefusedError
-from syntony.controller.sessions import Outbox, Session
+from syntony.controller.sessions import NewestMessages, Session
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire.clocks import Timelines
 from syntony.wire.enrol import Revocations
@@ -43,7 +43,7 @@ TIMELINES = Timelines(timelines=())
 NOTICE = Revocations()
 
 
-async def _read(box: Outbox, most: int) -> list[tuple[object, int]]:
+async def _read(box: NewestMessages, most: int) -> list[tuple[object, int]]:
     found = list[tuple[object, int]]()
     async for each in box:
         found.append(each)
@@ -52,9 +52,9 @@ async def _read(box: Outbox, most: int) -> list[tuple[object, int]]:
     return found
 
 
-def _patient() -> Outbox:
+def _patient() -> NewestMessages:
     """Its agent has been told how far its stream was stored when it attached."""
-    box = Outbox(patient=True)
+    box = NewestMessages(patient=True)
     box.acknowledge(3)
     return box
 
@@ -85,7 +85,7 @@ def test_an_acknowledgement_goes_beside_the_next_decision(
     assert asyncio.run(reported()) == [(TIMELINES, 5), (TIMELINES, 0)]
 
 
-async def _soon(box: Outbox) -> bool:
+async def _soon(box: NewestMessages) -> bool:
     """Whether there is something to send already."""
     try:
         await asyncio.wait_for(_read(box, 1), 0.05)
@@ -135,7 +135,7 @@ def test_what_decides_nothing_acknowledges_nothing() -> None:
 
 def test_an_agent_of_the_version_before_reads_acknowledgements_only() -> None:
     async def reported() -> list[tuple[object, int]]:
-        box = Outbox()
+        box = NewestMessages()
         for seq in (3, 4):
             box.acknowledge(seq)
         box.put(TIMELINES)

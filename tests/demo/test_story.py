@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from syntony.cli import run
+from syntony.cli._console import OutputConsole
 from syntony.cli.demo import exit_status
-from syntony.cli.output import OutputConsole
 from syntony.demo.claims import ActReport, Claim
 from syntony.demo.screen import Screen, summary
 from syntony.demo.stage import Stage

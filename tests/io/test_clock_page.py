@@ -22,7 +22,7 @@ from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter, Re
 from syntony.io.clocks import KernelClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.io.moments import disruption_marker, read_moment
-from syntony.io.peers_file import Peers, write_peers
+from syntony.io.peers_file import FleetTimelines, write_peers
 from syntony.model import MS, ClockState, S, Timeline
 
 CLOCK = KernelClock("h0")
@@ -115,7 +115,7 @@ def test_offsets_between_clocks(tmp_path: Path) -> None:
     lines = (line("h0", local_ns, 5e6), line("h1", local_ns, 2e6), line("h2", local_ns))
     lost = msgspec.structs.replace(lines[2], state=ClockState.DISRUPTED, reason="falseticker")
     apart = msgspec.structs.replace(line("h3", local_ns), component="h3")
-    write_peers(tmp_path, Peers(host="h0", timelines=(*lines[:2], lost, apart)))
+    write_peers(tmp_path, FleetTimelines(host="h0", timelines=(*lines[:2], lost, apart)))
     host = FleetClock(tmp_path)
     found = host.offset("h0", "h1")
     assert found.offset_ns == pytest.approx(3e6, abs=1e4)

@@ -3,211 +3,36 @@
 Workers do real arithmetic on integers that stand for parameters. Every step has collectives before
 and after the optimizer's step; a collective completes at each rank at another time, so a loss finds
 some ranks with its result and some without. What each rank has seen is compared with a run without
-faults. The workers follow the rules of `syntony.torch.collectives` in code of their own.
+faults. Parameters may be split: then some ranks, or none, have the same as another, and each sends
+a neighbour what it has before a step's other collectives. The workers follow the rules of
+`syntony.torch.collectives` in code of their own.
 """
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import pickle
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+from tests.resilience.simulated_rank import Rank, mix
 
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Forget, Log, Send, Settings, Spawn, Worker
-from syntony.torch.recovery import START, Report
 
 MS, S = 1_000_000, 1_000_000_000
-COLLECTIVES, STEP_AT = 4, 3
-"""Per step; the optimizer steps after so many of them."""
-
-
-def mix(*parts: Any) -> int:
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest())
-
-
-@dataclass
-class Faults:
-    """What happens to a job; times are from its begin."""
-
-    kills: list[tuple[int, str]] = field(default_factory=list)
-    """(instant, `kill`, `stop`, `drain`, `cut` or `pause`)."""
-
-
-class Rank:
-    """One simulated process."""
-
-    def __init__(self, job: Job, name: str, rank: int | None) -> None:
-        self.job, self.name, self.rank = job, name, rank
-        self.alive, self.stopped = True, False
-        self.backlog: list[Callable[[], None]] = []
-        self.generation, self.wanted = -1, 0
-        self.plan: dict[str, Any] | None = None
-        self.record: tuple[int, ...] | None = None
-        self.boundary, self.op = START, 0
-        self.params, self.undo, self.previous = 7, 0, 0
-        self.after: int | None = None
-        self.stepped = self.frozen = self.finished = self.warm = False
-        self.exit_code: int | None = None
-        self.carry = 0
-        """What only this rank knows: goes into records."""
-        self.grad = 0
-        self.log: list[tuple[int, int, int, int]] = []
-        """(boundary, operation, input, result) of completed collectives."""
-        self.replaying: list[tuple[int, int, int, int]] = []
-        self.waiting: tuple[int, int] | None = None
-        self.acked = START
-        self.floor = START
-        self.seen: dict[int, int] = {}
-        """Step to what the program computed in it."""
-
-    # --- the program ---
-
-    def go(self) -> None:
-        """Proceed until something must be waited for."""
-        if self.generation != self.wanted or self.replaying or self.waiting is not None:
-            return
-        if self.op == STEP_AT and not self.stepped:
-            if self.frozen:
-                return
-            self.undo, self.params = self.params, mix("step", self.params, self.grad)
-            self.stepped = True
-            if self.after is not None:
-                self.params, self.after = self.after, None
-        if self.boundary == START or self.op == COLLECTIVES:
-            self._pass()
-            return
-        self._contribute(self.boundary, self.op, self._input())
-
-    def _input(self) -> int:
-        return mix("in", self.rank, self.boundary, self.op, self.params, self.carry)
-
-    def _pass(self) -> None:
-        if self.frozen:
-            return
-        if self.boundary + 1 == self.job.steps:
-            if not self.finished:
-                self.finished = True
-                self.job.tell(self, "finished")
-            return
-        self.boundary, self.op, self.stepped = self.boundary + 1, 0, False
-        self.seen[self.boundary] = mix("loss", self.rank, self.params, self.carry)
-        self.job.tell(self, "boundary", boundary=self.boundary, record=(self.carry,))
-        self.job.later(self, self.go)
-
-    def _contribute(self, boundary: int, op: int, value: int) -> None:
-        if self.acked < boundary:
-            self.job.later(self, self.go)
-            return
-        self.waiting = boundary, op
-        self.job.contribute(self, boundary, op, value)
-
-    def completed(self, generation: int, boundary: int, op: int, result: int) -> None:
-        if generation != self.generation or self.generation != self.wanted:
-            return
-        if self.replaying:
-            known = self.replaying.pop(0)
-            assert (boundary, op, result) == (known[0], known[1], known[3]), "another result"
-            self._replay()
-            return
-        if self.waiting != (boundary, op):
-            return
-        self.waiting = None
-        self.log.append((boundary, op, self._input(), result))
-        self.log = [each for each in self.log if each[0] >= self.floor]
-        if op < STEP_AT:
-            self.grad = mix(self.grad if op else 0, result)
-        self.carry = mix(self.carry, result, self.rank)
-        self.op += 1
-        self.job.later(self, self.go)
-
-    def _replay(self) -> None:
-        if self.replaying:
-            boundary, op, value, _ = self.replaying[0]
-            self.job.contribute(self, boundary, op, value)
-        elif self.waiting is not None:
-            self.job.contribute(self, *self.waiting, self._input())
-        else:
-            self.job.later(self, self.go)
-
-    # --- the coordinator's messages ---
-
-    def receive(self, message: dict[str, Any], record: tuple[int, ...] | None) -> None:
-        kind = message["kind"]
-        if kind == "ack":
-            self.acked, self.floor = message["boundary"], message["floor"]
-        elif kind == "assign":
-            self.rank = message["rank"]
-        elif kind == "freeze" and message["generation"] > self.wanted:
-            self.wanted = message["generation"]
-            self._freeze()
-        elif kind == "plan":
-            self.wanted = max(self.wanted, message["generation"])
-            if message["generation"] == self.wanted:
-                self._planned(message, record)
-        elif kind == "host" and message["generation"] == self.wanted:
-            self.job.tell(self, "hosted", generation=self.wanted)
-        elif kind == "form" and message["generation"] == self.wanted:
-            self._form()
-
-    def _freeze(self) -> None:
-        self.replaying = []
-        if self.generation < 0:
-            return  # it has nothing yet: it waits for the next plan
-        self.frozen = True
-        self.job.tell(
-            self, "frozen", generation=self.wanted,
-            report=Report(self.boundary, self.stepped, gives=self.after is None),
-        )  # fmt: skip
-
-    def _planned(self, plan: dict[str, Any], record: tuple[int, ...] | None) -> None:
-        started = self.plan is not None and self.generation < 0
-        if started and self.plan is not None and self.plan["boundary"] != plan["boundary"]:
-            self.job.die(self, 97)
-            return
-        self.plan, self.record = plan, record
-        self.job.tell(self, "arrived", generation=self.wanted)
-
-    def _form(self) -> None:
-        assert self.plan is not None
-        plan = self.plan
-        if plan["boundary"] > START and self.rank == plan["provider"]:
-            before = self.undo if plan["undo"] else None
-            for each in plan["joiners"]:
-                self.job.hand_over(self.wanted, each, self.params, before)
-        if plan["boundary"] > START and self.rank in plan["joiners"]:
-            return  # waits for the state
-        self._formed()
-
-    def take(self, generation: int, params: int, before: int | None) -> None:
-        if generation != self.wanted:
-            return
-        assert self.plan is not None
-        assert self.record is not None
-        self.boundary, self.op, self.stepped = self.plan["boundary"], 0, False
-        self.acked = self.boundary
-        self.params = params if before is None else before
-        self.after = None if before is None else params
-        (self.carry,) = self.record
-        self.seen[self.boundary] = mix("loss", self.rank, self.params, self.carry)
-        self._formed()
-
-    def _formed(self) -> None:
-        assert self.plan is not None
-        self.generation, self.frozen = self.wanted, False
-        self.job.tell(self, "formed", generation=self.generation)
-        self.replaying = [each for each in self.log if each[0] >= self.plan["boundary"]]
-        self._replay()
 
 
 class Job:
     """The simulated machine room."""
 
-    def __init__(self, seed: int, ranks: int, spares: int, steps: int) -> None:
+    def __init__(self, seed: int, ranks: int, spares: int, steps: int, parts: int = 1) -> None:
+        """`parts`: that parameters are split into; ranks with the same have the same remainder."""
         self.random = random.Random(seed)
+        self.parts = parts
+        self.exchanges = int(parts > ranks // 2 and parts > 1)
+        """Collectives at a step's begin in which ranks send neighbours what they have."""
         self.steps, self.world = steps, ranks
         self.now_ns = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -234,6 +59,19 @@ class Job:
             self._start(None)
         self._every(100 * MS, self._tick)
         self._every(200 * MS, self._look)
+
+    # --- parts ---
+
+    def part(self, rank: int | None) -> int:
+        return 0 if rank is None else rank % self.parts
+
+    def before(self, rank: int | None) -> int:
+        """Whose parameters a rank keeps."""
+        assert rank is not None
+        return (rank - 1) % self.world
+
+    def first_params(self, rank: int | None) -> int:
+        return 7 + self.part(rank)
 
     # --- time ---
 
@@ -375,6 +213,7 @@ class Job:
             "hosted": lambda _: state.on_hosted(rest["generation"], "somewhere"),
             "formed": lambda w: state.on_formed(w, rest["generation"], self.now_ns),
             "failed": lambda _: state.on_failed(rest["generation"], self.now_ns),
+            "sharded": lambda w: state.on_sharded(w, rest["part"], shadowed=bool(self.exchanges)),
         }
         self._to_coordinator(process.name, events[kind])
 
@@ -479,7 +318,7 @@ class Job:
             if each.generation == key[0]:
                 self.at(
                     self.now_ns + self.random.randrange(1, 30) * MS // 10,
-                    lambda r=each: self._do(r, lambda: r.completed(*key, result)),  # type: ignore[misc]
+                    lambda r=each: self._do(r, lambda: r.completed(*key, result, parts)),  # type: ignore[misc]
                 )
 
     def hand_over(self, generation: int, rank: int, params: int, before: int | None) -> None:

@@ -142,8 +142,6 @@ def train(model: Any, optimizer: Any) -> None:
 
 def broadcasts_after_validation() -> tuple[int, int]:
     """DDP does not broadcast buffers in the pass after one without gradients."""
-    from syntony.torch import ddp
-
     made, model, _, optimizer, synchronized = wrapped()
     begun(made)
     for _ in range(3):
@@ -156,8 +154,6 @@ def broadcasts_after_validation() -> tuple[int, int]:
     own = len(synchronized)
     train(model, optimizer)
     made.restore(record, made.boundary)
-    x = torch.randn(5, 3)
-    ddp.warm(model, type(model).forward, (x,), {}, made.cold_models[0])
     synchronized.clear()
     train(model, optimizer)
     return own, len(synchronized)
@@ -167,30 +163,114 @@ def test_buffers_are_broadcast_when_others_do() -> None:
     assert apart(broadcasts_after_validation) == (0, 0)
 
 
-def warming_leaves_everything() -> list[bool]:
+class Crossed(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Gradients are ready in another order than parameters were made in."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        sizes = torch.randint(100, 400, (6,), generator=torch.Generator().manual_seed(seed))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, int(each)) for each in sizes)
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.order = torch.randperm(6, generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def forward(self, x: Any) -> Any:
+        x = self.norm(x)
+        for each in self.order:
+            x = x + self.layers[each](x).mean()
+        return x
+
+
+def warmed(seed: int) -> list[bool]:
+    """A model whose buckets were made alone, beside one that made them in training."""
+    from torch.nn.parallel import DistributedDataParallel
+
     from syntony.torch import ddp
     from syntony.torch.modules import bytes_of
     from syntony.torch.random_state import random_state
 
-    _, model, _, optimizer, _ = wrapped()
+    wrapped()
+    model, other = (DistributedDataParallel(Crossed(seed), bucket_cap_mb=0.004) for _ in range(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, optimizer)
-    train(model, optimizer)
-    model(torch.randn(5, 3)).square().sum().backward()
+    ddp.rebuild_buckets(model)
+    wanted = ddp.layout(model)
+    assert wanted is not None
+    assert len(wanted) > 2, "several buckets"
+    tensors = [*other.parameters(), *other.buffers()]
+    before = [*map(bytes_of, tensors), random_state()]
+    with other.no_sync():
+        ddp.warm(other, wanted)
+        kept = not other.require_backward_grad_sync
+    same = [a == b for a, b in zip(before, [*map(bytes_of, tensors), random_state()], strict=True)]
+    train(other, torch.optim.SGD(other.parameters(), lr=0.1))
+    return [*same, kept, ddp.layout(other) == wanted, ddp.layout(model) == wanted]
 
-    def everything() -> list[Any]:
-        tensors = [*model.parameters(), *model.buffers(), *(p.grad for p in model.parameters())]
-        return [*map(bytes_of, tensors), random_state()[0], model.require_backward_grad_sync]
 
-    before = everything()
-    with model.no_sync():
-        x = torch.randn(5, 3)
-        before[-2:] = random_state()[0], False
-        ddp.warm(model, type(model).forward, (x,), {}, ddp.layout(model))
-        return [a == b for a, b in zip(before, everything(), strict=True)]
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_replacement_comes_to_the_others_buckets_alone_and_stays_as_it_was(seed: int) -> None:
+    assert all(apart(warmed, seed))
 
 
-def test_warming_up_leaves_everything_as_it_was() -> None:
-    assert all(apart(warming_leaves_everything))
+def closures(kind: str) -> tuple[list[str], list[float]]:
+    """The step begins after the closure, in which the passes are, and collectives."""
+    made, session = replica()
+    model = torch.nn.Linear(3, 1)
+    optimizer = getattr(torch.optim, kind)(model.parameters())
+    begun(made)
+    seen: list[float] = []
+
+    def closure() -> Any:
+        seen.append(float(made.freeze().stepped))  # waits for a step that is under way
+        made.thaw()
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    seen.append(float(0 in made.stepped))
+    begun(made)
+    optimizer.step(closure=closure)
+    return session.reasons, seen
+
+
+def test_a_closure_is_before_the_step() -> None:
+    assert apart(closures, "AdamW") == ([], [0.0, 1.0, 0.0])
+
+
+def test_an_optimizer_that_calls_its_closure_often_is_reported() -> None:
+    reasons, _ = apart(often)
+    assert reasons == ["an optimizer that calls its closure more than once"]
+
+
+def often() -> tuple[list[str], int]:
+    made, session = replica()
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    begun(made)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 3)).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return session.reasons[:1], 0
+
+
+def outside() -> list[str]:
+    made, session = replica()
+    made.expects_loop = True
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    return session.reasons
+
+
+def test_a_step_before_any_loop_of_a_library_is_reported() -> None:
+    assert apart(outside) == ["a step outside of any training loop that is known"]
 
 
 def layouts() -> list[Any]:

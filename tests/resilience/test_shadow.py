@@ -77,8 +77,10 @@ def test_meshes_over_the_same_ranks_are_one() -> None:
 
 def handed_over(seed: int) -> tuple[bool, list[int], int]:
     """A rank's state through its neighbour's copy into a replacement."""
+    from syntony.torch.operations import Pool
     from syntony.torch.shadow import Shadows
 
+    pool = Pool()
     choice = random.Random(seed)
     torch.manual_seed(seed)
     made, _ = replica()
@@ -89,7 +91,7 @@ def handed_over(seed: int) -> tuple[bool, list[int], int]:
     shadows._of = 7
     digests = []
     for boundary in range(4):
-        shadows.store(boundary, shadows.copy())
+        shadows.store(boundary, shadows.copy(pool), pool)
         digests.append(made.digest())
         for each in parameters:
             each.grad = torch.randn_like(each)
@@ -127,6 +129,7 @@ def test_a_step_waits_until_the_state_before_it_is_copied() -> None:
 def waits() -> bool:
     import threading
 
+    from syntony.torch.operations import Pool
     from syntony.torch.shadow import Shadows
 
     made, _ = replica()
@@ -141,6 +144,84 @@ def waits() -> bool:
     thread.start()
     thread.join(0.3)
     waited = thread.is_alive() and bool((parameter == 1).all())
-    shadows.copy()
+    shadows.copy(Pool())
     thread.join(30)
     return waited and bool((parameter != 1).all())
+
+
+class Ring:
+    """Process groups of ranks in one process: what is sent waits for who receives it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.waiting: dict[tuple[int, int, int], Any] = {}
+        self.moved = 0
+
+    def inner(self, rank: int) -> Any:
+        def send(tensors: list[Any], to: int, tag: int) -> Any:
+            self.moved += tensors[0].numel()
+            self.waiting[rank, to, tag] = tensors[0].clone()
+            return SimpleNamespace(wait=lambda: None)
+
+        def recv(tensors: list[Any], of: int, tag: int) -> Any:
+            return SimpleNamespace(wait=lambda: tensors[0].copy_(self.waiting.pop((of, rank, tag))))
+
+        return SimpleNamespace(send=send, recv=recv)
+
+
+def stops() -> tuple[list[int], list[dict[int, list[int]]], int]:
+    """Three ranks; one becomes unprotected after three steps. Bytes that move at each step."""
+    import threading
+
+    from syntony.torch.operations import Pool
+    from syntony.torch.shadow import Shadows, neighbours
+
+    made, _ = replica()
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(100))], lr=0.1)
+    ring, protected, pools = Ring(3), [True] * 3, [Pool() for _ in range(3)]
+    ranks = [Shadows(made, lambda at=at: protected[at]) for at in range(3)]  # type: ignore[misc]
+    barrier = threading.Barrier(3)
+
+    def step(rank: int, boundary: int, log: list[Any]) -> None:
+        group = SimpleNamespace(inner=ring.inner(rank))
+        mirror = ranks[rank].operation(group, neighbours(rank, 3, 0), boundary)  # type: ignore[arg-type]
+        both = mirror._both
+
+        def together(*args: Any) -> None:
+            """All send before any receives."""
+            sent, received, tag = args
+            both(sent, [], tag)
+            barrier.wait()
+            both([], received, tag)
+            barrier.wait()
+
+        mirror._both = together  # type: ignore[assignment, method-assign]
+        mirror.keep(pools[rank])
+        mirror.run()
+        mirror.done()
+        log.append(mirror)
+
+    moved, begun_at, logs = [], 0, [[], [], []]  # type: ignore[var-annotated]
+    for boundary in range(8):
+        protected[1] = boundary < 3
+        threads = [threading.Thread(target=step, args=(r, boundary, logs[r])) for r in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(30)
+        for log, pool in zip(logs, pools, strict=True):
+            for old in log[:-1]:
+                old.drop(pool)
+        moved.append(ring.moved - begun_at)
+        begun_at = ring.moved
+    return moved, [each.held() for each in ranks], len(pools[0]._free.get((400, torch.uint8), []))
+
+
+def test_copies_stop_on_all_ranks_once_one_is_not_protected() -> None:
+    moved, held, free = apart(stops)
+    assert moved[0] > 3 * 400
+    assert moved[2] == moved[1] == moved[0]
+    assert moved[3] < moved[2], "the rank itself at once"
+    assert moved[5:] == [6, 6, 6], "sizes only"
+    assert held == [{}, {}, {}]
+    assert 0 < free <= 5, "buffers are used again"

@@ -25,7 +25,7 @@ def test_groups(store: Store) -> None:
         ],
     )
     window = (T0, T0 + 10 * S)
-    pairs = store.latency.by("pair", *window)
+    pairs = store.pair_latencies(*window)
     assert set(pairs) == {"h0/r0->h1/r0", "h0/r1->h1/r1", "h1/r1->h0/r1"}
     fast = pairs["h0/r0->h1/r0"]
     assert (fast.sent, fast.lost, fast.measured) == (80, 2, 78)
@@ -40,4 +40,4 @@ def test_groups(store: Store) -> None:
     job = store.latency.of_pairs({("h0/r1", "h1/r1"), ("h9/r1", "it's")}, *window)
     assert (job.measured, job.p50_ns) == (40, 200_000)
     assert store.latency.of_pairs((), *window).sent == 0
-    assert store.latency.by("pair", T0 + 20 * S, T0 + 30 * S) == {}
+    assert store.pair_latencies(T0 + 20 * S, T0 + 30 * S) == {}

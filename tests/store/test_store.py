@@ -170,6 +170,10 @@ def test_direction_of_loss(
     wanted = {(A, B): there} | ({(B, A): back} if back else {})
     assert cells == wanted
     assert points == wanted
+    pairs = store.pair_latencies(T0, END)
+    assert {way: (each.sent, each.lost) for way, each in pairs.items()} == {
+        "->".join(way): counts for way, counts in wanted.items()
+    }
 
 
 def test_hearing_in_another_second_excuses_nothing(store: Store) -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from syntony.traffic import chains
 from syntony.traffic.chains import Board
-from syntony.traffic.problem import DEAD, Problem
+from syntony.traffic.problem import DEAD, PlacementProblem
 
 
 def board(ways: list[list[int]], capacity: list[float]) -> Board:
     """Flows of demand 1; each candidate is one link. Every flow starts at its first one."""
     first = np.cumsum([0, *map(len, ways)])
-    problem = Problem(
+    problem = PlacementProblem(
         first=first,
         ways=np.array([[link] for each in ways for link in each], dtype=np.int32),
         capacity=np.array(capacity),

@@ -19,7 +19,13 @@ from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
 from syntony.traffic.moving import Moving, Order
 from syntony.traffic.place import current_choice
 from syntony.traffic.policy import Mode, Policy
-from syntony.traffic.problem import DEAD, Problem, known_capacities, link_names, make_problem
+from syntony.traffic.problem import (
+    DEAD,
+    PlacementProblem,
+    known_capacities,
+    link_names,
+    make_problem,
+)
 from syntony.traffic.relocate import Relocation
 
 MOVABLE = Policy(mode=Mode.ACT, place=("tr*",))
@@ -103,7 +109,7 @@ def test_plain_flows_are_traced_from_a_rate_on(token: int, tx: int, rx: int, tra
 
 def board(
     flows: int, spines: int, on: list[int], *, first: str = ""
-) -> tuple[Board, Problem, list[str]]:
+) -> tuple[Board, PlacementProblem, list[str]]:
     """Flows of one leaf to another, one a NIC, on these spines; a link carries one flow. Link
     number 0 is `first`."""
     told_flows = leaf_spine([(k, flows + k) for k in range(flows)], spines=spines, hosts=flows)

@@ -15,7 +15,7 @@ from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.place import Choice
-from syntony.traffic.problem import Problem
+from syntony.traffic.problem import PlacementProblem
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
 from syntony.traffic.trials import TrialResult
 
@@ -120,9 +120,9 @@ def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not
     on_s1: int, barred: bool
 ) -> None:
     """Packets wait on it: with room for what ours ask of it, the map does not know why."""
-    requested: list[Problem] = []
+    requested: list[PlacementProblem] = []
 
-    def placer(problem: Problem, start: Choice | None = None) -> Choice:
+    def placer(problem: PlacementProblem, start: Choice | None = None) -> Choice:
         requested.append(problem)
         assert start is not None
         return start

@@ -29,7 +29,13 @@ from syntony.traffic.mover import Mover, _same
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.moving import Guard
 from syntony.traffic.place import place, solve
-from syntony.traffic.problem import DEAD, Problem, known_capacities, link_names, make_problem
+from syntony.traffic.problem import (
+    DEAD,
+    PlacementProblem,
+    known_capacities,
+    link_names,
+    make_problem,
+)
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.seen import PathDelay, Seen
 from syntony.traffic.shares import Claim, share
@@ -41,7 +47,7 @@ STALLED = Reason(Cause.FABRIC, "stalled", NOW, NOW)
 # --- placement ---
 
 
-def problem_of(flows: list[Flow], capacity: dict[str, int] | None = None) -> Problem:
+def problem_of(flows: list[Flow], capacity: dict[str, int] | None = None) -> PlacementProblem:
     links = link_names(flows)
     return make_problem(flows, links, known_capacities(links, capacity or {}))
 

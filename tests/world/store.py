@@ -101,6 +101,9 @@ class WorldStore:
     def matrix(self, *_: object, **__: object) -> tuple[Any, ...]:
         return ()
 
+    def pair_latencies(self, *_: int) -> dict[str, Any]:
+        return {}
+
     def expire(self, now_ns: int) -> int:
         return 0
 

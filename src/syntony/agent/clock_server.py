@@ -15,7 +15,7 @@ from syntony.errors import MissingError
 from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, Left, PageWriter
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.moments import coarse_monotonic_ns, read_moment, realtime_ns
-from syntony.io.peers_file import Peers, write_peers
+from syntony.io.peers_file import FleetTimelines, write_peers
 from syntony.model import ClockState, S, Timeline
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class ClockServer:
         spec = self._clock.spec if isinstance(self._clock, SyntheticClock) else None
         write_peers(
             self._directory,
-            Peers(host=self._clock.node, synthetic_clock=spec, timelines=tuple(timelines)),
+            FleetTimelines(host=self._clock.node, synthetic_clock=spec, timelines=tuple(timelines)),
         )
 
     def _go_on(self, left: Left, config: ClockConfig) -> None:

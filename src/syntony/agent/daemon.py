@@ -24,13 +24,13 @@ from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.queue_pairs import Offset, fleet_offset
 from syntony.agent.reactor.link import NOTHING_SEEN
 from syntony.agent.reactor.messages import Reported
-from syntony.agent.renewal import Renewal, time_left_ns
 from syntony.agent.spool import Spool
 from syntony.agent.steering import rows as path_rows
 from syntony.agent.uplink import Uplink
 from syntony.errors import MissingError
 from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.process import name_thread
+from syntony.io.renewal import Renewal, time_left_ns
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import HOLD_NS, Columns
 from syntony.metrics.sheet import Sheet

@@ -20,7 +20,7 @@ from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
 from syntony.agent.queue_pairs import Offset, QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
-from syntony.agent.segments import FleetClock, SegmentSampler
+from syntony.agent.segments import HostClockState, SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.errors import MissingError
 from syntony.io.clocks import ClockSource
@@ -167,7 +167,7 @@ class Machine:
             line: of the host's clock.
         """
         served, server = self.clock_server.served(), self.clock_server
-        clock = FleetClock(
+        clock = HostClockState(
             line,
             ClockState.UNKNOWN if served is None else served.state,
             (server.epoch, 0 if served is None else served.steps),

@@ -10,7 +10,7 @@ from syntony.errors import MissingError
 from syntony.io.phc import Phc
 from syntony.model import Edge, NicRef
 from syntony.model.names import device_clock
-from syntony.model.probes import ClockReading
+from syntony.model.probes import DeviceClockReading
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class NicClocks:
         """Of these, by node."""
         self._known_epochs: dict[str, int] = {}
         """The same, also of those that are not there now."""
-        self._stale: Mapping[str, ClockReading] | None = {}
+        self._stale: Mapping[str, DeviceClockReading] | None = {}
         """Readings that may be of before the host's clock was set; None: the next ones."""
 
     def keep(self, numbers: Mapping[str, tuple[int, int]]) -> bool:
@@ -65,7 +65,7 @@ class NicClocks:
         """The clock of this node, if it is one of ours."""
         return next((clock for clock, stamps in self._clocks.values() if stamps.nic == node), None)
 
-    def take_crossings(self, devices: Mapping[str, ClockReading]) -> bool:
+    def take_crossings(self, devices: Mapping[str, DeviceClockReading]) -> bool:
         """Once a second: a window then holds enough of them for an edge.
 
         Args:

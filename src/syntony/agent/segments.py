@@ -34,7 +34,7 @@ MAX_BOUND_NS = 1 * MS
 _STATES = {ClockState.SYNCHRONIZED, ClockState.HOLDOVER}
 
 
-class FleetClock(NamedTuple):
+class HostClockState(NamedTuple):
     """What the host's clock is worth now."""
 
     line: Timeline | None
@@ -118,7 +118,7 @@ class SegmentSampler:
             nic.tap.close()
         self._nics.clear()
 
-    def report(self, flows: Sequence[JobFlow], clock: FleetClock) -> SegmentsReport | None:
+    def report(self, flows: Sequence[JobFlow], clock: HostClockState) -> SegmentsReport | None:
         """What passed since the last call, once a second; None: no flow of a job is sampled.
 
         Args:
@@ -149,7 +149,7 @@ class SegmentSampler:
     def _made(
         self,
         found: Sequence[tuple[_Nic, NDArray[np.void], bool]],
-        clock: FleetClock,
+        clock: HostClockState,
         local_ns: int,
     ) -> SegmentsReport | None:
         why = clock.why_not(local_ns)

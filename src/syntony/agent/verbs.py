@@ -24,7 +24,7 @@ from syntony.io.probe import NoRdmaPortError, ProbeEngine
 from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, Route
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
-from syntony.model.probes import ClockReading
+from syntony.model.probes import DeviceClockReading
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plane, ProbeFlow
 
@@ -45,7 +45,7 @@ class Status(NamedTuple):
     parts: tuple[PartStatus, ...] = ()
     layers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
     """NIC → ``roce`` or ``infiniband``, of those that are or were attached."""
-    clocks: dict[str, ClockReading] = {}  # noqa: RUF012
+    clocks: dict[str, DeviceClockReading] = {}  # noqa: RUF012
     """NIC → its device's clock as last read, of those that are or were stamped by it."""
     counters: dict[str, int] = {}  # noqa: RUF012
     heard: bytes = b""
@@ -87,7 +87,7 @@ class VerbsPlane:
         self._attached: dict[str, tuple[str, int]] = {}
         self._attached_for_device_stamps = False
         self._layers: dict[str, str] = {}
-        self._clocks: dict[str, ClockReading] = {}
+        self._clocks: dict[str, DeviceClockReading] = {}
         self._without: dict[str, tuple[tuple[str, int], int]] = {}
         """NICs that had no RDMA port, as they were, and when they are looked at again."""
         self._started_for: tuple[object, ...] = ((), ())

@@ -111,7 +111,7 @@ class ChangeKind(enum.StrEnum):
     """Tell those who were paged that it is over."""
 
 
-class Change(NamedTuple):
+class IncidentChange(NamedTuple):
     """One change, and the incident after it."""
 
     at_ns: int
@@ -169,7 +169,7 @@ class Book:
                 return incident
         raise UsageError(f"no incident {number}; `syntony incidents list --all` shows them")
 
-    def evaluate(self, now_ns: int, seen: Measured, topology: Containment) -> list[Change]:
+    def evaluate(self, now_ns: int, seen: Measured, topology: Containment) -> list[IncidentChange]:
         """Hold what was measured against the rules.
 
         Args:
@@ -177,7 +177,7 @@ class Book:
             seen: what was measured, and which metrics were.
             topology: what is part of what.
         """
-        changes: list[Change] = []
+        changes: list[IncidentChange] = []
         by_metric: dict[str, dict[str, Observation]] = {}
         for observation in seen.observations:
             by_metric.setdefault(observation.metric, {})[observation.subject] = observation
@@ -190,7 +190,7 @@ class Book:
         self._forget(now_ns)
         return changes
 
-    def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[Change]:
+    def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[IncidentChange]:
         """Somebody is on it. Raises `UsageError`: no such incident, or it is over."""
         incident = self.find(number)
         if not incident.live:
@@ -198,9 +198,9 @@ class Book:
         incident.state = State.ACKNOWLEDGED
         incident.acknowledged_by, incident.comment = who, comment
         incident.updated_ns = now_ns
-        return [Change(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
+        return [IncidentChange(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
 
-    def resolve(self, number: int, who: str, now_ns: int) -> list[Change]:
+    def resolve(self, number: int, who: str, now_ns: int) -> list[IncidentChange]:
         """Clear by hand; it opens again if it is still bad. Raises `UsageError`."""
         incident = self.find(number)
         if not incident.live:
@@ -225,8 +225,8 @@ class Book:
 
     # --- one rule ---
 
-    def _apply(self, now_ns: int, rule: Rule, seen: dict[str, Observation]) -> list[Change]:
-        changes: list[Change] = []
+    def _apply(self, now_ns: int, rule: Rule, seen: dict[str, Observation]) -> list[IncidentChange]:
+        changes: list[IncidentChange] = []
         for observation in seen.values():
             changes += self._judge(now_ns, rule, observation)
         prefix = f"{rule.name}|"
@@ -236,21 +236,23 @@ class Book:
                 changes += self._good(now_ns, rule, subject)
         return changes
 
-    def _judge(self, now_ns: int, rule: Rule, observation: Observation) -> list[Change]:
+    def _judge(self, now_ns: int, rule: Rule, observation: Observation) -> list[IncidentChange]:
         if observation.value is None:
             return []
         if rule.is_bad(observation.value):
             return self._bad(now_ns, rule, observation, observation.value)
         return self._good(now_ns, rule, observation.subject, observation.value)
 
-    def _bad(self, now_ns: int, rule: Rule, observation: Observation, value: float) -> list[Change]:
+    def _bad(
+        self, now_ns: int, rule: Rule, observation: Observation, value: float
+    ) -> list[IncidentChange]:
         subject = observation.subject
         streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
         incident = self._live.get((rule.name, subject))
         if incident is not None and streak.good:
             _hold_longer(incident, now_ns - streak.good_ns)
         streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
-        changes: list[Change] = []
+        changes: list[IncidentChange] = []
         if incident is None:
             if streak.bad < rule.open_after:
                 return []
@@ -261,7 +263,7 @@ class Book:
 
     def _good(
         self, now_ns: int, rule: Rule, subject: str, value: float | None = None
-    ) -> list[Change]:
+    ) -> list[IncidentChange]:
         key = _key(rule.name, subject)
         streak = self.state.streaks.get(key)
         if streak is None:
@@ -284,7 +286,7 @@ class Book:
         _hold_longer(incident, now_ns - streak.good_ns)
         return self._close(incident, now_ns)
 
-    def _open(self, now_ns: int, rule: Rule, subject: str) -> Change:
+    def _open(self, now_ns: int, rule: Rule, subject: str) -> IncidentChange:
         past = [
             incident
             for incident in self.state.incidents
@@ -320,26 +322,26 @@ class Book:
             self.state.incidents.append(incident)
             kind = ChangeKind.OPENED
         self._live[rule.name, subject] = incident
-        return Change(now_ns, kind, incident)
+        return IncidentChange(now_ns, kind, incident)
 
-    def _close(self, incident: Incident, now_ns: int) -> list[Change]:
+    def _close(self, incident: Incident, now_ns: int) -> list[IncidentChange]:
         self._live.pop((incident.rule, incident.subject), None)
         incident.state = State.RESOLVED
         incident.resolved_ns = incident.updated_ns = now_ns
-        changes = [Change(now_ns, ChangeKind.RESOLVED, incident)]
+        changes = [IncidentChange(now_ns, ChangeKind.RESOLVED, incident)]
         if incident.paged:
             incident.paged = False
-            changes.append(Change(now_ns, ChangeKind.CLEAR, incident))
+            changes.append(IncidentChange(now_ns, ChangeKind.CLEAR, incident))
         return changes
 
     # --- causes and pages ---
 
-    def _drop_orphans(self, now_ns: int) -> list[Change]:
+    def _drop_orphans(self, now_ns: int) -> list[IncidentChange]:
         """Incidents of rules that are no more: nothing would ever clear them."""
         gone = [incident for incident in self._live.values() if incident.rule not in self._rules]
         return [change for incident in gone for change in self._close(incident, now_ns)]
 
-    def _explain(self, now_ns: int, topology: Containment) -> list[Change]:
+    def _explain(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []
         standing = Related(filter(self._stands, self._live.values()), topology)
         over = Related(self._just_over(now_ns), topology)
@@ -357,7 +359,7 @@ class Book:
             incident.cause = number
             if not number:
                 incident.held_ns = now_ns
-            changes.append(Change(now_ns, kind, incident))
+            changes.append(IncidentChange(now_ns, kind, incident))
         return changes
 
     def _cause(
@@ -432,7 +434,7 @@ class Book:
         before that explains nothing."""
         return self._lasts(incident) or incident.paged
 
-    def _page(self, now_ns: int) -> list[Change]:
+    def _page(self, now_ns: int) -> list[IncidentChange]:
         changes = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
@@ -447,7 +449,7 @@ class Book:
             if wanted and due and self._lasts(incident) and not is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
-                changes.append(Change(now_ns, ChangeKind.PAGE, incident))
+                changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
         return changes
 
     def _forget(self, now_ns: int) -> None:

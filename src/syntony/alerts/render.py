@@ -23,7 +23,7 @@ _SLACK_COLOURS = {"info": "#3b82f6", "warning": "#f59e0b", "critical": "#dc2626"
 _WELL_COLOUR = "#16a34a"
 
 
-class Fleet(NamedTuple):
+class FleetName(NamedTuple):
     """Whose incidents these are."""
 
     name: str
@@ -31,18 +31,18 @@ class Fleet(NamedTuple):
     """Of this fleet alone: others may have the same name."""
 
 
-def identity(incident: Incident, fleet: Fleet) -> str:
+def identity(incident: Incident, fleet: FleetName) -> str:
     """The same for every message about one incident, and for no other."""
     return f"{key(fleet)}/{incident.number}"
 
 
-def key(fleet: Fleet) -> str:
+def key(fleet: FleetName) -> str:
     """What is unique within a fleet is unique anywhere behind this."""
     return f"syntony/{fleet.name}/{fleet.id}"
 
 
 def alertmanager(
-    incidents: Iterable[Incident], fleet: Fleet, now_ns: int, ahead_ns: int = 0
+    incidents: Iterable[Incident], fleet: FleetName, now_ns: int, ahead_ns: int = 0
 ) -> list[dict[str, Any]]:
     """The body for all incidents that are to fire, or have just been resolved.
 
@@ -56,7 +56,7 @@ def alertmanager(
     return [_alert(incident, fleet, now_ns, ahead_ns) for incident in incidents]
 
 
-def _alert(incident: Incident, fleet: Fleet, now_ns: int, ahead_ns: int) -> dict[str, Any]:
+def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> dict[str, Any]:
     labels = {
         "alertname": incident.rule,
         "severity": incident.severity.value,
@@ -83,7 +83,7 @@ def _alert(incident: Incident, fleet: Fleet, now_ns: int, ahead_ns: int) -> dict
 
 
 def pagerduty(
-    kind: ChangeKind, incident: Incident, fleet: Fleet, ahead_ns: int = 0
+    kind: ChangeKind, incident: Incident, fleet: FleetName, ahead_ns: int = 0
 ) -> dict[str, Any]:
     """One event: trigger, acknowledge or resolve; its ``routing_key`` is added when it is sent.
     `ahead_ns` as for `alertmanager`."""
@@ -116,7 +116,7 @@ def pagerduty(
 
 
 def slack(
-    kind: ChangeKind, incident: Incident, fleet: Fleet, children: Sequence[Incident] = ()
+    kind: ChangeKind, incident: Incident, fleet: FleetName, children: Sequence[Incident] = ()
 ) -> dict[str, Any]:
     """One message with one attachment."""
     over = kind is ChangeKind.CLEAR
@@ -145,7 +145,7 @@ def slack(
 
 
 def webhook(
-    kind: ChangeKind, incident: Incident, fleet: Fleet, children: Sequence[Incident] = ()
+    kind: ChangeKind, incident: Incident, fleet: FleetName, children: Sequence[Incident] = ()
 ) -> dict[str, Any]:
     """Our own form: everything that is known."""
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from syntony.audit.result import Reading, Result, Status, Suspect, Value
+from syntony.audit.result import ComparedValue, Result, Status, Suspect, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,7 +138,7 @@ class HostCheck(Check):
     """It loads the host: it runs only when asked for by name or with ``--active``."""
 
     @abstractmethod
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         """Verdicts, and readings to be compared. A `FactError` that it raises is ``unknown``."""
 
     def verdict(
@@ -167,9 +167,9 @@ class HostCheck(Check):
     def reading(
         self, host: Facts, key: str, value: Value, at: str = "", *, variant: str = "",
         evidence: str = "",
-    ) -> Reading:  # fmt: skip
+    ) -> ComparedValue:  # fmt: skip
         """A value to compare."""
-        return Reading(
+        return ComparedValue(
             check=self.id, key=key, subject=subject(host, at), value=value, variant=variant,
             evidence=" ".join(evidence.split()),
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syntony.audit.facts import FactError
-from syntony.audit.result import Reading, Result, Status
+from syntony.audit.result import ComparedValue, Result, Status
 
 if TYPE_CHECKING:
     from syntony.audit.check import HostCheck
@@ -16,9 +16,9 @@ _OF_SYS = ("DEVICE", "NETDEV", "ADDRESS")
 """Words of commands that stand for names found below /sys."""
 
 
-def examine(check: HostCheck, host: Facts) -> list[Result | Reading]:
+def examine(check: HostCheck, host: Facts) -> list[Result | ComparedValue]:
     """What the check says of the host; what it could not find out is unknown, with the reason."""
-    said: list[Result | Reading] = []
+    said: list[Result | ComparedValue] = []
     try:
         said.extend(check.test(host))
     except FactError as error:
@@ -31,7 +31,9 @@ def examine(check: HostCheck, host: Facts) -> list[Result | Reading]:
     return [_not_blind(each, check, host) for each in said]
 
 
-def _not_blind(each: Result | Reading, check: HostCheck, host: Facts) -> Result | Reading:
+def _not_blind(
+    each: Result | ComparedValue, check: HostCheck, host: Facts
+) -> Result | ComparedValue:
     """Where nothing is there that the check reads, it cannot say that it does not apply."""
     if not isinstance(each, Result) or each.status is not Status.SKIP:
         return each

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 SMI_QUERY = ("nvidia-smi", "-q", "-x")
 AMD_METRIC = ("amd-smi", "metric", "--json")
@@ -109,12 +109,12 @@ def amd_smi(host: Facts, *command: str) -> list[dict[str, Any]]:
 class NvidiaCheck(HostCheck):
     """A check that hosts without an NVIDIA GPU skip."""
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if has_nvidia(host) or not _reported(host):
             yield from self.look(host)  # of what was recorded, if that is all
         else:
             yield self.skip(host, "no NVIDIA GPU here")
 
     @abstractmethod
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
         """As `test`, where there is one."""

@@ -14,7 +14,7 @@ from syntony.audit.check import Compare
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.presence import PRESENT, Presence
 from syntony.audit.registry import every_check
-from syntony.audit.result import HostReport, Reading, Result, Status, Suspect
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Golden:
         """What it reports."""
         return frozenset(key for key, _ in self._any)
 
-    def rule(self, reading: Reading) -> Rule | None:
+    def rule(self, reading: ComparedValue) -> Rule | None:
         """What it reads at the same place, else all over it."""
         exact = self._exact.get((reading.key, reading.variant, _at(reading)))
         if exact is None:
@@ -192,7 +192,7 @@ class Judge:
             name, report, role.expect if role else {}, self._golden.keys if self._golden else ()
         )
 
-    def expected(self, host: str, reading: Reading) -> Expected:
+    def expected(self, host: str, reading: ComparedValue) -> Expected:
         """Spec before golden host before majority."""
         rule = self._spec.rule(host, reading.key, reading.variant)
         if rule is not None:
@@ -204,7 +204,7 @@ class Judge:
         role = self._spec.role_of(host)
         return self._majority.expected(role, reading.key, reading.variant)
 
-    def _expected(self, host: str, reading: Reading) -> Expected:
+    def _expected(self, host: str, reading: ComparedValue) -> Expected:
         key = self._keys.get(reading.key)
         if key is not None and key.compare is Compare.PRESENT:
             return Expected(reading.value, "it is there")
@@ -214,7 +214,7 @@ class Judge:
             return Expected(rule, f"also on {others}" if others else "no other host's")
         return self.expected(host, reading)
 
-    def _judge(self, host: str, reading: Reading) -> Result:
+    def _judge(self, host: str, reading: ComparedValue) -> Result:
         rule, source, disputed = self._expected(host, reading)
         evidence = "; ".join(part for part in (reading.evidence, source) if part)
         if rule is not None:
@@ -284,5 +284,5 @@ def difference(rule: Rule | None, value: Value) -> str:
     return f"{said}; of: " if said else ""
 
 
-def _at(reading: Reading) -> str:
+def _at(reading: ComparedValue) -> str:
     return reading.subject.partition("/")[2]

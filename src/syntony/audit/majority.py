@@ -19,7 +19,7 @@ _NAMED = 4
 _Value = TypeVar("_Value", bound="Hashable")
 
 
-class Decision(NamedTuple, Generic[_Value]):
+class MajorityVote(NamedTuple, Generic[_Value]):
     """What the voters decided."""
 
     value: _Value | None
@@ -74,7 +74,7 @@ class Votes(Generic[_Value]):
 
     def decide(
         self, min_voters: int = MIN_VOTERS, absent: tuple[_Value, int] | None = None
-    ) -> Decision[_Value]:
+    ) -> MajorityVote[_Value]:
         """The value of more than half of the voters.
 
         Args:
@@ -92,10 +92,10 @@ class Votes(Generic[_Value]):
         if total < min_voters:
             return self._too_few(total, min_voters, ranked, disputed=count < total)
         if 2 * count > total:
-            return Decision(value, f"{count} of {total} {self._what}")
-        return Decision(None, self._undecided(total, [(value, count), *others]), True)
+            return MajorityVote(value, f"{count} of {total} {self._what}")
+        return MajorityVote(None, self._undecided(total, [(value, count), *others]), True)
 
-    def decide_amount(self, within: float, min_voters: int = MIN_VOTERS) -> Decision[float]:
+    def decide_amount(self, within: float, min_voters: int = MIN_VOTERS) -> MajorityVote[float]:
         """The amount that more than half of the voters are near to.
 
         Args:
@@ -115,19 +115,19 @@ class Votes(Generic[_Value]):
             return self._too_few(self.total, min_voters, clusters, disputed=count < self.total)
         if 2 * count > self.total:
             said = f"{count} of {self.total} {self._what} are within {100 * within:g} %"
-            return Decision(value, said)
-        return Decision(None, self._undecided(self.total, clusters), True)
+            return MajorityVote(value, said)
+        return MajorityVote(None, self._undecided(self.total, clusters), True)
 
-    def _none(self) -> Decision[Any]:
+    def _none(self) -> MajorityVote[Any]:
         why = f"undecided: each of {self.total} {self._what} has several values"
-        return Decision(None, why, True)
+        return MajorityVote(None, why, True)
 
     def _too_few(
         self, total: int, wanted: int, ranked: Iterable[tuple[object, int]], *, disputed: bool
-    ) -> Decision[Any]:
+    ) -> MajorityVote[Any]:
         if disputed:
-            return Decision(None, self._undecided(total, ranked), True)
-        return Decision(None, f"not compared: {total} of at least {wanted} {self._what}")
+            return MajorityVote(None, self._undecided(total, ranked), True)
+        return MajorityVote(None, f"not compared: {total} of at least {wanted} {self._what}")
 
     def _undecided(self, total: int, ranked: Iterable[tuple[object, int]]) -> str:
         candidates = ", ".join(

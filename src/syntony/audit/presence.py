@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from syntony.audit.check import Check, Key
-    from syntony.audit.result import HostReport, Reading
+    from syntony.audit.result import ComparedValue, HostReport
     from syntony.audit.spec import Rule
 
 PRESENT = "present"
@@ -73,7 +73,7 @@ class Presence:
         have, ran = self._have[role, key, variant], self._ran[role, check]
         return f"{have} of {ran} hosts" if 2 * have > ran >= self._min_peers else ""
 
-    def shared(self, reading: Reading, host: str) -> str:
+    def shared(self, reading: ComparedValue, host: str) -> str:
         """The other hosts that read the same; empty where there are none."""
         owners = self._owners.get((reading.key, str(reading.value)), {})
         return some((each for each in owners if each != host), _MAX_OWNERS)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
     from syntony.links.snapshot import PortSnapshot
 
 CLASS = "/sys/class/infiniband"
@@ -33,7 +33,7 @@ IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 class RdmaCheck(HostCheck):
     """A check of the back-end's ports, which hosts without any skip."""
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             ports = compute_ports(host)
         except AbsentError as error:
@@ -45,14 +45,14 @@ class RdmaCheck(HostCheck):
             yield self.skip(host, "no RDMA NIC of the back-end here")
 
     @abstractmethod
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         """As `test`, where there are some."""
 
 
 class RdmaPortCheck(RdmaCheck):
     """A check of each port by itself; one whose state cannot be read is unknown."""
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         for port in ports:
             if port.state is PortState.UNKNOWN:
                 yield self.unknown(host, f"{port.path}: {port.state_text}", port.name)
@@ -60,7 +60,7 @@ class RdmaPortCheck(RdmaCheck):
                 yield from self.look_at(host, port)
 
     @abstractmethod
-    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         """One port, its state known."""
 
 

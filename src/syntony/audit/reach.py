@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from syntony.audit.cabling import Cabling, natural
-from syntony.audit.majority import Decision, Votes, own_vote
+from syntony.audit.majority import MajorityVote, Votes, own_vote
 from syntony.audit.parse.routes import Table
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
@@ -139,7 +139,7 @@ def host_of(nic: str) -> str:
     return nic.partition("/")[0]
 
 
-def usual_mtu(nics: Iterable[HostNic]) -> Decision[int]:
+def usual_mtu(nics: Iterable[HostNic]) -> MajorityVote[int]:
     """The MTU that more than half of the hosts have on more than half of their NICs."""
     by_host: dict[str, list[int]] = defaultdict(list)
     for nic in nics:

@@ -79,7 +79,7 @@ class Result(Printable, frozen=True, kw_only=True):
     """Check and subject of the failure that explains this one, which is then skipped."""
 
 
-class Reading(Printable, frozen=True, kw_only=True):
+class ComparedValue(Printable, frozen=True, kw_only=True):
     """A value that is right or wrong only beside an expected one: spec, golden host or majority."""
 
     check: str
@@ -99,7 +99,7 @@ class HostReport(Printable, frozen=True, kw_only=True):
     taken_ns: int
     """When, UTC, by the clock of anyone who ran the checks."""
     results: tuple[Result, ...] = ()
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[ComparedValue, ...] = ()
     unreachable: str = ""
     """Why nothing is known of the host; empty when something is."""
     part: str = ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from syntony.cli.output import console
 from syntony.lab.plan import LinkKind
 from syntony.lab.rates import format_rate
 from syntony.model import format_ns
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,8 +50,8 @@ def show_status(status: Status) -> None:
 
 def _matrix(
     corner: str, rows: Iterable[str], columns: Iterable[str], links: dict[str, LinkStatus]
-) -> Table:
-    table = Table(box=None, pad_edge=False)
+) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False)
     table.add_column(corner)
     names = list(columns)
     for name in names:
@@ -66,8 +65,8 @@ def _state(link: LinkStatus) -> str:
     return "[green]up[/]" if link.up else "[red]down[/]"
 
 
-def _daemons(daemons: Iterable[DaemonStatus]) -> Table:
-    table = Table(box=None, pad_edge=False)
+def _daemons(daemons: Iterable[DaemonStatus]) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False)
     for title in ("daemon", "state", "pid", "restarts", "cpu"):
         table.add_column(title)
     for daemon in daemons:
@@ -79,7 +78,7 @@ def _daemons(daemons: Iterable[DaemonStatus]) -> Table:
 
 def show_truth(truths: Iterable[ClockTruth]) -> None:
     """One row per host; an estimate that does not exist is a dash."""
-    table = Table(box=None, pad_edge=False)
+    table = drawn.Table(box=None, pad_edge=False)
     for title in ("host", "offset", "drift ppb", "error", "1 σ claimed", "bound ±", "state"):
         table.add_column(title, justify="left" if title in {"host", "state"} else "right")
     for t in truths:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
+from syntony.view import drawn
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
 
@@ -157,7 +157,7 @@ def _all_have_reported(fleet: Fleet) -> bool:
 
 
 def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "part", "state", "for", "reason"):
         table.add_column(heading)
     for agent in agents:

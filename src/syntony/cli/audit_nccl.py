@@ -297,7 +297,7 @@ def _run_all(
 
     todo = [case for _ in range(requested.runs) for case in wanted]
     quiet = not messages.is_terminal
-    shown = track(todo, "all-reduce", console=messages, disable=quiet, transient=True)
+    shown = track(todo, "all-reduce", console=messages.rich, disable=quiet, transient=True)
     return [start(case, orders[case.ordered]) for case in shown]
 
 

@@ -158,7 +158,7 @@ def fleet_reports(
     if messages.is_terminal:
         from rich.progress import Progress as Shown
 
-        bar = Shown(console=messages, transient=True)
+        bar = Shown(console=messages.rich, transient=True)
         bar.start()
     try:
         ended = _start(parts, bar)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.audit.changes import VerdictChange, compare
 from syntony.audit.report.summary import exit_code, host_of
@@ -23,6 +22,7 @@ from syntony.cli.audit_run import (
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
+from syntony.view import drawn
 
 _WHOLE = frozenset({"change", "subject", "check"})
 """Columns that are not broken: names are looked for."""
@@ -99,8 +99,8 @@ def _kept(count: int) -> list[Path]:
     return runs[-count:]
 
 
-def _table(changes: list[VerdictChange]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def _table(changes: list[VerdictChange]) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("change", "subject", "check", "before", "after", "do"):
         table.add_column(heading, overflow="fold", no_wrap=heading in _WHOLE)
     for each in changes:

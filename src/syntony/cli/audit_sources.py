@@ -99,7 +99,7 @@ class Stepper:
 
             self._bar = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-                console=messages, transient=True,
+                console=messages.rich, transient=True,
             )  # fmt: skip
             self._bar.start()
         if self._bar is not None:
@@ -228,7 +228,7 @@ def collect(
     with contextlib.ExitStack() as stack:
         step: Callable[[], None] = lambda: None  # noqa: E731 - no bar off a terminal
         if bar is None and messages.is_terminal:
-            bar = stack.enter_context(Progress(console=messages, transient=True))
+            bar = stack.enter_context(Progress(console=messages.rich, transient=True))
         if bar is not None:
             task = bar.add_task("auditing", total=_how_many(sources, done))
             step = lambda: bar.advance(task)  # noqa: E731

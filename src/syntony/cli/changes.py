@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 
@@ -39,7 +39,7 @@ def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
     if not changes:
         messages.print(f"no changes in the last {since}")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("number", "when (UTC)", "who", "from", "what", "before", "after", "comment"):
         table.add_column(heading)
     for each in changes:

@@ -278,7 +278,7 @@ def _screen(live: bool) -> Iterator[Callable[[RenderableType], None]]:
         return
     from rich.live import Live
 
-    with Live(console=console, auto_refresh=False) as screen:
+    with Live(console=console.rich, auto_refresh=False) as screen:
         yield lambda view: screen.update(view, refresh=True)
 
 

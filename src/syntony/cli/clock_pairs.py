@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import format_ns
+from syntony.view import drawn
 from syntony.wire.clocks import PairsQuery
 
 
@@ -28,7 +28,7 @@ def pairs(target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer.edges))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("from", "to", "1-sigma", "least round trip", "probes", "paths", "spread",
                     "corrected", "window"):  # fmt: skip
         table.add_column(heading)

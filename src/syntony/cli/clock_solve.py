@@ -9,8 +9,6 @@ import click
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from rich.progress import Progress
-from rich.table import Table
 
 from syntony.cli.output import console, messages, print_json
 from syntony.cli.parquet import read_parquet
@@ -18,6 +16,7 @@ from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, format_ns, parse_duration_ns
+from syntony.view import drawn
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 
@@ -48,7 +47,8 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     """
     probes = check_probes(_columns(file))
     window_ns = parse_duration_ns(window)
-    with Progress(console=messages, transient=True, disable=not messages.is_terminal) as bar:
+    hidden = not messages.is_terminal
+    with drawn.Progress(console=messages.rich, transient=True, disable=hidden) as bar:
         task = bar.add_task("solving", total=None)
         results = solve_probes(
             probes,
@@ -108,10 +108,10 @@ def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) ->
     return {**msgspec.to_builtins(shown[0]), "duplicates": duplicates}
 
 
-def _table(result: WindowResult) -> Table:
+def _table(result: WindowResult) -> drawn.Table:
     known = any(node.offset_ns is not None for node in result.nodes)
     title = f"at {result.ref_ns}" if known else "nothing can be said"
-    table = Table(box=None, pad_edge=False, header_style="dim", title=title)
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim", title=title)
     several = len(_islands(result)) > 1
     island = ("island",) if several else ()
     for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", *island, "reason"):

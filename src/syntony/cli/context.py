@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
 from syntony.cli import contexts
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
+from syntony.view import drawn
 
 
 @click.group()
@@ -38,7 +38,7 @@ def listing(as_json: bool) -> None:
             ]
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("", "context", "controller"):
         table.add_column(heading)
     for name, each in sorted(known.contexts.items()):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.model import format_ns
+from syntony.view import drawn
 from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
             ("agents", f"{found.agents} attached"),
             ("state", "kept" if found.durable else "in memory: a restart forgets it"),
         ):
-            console.print(Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
+            console.print(drawn.Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
         for gateway in found.gateways:
-            line = Text.assemble((f"{'gateway':<10}", "dim"), _gateway(gateway))
+            line = drawn.Text.assemble((f"{'gateway':<10}", "dim"), _gateway(gateway))
             console.print(line, soft_wrap=True)
         if found.seen_epoch > found.epoch:
             messages.print(

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import ask, certificate_options, fleet_target
 from syntony.cli.output import console, print_json
 from syntony.cost import cost
 from syntony.errors import UsageError
 from syntony.model import S, format_ns, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval
 
 if TYPE_CHECKING:
@@ -130,13 +129,13 @@ def command(
         print_json({"jobs": msgspec.to_builtins(reports)})
         return
     console.print(_table(reports))
-    console.print(Text(_assumed(reports), style="dim"), soft_wrap=True)
+    console.print(drawn.Text(_assumed(reports), style="dim"), soft_wrap=True)
     _print_observed(reports[0])
 
 
-def _table(reports: list[CostReport]) -> Table:
+def _table(reports: list[CostReport]) -> drawn.Table:
     """A column for each size."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = drawn.Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("GPUs")
     for each in reports:
         table.add_column(f"{each.assumed.gpus:,}", justify="right")

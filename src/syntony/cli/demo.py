@@ -46,7 +46,7 @@ def command(
 
     \b
     Acts: one-clock, every-path, before-the-race, named-cause, nobody-noticed,
-    nobody-waits.
+    nobody-waits, rank-lost (not without PyTorch).
     Example:
       syntony demo --act one-clock
     """
@@ -63,7 +63,7 @@ def command(
         _offer_torch(fetch_torch)
     began_s = time.monotonic()
     live = console.is_terminal and not as_json
-    screen = LiveScreen(console) if live else Screen(messages)
+    screen = LiveScreen(console.rich) if live else Screen(messages.rich)
 
     def told(reports: Sequence[ActReport]) -> None:
         seconds = time.monotonic() - began_s

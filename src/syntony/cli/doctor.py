@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.output import console
 from syntony.lab.doctor import Check, Level, examine, exit_code
+from syntony.view import drawn
 
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.MISSING: "red"}
 
@@ -53,7 +53,7 @@ def _of_host(role: str, config: str | None) -> list[Check]:
 
 
 def _show(checks: list[Check]) -> None:
-    table = Table(box=None, pad_edge=False)
+    table = drawn.Table(box=None, pad_edge=False)
     for title in ("check", "state", "detail", "remedy"):
         table.add_column(title, overflow="fold")
     for check in checks:

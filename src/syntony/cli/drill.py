@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli import drill_rank_loss, drill_slow_job
 from syntony.cli._drill import (
@@ -25,6 +24,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import Report as ContentionReport
@@ -132,7 +132,7 @@ def show(report: Report) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     for head in _HEADS:
         left = head in {"run", "ended"}
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
@@ -354,7 +354,7 @@ def _show_incast(report: IncastReport) -> None:
     console.print(
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
@@ -387,7 +387,7 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
 from syntony.cli.output import console, messages
 from syntony.errors import UsageError
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import Report
@@ -75,7 +75,7 @@ def _show(report: Report) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("run", "ended", "step", "stands still", "steps again", "result", "total"):
         table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
     for run in report.runs:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, conclude, milliseconds, positive, say
 from syntony.cli.output import console, messages
 from syntony.lab.client import open_lab
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from syntony.lab.drill.slow_job_report import Report as SlowReport
@@ -70,7 +70,7 @@ def _show_slow(report: SlowReport) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.flows} flows; "
         f"{report.slow_flow} made slow"
     )
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = drawn.Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     quiet = ", ".join(report.quiet_verdicts) or "nothing"
     slow, others = milliseconds(report.slow_ms), milliseconds(report.siblings_ms)
     before, during = milliseconds(report.step_before_ms), milliseconds(report.step_slow_ms)

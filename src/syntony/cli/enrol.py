@@ -8,14 +8,13 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.table import Table
 
-from syntony.agent.config import TlsFiles
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import S, format_ns, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.enrol import (
     AuthorityQuery,
     CertificateView,
@@ -117,7 +116,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             }
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by",
                     "serial"):  # fmt: skip
         table.add_column(heading)
@@ -184,6 +183,7 @@ def join(
     Example:
       syntony enrol join gpu001 --at syntony.example:8444 --ca ca.crt --token syntony-1f…
     """
+    from syntony.agent.config import TlsFiles
     from syntony.controller import client
     from syntony.io.credentials import new_request, store_credentials
     from syntony.io.files import write_atomically

@@ -6,11 +6,11 @@ import datetime as dt
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.access_tokens import (
     AccessTokenCommand,
     AccessTokensQuery,
@@ -86,7 +86,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             ]
         )
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("number", "kind", "role", "name", "state", "expires (UTC)", "made by"):
         table.add_column(heading)
     for each in found.tokens:

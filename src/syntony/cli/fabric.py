@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.fabric import (
     FabricChange,
     FabricChangesQuery,
@@ -122,10 +122,10 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
     context.exit(1 if answer.changes else 0)
 
 
-def _change_table(found: tuple[FabricChange, ...]) -> Table:
+def _change_table(found: tuple[FabricChange, ...]) -> drawn.Table:
     from syntony.alerts.render import instant
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = drawn.Table(box=None, pad_edge=False, header_style="bold")
     for title in ("when", "change", "what", "name", "detail"):
         table.add_column(title)
     for each in found:
@@ -191,7 +191,7 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
     if as_json:
         print_json(msgspec.to_builtins(changes))
     else:
-        table = Table(box=None, pad_edge=False, show_header=False)
+        table = drawn.Table(box=None, pad_edge=False, show_header=False)
         for change in changes:
             table.add_row(change.change, change.what, change.name, change.detail)
         console.print(table if changes else "no difference")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 import numpy as np
-from rich.table import Table
 
 from syntony.cli.output import console, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
     if not findings:
         console.print("nothing is wrong")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("component", "kind", "fault", "loss", "delay", "sure", "window", "or else"):
         table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
     for found in findings:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.failover import (
     FailoverLogQuery,
     FailoverStatus,
@@ -51,7 +50,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
     if not events:
         messages.print(f"nothing was done to any path in the last {window}")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"):
         table.add_column(heading)
     newest_ns = events[-1].ts_ns
@@ -61,7 +60,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
             f"{(event.ts_ns - newest_ns) / S:.3f} s",
             event.host,
             event.job,
-            Text(event.action, style="bold red" if event.result else ""),
+            drawn.Text(event.action, style="bold red" if event.result else ""),
             event.cause,
             format_ns(event.detect_ns),
             format_ns(event.act_ns),
@@ -99,9 +98,11 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
     if switch is None:
         console.print("stop switch: never thrown")
     else:
-        position = Text("STOPPED", style="bold red") if switch.stopped else Text("running")
-        console.print(Text("stop switch: ") + position + Text(f" (by {switch.by})"))
-    table = Table(box=None, pad_edge=False, header_style="dim")
+        position = (
+            drawn.Text("STOPPED", style="bold red") if switch.stopped else drawn.Text("running")
+        )
+        console.print(drawn.Text("stop switch: ") + position + drawn.Text(f" (by {switch.by})"))
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "mode", "obeys", "connections", "degraded", "reported"):
         table.add_column(heading)
     for each in answer.hosts:
@@ -110,7 +111,7 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
             each.report.mode,
             "stopped" if each.report.stopped else "running",
             str(each.report.left_out + len(each.report.connections)),
-            Text(str(each.report.degraded), style="bold red" if each.report.degraded else ""),
+            drawn.Text(str(each.report.degraded), style="bold red" if each.report.degraded else ""),
             f"{each.age_ns / S:.0f} s ago",
         )
     console.print(table)

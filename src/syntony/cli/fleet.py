@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from syntony.agent.config import TlsFiles
 from syntony.cli import contexts
 from syntony.cli.output import messages
 from syntony.errors import RemoteError, UsageError
@@ -19,6 +18,7 @@ from syntony.model import MS, S
 from syntony.wire.query import A, Query
 
 if TYPE_CHECKING:
+    from syntony.agent.config import TlsFiles
     from syntony.client import Access
 
 STARTING_NS = 45 * S
@@ -129,6 +129,8 @@ def fleet_target(
         return _api(contexts.Context(url=url, token=token, ca=ca, cert=cert, key=key))
     if not (ca and cert and key):
         raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")
+    from syntony.agent.config import TlsFiles
+
     return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
 from syntony.model import S, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -75,9 +74,9 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
         print_json({"incident": reply.incidents[0], "explains": reply.incidents[1:]})
         return
     incident, *children = reply.incidents
-    console.print(Text(incident["summary"], style=_STYLES[incident["severity"]]))
+    console.print(drawn.Text(incident["summary"], style=_STYLES[incident["severity"]]))
     for name, text in incident_view.lines(incident, children):
-        console.print(Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
+        console.print(drawn.Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
 
 
 @command.command()
@@ -184,7 +183,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
         bound = f"> {rule['above']:g}" if rule["above"] is not None else f"< {rule['below']:g}"
         table.add_row(
             rule["name"],
-            Text(rule["severity"], style=_STYLES[rule["severity"]]),
+            drawn.Text(rule["severity"], style=_STYLES[rule["severity"]]),
             f"{rule['metric']} {bound}",
             ", ".join(rule["explained_by"]) or "–",
             rule["remedy"],
@@ -215,7 +214,7 @@ def _print_list(reply: IncidentsReply) -> None:
         state = "silenced" if each["silenced"] and each["state"] == "open" else each["state"]
         table.add_row(
             str(each["number"]),
-            Text(each["severity"], style=_STYLES[each["severity"]]),
+            drawn.Text(each["severity"], style=_STYLES[each["severity"]]),
             state,
             each["opened"][:19].replace("T", " "),
             each["summary"],
@@ -230,8 +229,8 @@ def _me(by: str | None) -> str:
     return by or user()
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def _table(*headings: str) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         table.add_column(heading)
     return table

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli import jobs_protected
 from syntony.cli._recording import fetch, window_option
@@ -18,6 +16,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     if not answer.jobs:
         messages.print("no job ran; start one with `syntony run -- COMMAND`")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("job", "state", "ranks", "processes", "hosts", "age", "programs"):
         table.add_column(heading, justify="right" if heading in {"ranks", "processes"} else "left")
     for each in answer.jobs:
@@ -68,7 +67,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
             str(each.processes),
             _some(each.hosts),
             format_ns(max(0, answer.now_ns - each.began_ns)),
-            Text(_some([clean(program) for program in each.programs])),
+            drawn.Text(_some([clean(program) for program in each.programs])),
         )
     console.print(table)
 
@@ -149,7 +148,7 @@ def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bo
         return
     from rich.live import Live
 
-    with Live(console=console, auto_refresh=False, screen=True) as screen:
+    with Live(console=console.rich, auto_refresh=False, screen=True) as screen:
         while True:
             began_ns = time.monotonic_ns()
             screen.update(_top_table(_lines(target, window_ns, limit)), refresh=True)
@@ -173,8 +172,8 @@ def _lines(target: FleetTarget, window_ns: int, limit: int) -> list[JobLine]:
     return worst_first(found)
 
 
-def _top_table(lines: list[JobLine]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def _top_table(lines: list[JobLine]) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("job", "ranks", "step", "slowest rank", "worst flow", "median flow", "verdict"):
         table.add_column(heading, justify="right" if heading in {"ranks", "step"} else "left")
     for each in lines:
@@ -183,9 +182,9 @@ def _top_table(lines: list[JobLine]) -> Table:
         verdict = f"{each.verdict} {each.subject}" if each.verdict else each.error
         more = f" and {each.others} more" if each.others else ""
         table.add_row(
-            Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
-            _short(each.step_ns), late, Text(clean(flow)), _short(each.usual_ns),
-            Text(clean(verdict) + more),
+            drawn.Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
+            _short(each.step_ns), late, drawn.Text(clean(flow)), _short(each.usual_ns),
+            drawn.Text(clean(verdict) + more),
         )  # fmt: skip
     return table
 

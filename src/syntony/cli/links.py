@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
@@ -19,6 +17,7 @@ from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import Role
 from syntony.model import NicRef, S, parse_duration_ns
+from syntony.view import drawn
 from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,
@@ -226,12 +225,12 @@ def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
     return _GOOD if states == {PortState.ACTIVE} else _UNKNOWN
 
 
-def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> Table:
+def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> drawn.Table:
     table = _table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
     for port in ports:
         age_ns = now_ns - port.seen_ns
         stale = age_ns > STALE_NS
-        state = Text(port.state, style="dim" if stale else _style(port.state))
+        state = drawn.Text(port.state, style="dim" if stale else _style(port.state))
         if stale:
             state.append(f" ({_ago(age_ns)} ago)")
         table.add_row(
@@ -239,14 +238,14 @@ def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> Table
             port.role,
             state,
             _speed(port.gbps),
-            Text(str(port.flaps), style="bold red" if port.flaps else ""),
+            drawn.Text(str(port.flaps), style="bold red" if port.flaps else ""),
             "–" if port.last_flap_ns is None else f"{_ago(now_ns - port.last_flap_ns)} ago",
             _module(port),
         )
     return table
 
 
-def _local_table(ports: Iterable[PortSnapshot]) -> Table:
+def _local_table(ports: Iterable[PortSnapshot]) -> drawn.Table:
     table = _table("port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses")
     for port in ports:
         losses = [_read(key, port.counters[key]) for key in _CARRIER_LOSSES if key in port.counters]
@@ -256,19 +255,19 @@ def _local_table(ports: Iterable[PortSnapshot]) -> Table:
             port.link_layer,
             port.role,
             port.driver or "–",
-            Text(port.state, style=_style(port.state)),
+            drawn.Text(port.state, style=_style(port.state)),
             _speed(port.rate.gbps if port.rate else None),
             losses[0] if losses else "unknown",
         )
     return table
 
 
-def _notable(ports: Sequence[PortSnapshot]) -> Iterable[Text]:
+def _notable(ports: Sequence[PortSnapshot]) -> Iterable[drawn.Text]:
     """What is not as it should be: states with their remedy, counters that are not zero."""
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is Role.COMPUTE:
-            yield Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
+            yield drawn.Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
     found: dict[tuple[str, int | None], list[str]] = {}
     for port in ports:
         for key, value in port.counters.items():
@@ -286,20 +285,20 @@ def _read(key: str, value: int | None) -> str:
     return f"at least {value}" if ceiling is not None and value >= ceiling else str(value)
 
 
-def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> Text:
+def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> drawn.Text:
     who = names[0] if len(names) == 1 else f"{len(names)} ports ({', '.join(names)})"
     if value is None:
-        return Text(f"{counter.name} cannot be read on {who}", style="yellow")
+        return drawn.Text(f"{counter.name} cannot be read on {who}", style="yellow")
     least = "at least " if counter.ceiling is not None and value >= counter.ceiling else ""
     where = "" if counter.blame is Blame.NOBODY else f"; look at the {counter.blame}"
-    return Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
+    return drawn.Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
 
 
 def _snapshot_plain(port: PortSnapshot) -> dict[str, object]:
     return port._asdict() | {"rate": port.rate._asdict() if port.rate else None}
 
 
-def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> Table:
+def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> drawn.Table:
     table = _table("when", "port", "what", "change", "detail", "do")
     for event in events:
         table.add_row(
@@ -313,7 +312,7 @@ def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> Table:
     return table
 
 
-def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> Table:
+def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> drawn.Table:
     table = _table("port", "counter", "increase", "last", "meaning", "look at")
     for row in rows:
         counter = EVERY.get(row.counter)
@@ -340,8 +339,8 @@ def _change(event: LinkEventRow) -> str:
     return f"{event.before} → {event.after}" if event.before or event.after else ""
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def _table(*headings: str) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         table.add_column(heading)
     return table

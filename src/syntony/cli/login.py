@@ -10,7 +10,6 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.output import messages
-from syntony.client import Client
 from syntony.errors import UsageError
 
 
@@ -30,6 +29,8 @@ def command(url: str, name: str, ca: str, cert: str, key: str) -> None:
     Example:
       syntony login https://syntony.example:8445 --ca ca.crt
     """
+    from syntony.client import Client
+
     token = ""
     if not cert:
         token = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else ""

@@ -1,27 +1,56 @@
-"""Data goes to stdout, messages to stderr, colour only to terminals."""
+"""Data goes to stdout, messages to stderr, colour only to terminals.
+
+Rich is loaded when something is first printed with it: `--help` and `--json` need none of it.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, ConsoleDimensions
+if TYPE_CHECKING:
+    from rich.status import Status
 
-UNLIMITED = 100_000
-"""Columns outside a terminal: wider than any table, so nothing is wrapped or cut."""
-
-
-class OutputConsole(Console):
-    """As wide as the terminal; in a pipe or a file as wide as what is printed."""
-
-    @property  # type: ignore[misc] # nobody sets it
-    def size(self) -> ConsoleDimensions:
-        """Columns and lines. `COLUMNS` counts on a terminal only: programs read pipes."""
-        return super().size if self.is_terminal else ConsoleDimensions(UNLIMITED, 25)
+    from syntony.cli._console import OutputConsole
 
 
-console = OutputConsole(highlight=False, emoji=False)
-messages = OutputConsole(stderr=True, highlight=False, emoji=False)
+class Printer:
+    """One of the program's two outputs; what Rich's own classes need is its `rich`."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def rich(self) -> OutputConsole:
+        from syntony.cli._console import OutputConsole
+
+        return OutputConsole(stderr=self._stderr, highlight=False, emoji=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as Rich's `Console.print` does, with its options."""
+        self.rich.print(*objects, **options)
+
+    def status(self, text: str) -> Status:
+        """Show what is being done until the context ends."""
+        return self.rich.status(text)
+
+    @property
+    def file(self) -> TextIO:
+        return sys.stderr if self._stderr else sys.stdout
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.rich.is_terminal
+
+    @property
+    def width(self) -> int:
+        return self.rich.width
+
+
+console = Printer(stderr=False)
+messages = Printer(stderr=True)
 
 
 def print_json(data: Any) -> None:

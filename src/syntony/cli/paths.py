@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns
+from syntony.view import drawn
 from syntony.wire.failover import (
     ConnectionsQuery,
     FleetConnections,
@@ -44,7 +43,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "job", "connection", "path", "state", "Mbit/s"):
         table.add_column(heading, justify="right" if heading == "Mbit/s" else "left")
     for each in answer.hosts:
@@ -62,7 +61,7 @@ def _reported(answer: FleetConnections) -> bool:
     return bool(answer.hosts)
 
 
-def _add(table: Table, host: HostPaths) -> None:
+def _add(table: drawn.Table, host: HostPaths) -> None:
     for conn in host.report.connections:
         for subflow in conn.subflows:
             table.add_row(
@@ -70,14 +69,14 @@ def _add(table: Table, host: HostPaths) -> None:
                 conn.job,
                 conn.connection,
                 subflow.path,
-                Text(subflow.state, style=_STATE_STYLE.get(subflow.state, "")),
+                drawn.Text(subflow.state, style=_STATE_STYLE.get(subflow.state, "")),
                 f"{subflow.rate_bps / 1e6:.1f}",
             )
 
 
 def _print_processes(hosts: Sequence[HostPaths]) -> None:
     """Processes that are connected to their agent, and their flows that wait longest."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "job", "process", "flow", "path", "done", "outstanding", "idle"):
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
     for host in hosts:
@@ -88,7 +87,7 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
                     process.job,
                     _name(process),
                     f"{flow.mechanism} {flow.number}",
-                    Text(f"{flow.nic} {flow.local} > {flow.remote}"),
+                    drawn.Text(f"{flow.nic} {flow.local} > {flow.remote}"),
                     f"{flow.bytes_done / 1e6:.1f} MB",
                     str(flow.outstanding),
                     _idle(flow),
@@ -99,15 +98,15 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
         console.print(table)
 
 
-def _name(process: ProcessView) -> Text:
+def _name(process: ProcessView) -> drawn.Text:
     """Not as markup: a process may have any name, and IPv6 addresses have brackets."""
-    return Text(f"{process.program}[{process.pid}]")
+    return drawn.Text(f"{process.program}[{process.pid}]")
 
 
-def _idle(flow: ProcessFlowView) -> Text:
+def _idle(flow: ProcessFlowView) -> drawn.Text:
     if flow.failed:
-        return Text(f"failed ({flow.last_error})", style="bold red")
-    return Text("" if flow.idle_ns < 0 else format_ns(flow.idle_ns))
+        return drawn.Text(f"failed ({flow.last_error})", style="bold red")
+    return drawn.Text("" if flow.idle_ns < 0 else format_ns(flow.idle_ns))
 
 
 def _remark(host: HostPaths) -> None:

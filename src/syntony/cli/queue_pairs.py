@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
+from syntony.view import drawn
 from syntony.wire.queue_pairs import OneWay, QueuePairs, QueuePairsQuery, QueuePairView
 
 _LEFT = {"host", "job", "process", "queue pair", "peer"}
@@ -50,7 +49,7 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
 
 
 def _show(answer: QueuePairs) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in (
         "host", "job", "process", "queue pair", "peer", "sent", "writes", "posted", "received",
         "credits", "one-way", "max", "round trip",
@@ -61,7 +60,7 @@ def _show(answer: QueuePairs) -> None:
         table.add_row(
             each.host,
             figures.job,
-            Text(f"{figures.program}[{figures.pid}]"),
+            drawn.Text(f"{figures.program}[{figures.pid}]"),
             f"{figures.device} {figures.number}",
             _peer(each),
             str(figures.sent),
@@ -96,10 +95,10 @@ def _credits(view: QueuePairView) -> str:
     return str(max(0, figures.receives_posted - figures.received))
 
 
-def _delay(view: QueuePairView) -> Text:
+def _delay(view: QueuePairView) -> drawn.Text:
     if view.figures.errors:
-        return Text(f"failed ({view.figures.first_error})", style="bold red")
-    return Text(_median(view.delay))
+        return drawn.Text(f"failed ({view.figures.first_error})", style="bold red")
+    return drawn.Text(_median(view.delay))
 
 
 def _median(of: OneWay | None) -> str:

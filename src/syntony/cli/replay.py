@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import US, S, parse_duration_ns
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def _print(events: list[Event], before: list[dict[str, object]], *, everything: 
         if everything or each.what in _SHOWN:
             number = f"#{each.number}" if each.number else ""
             text = each.summary if each.number else f"{each.subject}: {each.rule}, {each.summary}"
-            line = Text.assemble(
+            line = drawn.Text.assemble(
                 (f"{instant(each.at_ns)} ", "dim"), f"{each.what:<9}{number:<5}",
                 (text, _STYLES.get(each.severity, "")),
             )  # fmt: skip

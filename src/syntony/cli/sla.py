@@ -6,13 +6,12 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
+from syntony.view import drawn
 from syntony.wire.sla import (
     QueuesQuery,
     SlaChecked,
@@ -67,10 +66,12 @@ def check(
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
-        console.print(Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status])))
+        console.print(
+            drawn.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
+        )
         table = _table("check", "of", "status", "")
         for item in found.items:
-            status = Text(item.status.value, style=_STYLES[item.status])
+            status = drawn.Text(item.status.value, style=_STYLES[item.status])
             table.add_row(item.check, item.subject, status, item.detail)
         console.print(table)
     context.exit(_CODES[found.status])
@@ -175,7 +176,7 @@ def _print_report(found: SlaReport, *, everything: bool) -> None:
         messages.print(f"{len(found.rows) - len(rows)} more; see them with --all")
 
 
-def _cells(row: SlaRow) -> tuple[str | Text, ...]:
+def _cells(row: SlaRow) -> tuple[str | drawn.Text, ...]:
     now = row.now
     return (
         row.subject,
@@ -185,7 +186,7 @@ def _cells(row: SlaRow) -> tuple[str | Text, ...]:
         _delay(row.usual.p99_ns if row.usual else None),
         _delay(row.peers.p50_ns if row.peers else None),
         _lost(now),
-        Text(row.status.value, style=_STYLES[row.status]),
+        drawn.Text(row.status.value, style=_STYLES[row.status]),
         "; ".join(row.reasons),
     )
 
@@ -198,8 +199,8 @@ def _lost(now: Latency) -> str:
     return f"{now.lost / now.sent:.2%}" if now.sent else _DASH
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+def _table(*headings: str) -> drawn.Table:
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         table.add_column(heading)
     return table

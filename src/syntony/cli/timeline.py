@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.markup import escape
 
 from syntony.cli.diagnose import open_bundle, print_gaps
 from syntony.cli.output import messages
+from syntony.view import drawn
 
 
 @click.command()
@@ -50,4 +50,4 @@ def command(bundle: Path, out: Path) -> None:
     left_out = made.about["flows_left_out"]
     if left_out:
         messages.print(f"[yellow]note:[/] {left_out:,} flows of lower delay have no counter")
-    messages.print(f"{escape(str(out))}: open it in https://ui.perfetto.dev")
+    messages.print(f"{drawn.escape(str(out))}: open it in https://ui.perfetto.dev")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from syntony.cli.output import console, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.cli.sim_options import FILE, read_topology
 from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
 from syntony.sim.fluid.scenario import damage
+from syntony.view import drawn
 
 if TYPE_CHECKING:
     from syntony.sim.fluid.offline import Placed
@@ -85,7 +85,7 @@ def _document(placed: Sequence[Placed], broken: Sequence[str]) -> dict[str, Any]
 
 
 def _show(placed: Sequence[Placed]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("flow", "job", "path", "Gb/s"):
         table.add_column(heading, justify="right" if heading == "Gb/s" else "left")
     for each in placed[:SHOWN]:

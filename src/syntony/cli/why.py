@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 import msgspec
-from rich.markup import escape
 
 from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean, exit_status, print_gaps, show_verdict
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, print_json
+from syntony.view import drawn
 
 
 @click.command()
@@ -44,7 +44,7 @@ def command(
         context.exit(exit_status(result))
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):
-        console.print(escape(clean(sentence)), soft_wrap=True)
+        console.print(drawn.escape(clean(sentence)), soft_wrap=True)
     if result.verdicts:
         console.print()
     for verdict in result.verdicts:

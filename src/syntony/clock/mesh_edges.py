@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -117,8 +118,20 @@ def whole(values: Floats) -> NDArray[np.int64]:
 
 def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
     """Edges of each connected part."""
+    part_of = _part_of(frozenset(map(_ENDS, edges)))
+    if len(set(part_of.values())) == 1:
+        return [list(edges)]
+    parts: dict[str, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        parts[part_of[edge.a]].append(edge)
+    return parts.values()
+
+
+@lru_cache(1)
+def _part_of(pairs: frozenset[tuple[str, str]]) -> Mapping[str, str]:
+    """Of each node one that stands for its part. Who measures whom hardly ever changes."""
     beside: dict[str, list[str]] = defaultdict(list)
-    for a, b in set(map(_ENDS, edges)):
+    for a, b in pairs:
         beside[a].append(b)
         beside[b].append(a)
     part_of: dict[str, str] = {}
@@ -129,9 +142,4 @@ def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
             if node not in part_of:
                 part_of[node] = first
                 waiting += beside[node]
-    if len(set(part_of.values())) == 1:
-        return [list(edges)]
-    parts: dict[str, list[Edge]] = defaultdict(list)
-    for edge in edges:
-        parts[part_of[edge.a]].append(edge)
-    return parts.values()
+    return part_of

@@ -47,7 +47,7 @@ class ProbeSecond(NamedTuple):
     least_ns: int
 
 
-class FlowDelays:
+class PathDelays:
     """The newest second of every path, and the least delay it has had recently."""
 
     def __init__(self) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syntony.controller.batches import Piece
+from syntony.controller.repeated_columns import RepeatedColumns
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import FIELDS, SecondCounts
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Ints = NDArray[np.int64]
+Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Ports = Mapping[tuple[str, str], int]
 """(prober, target) to the target's port, of the plan in force."""
@@ -40,11 +43,13 @@ COLUMNS = {
 MAX_ROWS = 4_000_000
 """Kept of each table: ten seconds of a fleet of 8,000 NICs. Beyond it the oldest are shed."""
 _PORT_BITS = 16
+_NO_FIELDS = np.zeros((2, 0), np.int64)
 
 
 class _Kept(NamedTuple):
     """Rows of one batch, and the seconds that they are of, both inclusive."""
 
+    host: str
     first: int
     last: int
     rows: pa.RecordBatch
@@ -64,10 +69,10 @@ class RowBuffer:
         """Rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:
-                names = COLUMNS.get(piece.table.name)
-                if names is not None:
-                    rows = piece.rows.select(names)
-                    kept = _Kept(piece.first_ns // S, piece.last_ns // S, rows)
+                if piece.table.name in COLUMNS:
+                    # All columns: they are parts of one message, which nothing less lets go of.
+                    first, last = piece.first_ns // S, piece.last_ns // S
+                    kept = _Kept(piece.host, first, last, piece.rows)
                     self._kept[piece.table.name].append(kept)
                     self._rows[piece.table.name] += piece.rows.num_rows
             for name, waiting in self._kept.items():
@@ -77,23 +82,32 @@ class RowBuffer:
                     self.shed += gone
 
     def take(self, name: str, first: int, last: int) -> dict[int, pa.Table]:
-        """The rows of one table by second, from `first` to `last`; earlier ones are let go of."""
-        import pyarrow as pa
-
+        """The rows of one table by second, from `first` to `last`, ordered by host and as they
+        came; earlier ones are let go of."""
         with self._lock:
             kept, self._kept[name] = self._kept[name], deque()
             self._rows[name] = 0
-        by_second: dict[int, list[pa.RecordBatch]] = {each: [] for each in range(first, last + 1)}
+        by_second: dict[int, list[_Kept]] = {each: [] for each in range(first, last + 1)}
         later = list[_Kept]()
         for each in chain.from_iterable(map(_by_second, kept)):
             if each.first > last:
                 later.append(each)
             elif each.first >= first:
-                by_second[each.first].append(each.rows)
+                by_second[each.first].append(each)
         with self._lock:
             self._kept[name].extendleft(reversed(later))
             self._rows[name] += sum(each.rows.num_rows for each in later)
-        return {second: pa.Table.from_batches(rows) for second, rows in by_second.items() if rows}
+        return {second: _table(kept, COLUMNS[name]) for second, kept in by_second.items() if kept}
+
+
+def _table(kept: list[_Kept], names: tuple[str, ...]) -> pa.Table:
+    """These columns of all of them, each batch a chunk. A gateway passes on those columns only."""
+    import pyarrow as pa
+
+    ordered = sorted(kept, key=attrgetter("host"))
+    alike = (list(some) for _, some in groupby(ordered, lambda each: each.rows.num_columns))
+    parts = [pa.Table.from_batches([each.rows for each in some]).select(names) for some in alike]
+    return pa.concat_tables(parts)
 
 
 def _by_second(kept: _Kept) -> Iterator[_Kept]:
@@ -105,7 +119,54 @@ def _by_second(kept: _Kept) -> Iterator[_Kept]:
         return
     seconds = kept.rows.column("ts_ns").to_numpy() // S
     for second in np.unique(seconds).tolist():
-        yield _Kept(second, second, kept.rows.filter(pa.array(seconds == second)))
+        rows = kept.rows.filter(pa.array(seconds == second))
+        yield _Kept(kept.host, second, second, rows)
+
+
+class _Way(NamedTuple):
+    """Rows of one direction."""
+
+    rows: Index
+    flows: Index
+    """Of each row, the place of its flow."""
+    single: bool
+    """No flow is there twice."""
+
+    @classmethod
+    def of(cls, chosen: NDArray[np.bool_], place: Ints) -> _Way:
+        rows = np.flatnonzero(chosen)
+        flows = place[rows]
+        return cls(rows, flows, int(np.bincount(flows).max(initial=0)) <= 1)
+
+    def sums(self, values: Ints, size: int) -> Ints:
+        """Of each flow, (size,)."""
+        if not self.single:
+            return _summed(self.flows, values[self.rows], size)
+        found = np.zeros(size, np.int64)
+        found[self.flows] = values[self.rows]
+        return found
+
+    def most(self, values: Floats, size: int, least: float) -> Floats:
+        """Of each flow, (size,); `least` where there is none, or none that is a number."""
+        found = np.full(size, least)
+        if self.single:
+            found[self.flows] = np.fmax(values[self.rows], least)
+        else:
+            np.fmax.at(found, self.flows, values[self.rows])
+        return found
+
+
+class _Placed(NamedTuple):
+    """Where the rows of a second belong."""
+
+    fields: Ints
+    """Of `FlowSeconds._flows_of`."""
+    there: _Way
+    back: _Way
+    absent: Index
+    """Flows of which no requests are reported."""
+    flows: int
+    """How many there are."""
 
 
 class FlowSeconds:
@@ -125,6 +186,11 @@ class FlowSeconds:
         self._pair_keys = self._pair_places = np.zeros(0, np.int64)
         """Of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
         self._flow_keys = self._flow_places = np.zeros(0, np.int64)
+        self._placed: _Placed | None = None
+        """Of the last second."""
+        names = ("src", "dst", "prober", "sport")
+        self._probes = RepeatedColumns(names, PROBE.owner, self._flows_of)
+        self._received = RepeatedColumns(("src", "dst"), HEARD.owner, self._pairs_of)
 
     def add(
         self,
@@ -143,18 +209,14 @@ class FlowSeconds:
         """
         if ports is not self._ports:
             self._number_pairs(ports)
-        pair, forward, planned = self._pairs_of(probed)
-        numbering = self._watch.begin(int((planned & forward).sum()))
+        fields = self._probes.of(probed) if probed is not None else _NO_FIELDS
+        numbering = self._watch.begin(int(fields[1].sum()))
         if numbering != self._numbering:
             self._numbering = numbering
             self._pair_places = np.full(len(self._pair_keys), -1, np.int64)
             self._flow_keys = self._flow_places = np.zeros(0, np.int64)
-        if probed is None or not planned.any():
-            place = np.zeros(0, np.int64)
-        else:
-            probed, pair, forward = _masked(probed, planned), pair[planned], forward[planned]
-            place = self._places(pair << _PORT_BITS | _numbers(probed, "sport"), forward)
-        second = _counted(probed, place, forward, self._watch.flows)
+            self._placed = None
+        second = _counted(probed, self._place(fields))
         self._watch.take(second, self._heard(heard), end_ns)
 
     def _number_pairs(self, ports: Ports) -> None:
@@ -167,18 +229,25 @@ class FlowSeconds:
         pairs = ((numbers[a] * len(numbers) + numbers[b]) for a, b in ports)
         self._pair_keys = np.sort(np.fromiter(pairs, np.int64, len(ports)))
         self._numbering = -1
+        self._probes.forget()
+        self._received.forget()
 
-    def _pairs_of(self, rows: pa.Table | None) -> tuple[Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Of each row: its pair's number, whether it tells of requests, whether it is planned."""
-        if rows is None:
-            return np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+    def _flows_of(self, rows: pa.Table) -> Ints:
+        """Of each row: its flow's key, -1 if it is not planned, and whether it tells of requests;
+        (2, rows)."""
         import pyarrow.compute as pc
 
         # The prober is one of the two ends: ingest has checked it.
         forward = pc.equal(rows.column("src"), rows.column("prober")).to_numpy()
         src, dst = self._ids(rows, "src"), self._ids(rows, "dst")
         pair, planned = self._pair(np.where(forward, src, dst), np.where(forward, dst, src))
-        return pair, forward, planned
+        key = pair << _PORT_BITS | _numbers(rows, "sport")
+        return np.stack((np.where(planned, key, -1), forward & planned))
+
+    def _pairs_of(self, rows: pa.Table) -> Ints:
+        """Of each row its pair's number, -1 if it is not planned; (1, rows)."""
+        pair, planned = self._pair(self._ids(rows, "src"), self._ids(rows, "dst"))
+        return np.where(planned, pair, -1)[None]
 
     def _pair(self, prober: Ints, target: Ints) -> tuple[Ints, NDArray[np.bool_]]:
         """Numbers of pairs, and which of them are the plan's."""
@@ -193,6 +262,19 @@ class FlowSeconds:
             return np.full(rows.num_rows, -1, np.int64)
         found = pc.index_in(rows.column(name), value_set=self._nic_values)
         return np.asarray(found.fill_null(-1).to_numpy().astype(np.int64))
+
+    def _place(self, fields: Ints) -> _Placed:
+        """Where rows of these flows belong: nearly always where those of the last second did."""
+        known = self._placed
+        if known is None or not np.array_equal(known.fields, fields):
+            keys, forward = fields[0], fields[1] > 0
+            place = self._places(keys, forward)
+            there = _Way.of(forward, place)
+            back = _Way.of(~forward & (place >= 0), place)
+            flows = self._watch.flows
+            absent = np.flatnonzero(np.bincount(there.flows, minlength=flows) == 0)
+            known = self._placed = _Placed(fields, there, back, absent, flows)
+        return known
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
         """Of each row: its flow's place in the watch; -1: only its replies are reported."""
@@ -224,43 +306,36 @@ class FlowSeconds:
         size = self._watch.pairs
         if rows is None or not len(self._pair_keys):
             return np.zeros(size, np.int64)
-        pair, planned = self._pair(self._ids(rows, "src"), self._ids(rows, "dst"))
-        place = np.where(planned, self._pair_places[pair], -1)
+        (pair,) = self._received.of(rows)
+        place = np.where(pair >= 0, self._pair_places[pair], -1)
         known = place >= 0
         return _summed(place[known], _numbers(rows, "received")[known], size)
 
 
-def _counted(
-    rows: pa.Table | None, place: Ints, forward: NDArray[np.bool_], flows: int
-) -> SecondCounts:
+def _counted(rows: pa.Table | None, placed: _Placed) -> SecondCounts:
     """Rows of requests and of replies put together, flow by flow."""
+    flows, there, back = placed.flows, placed.there, placed.back
     counts = np.zeros((FIELDS, flows), np.int64)
     delay_ns, slowest_ns = np.full((2, 2, flows), np.nan)
-    clk_err_ns = np.zeros(flows)
-    if rows is None or not len(place):
-        return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
+    if rows is None:
+        return SecondCounts(counts, delay_ns, slowest_ns, np.zeros(flows))
     sent, lost, measured = (_numbers(rows, name) for name in ("sent", "lost", "count"))
     p50_ns, max_ns = (
-        rows.column(name).to_numpy().astype(np.float64) for name in ("owd_p50_ns", "owd_max_ns")
+        np.where(measured > 0, rows.column(name).to_numpy(), np.nan)
+        for name in ("owd_p50_ns", "owd_max_ns")
     )
-    present = np.bincount(place[forward], minlength=flows) > 0
     fields = ((history.SENT, history.LOST), (history.SENT_BACK, history.LOST_BACK))
-    for way, (rows_of, (sent_as, lost_as)) in enumerate(
-        zip((forward, ~forward & (place >= 0)), fields, strict=True)
-    ):
-        where = place[rows_of]
-        counts[sent_as] = _summed(where, sent[rows_of], flows)
-        counts[lost_as] = _summed(where, lost[rows_of], flows)
-        reported = rows_of & (measured > 0)
-        np.fmax.at(delay_ns[way], place[reported], p50_ns[reported])
-        np.fmax.at(slowest_ns[way], place[reported], max_ns[reported])
-    counts[:, ~present] = 0
-    delay_ns[:, ~present] = slowest_ns[:, ~present] = np.nan
-    where = place[forward]
-    counts[history.UNRESOLVED] = _summed(where, _numbers(rows, "unresolved")[forward], flows)
-    errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)[forward]
+    for number, (way, (sent_as, lost_as)) in enumerate(zip((there, back), fields, strict=True)):
+        counts[sent_as] = way.sums(sent, flows)
+        counts[lost_as] = way.sums(lost, flows)
+        delay_ns[number] = way.most(p50_ns, flows, np.nan)
+        slowest_ns[number] = way.most(max_ns, flows, np.nan)
+    counts[history.UNRESOLVED] = there.sums(_numbers(rows, "unresolved"), flows)
+    counts[:, placed.absent] = 0
+    delay_ns[:, placed.absent] = slowest_ns[:, placed.absent] = np.nan
+    errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)
     # An error that is not finite: not known.
-    np.maximum.at(clk_err_ns, where, np.where(np.isfinite(errors), errors, 0.0))
+    clk_err_ns = there.most(np.where(np.isfinite(errors), errors, 0.0), flows, 0.0)
     return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
 
 
@@ -271,12 +346,6 @@ def _numbers(rows: pa.Table, name: str) -> Ints:
 def _summed(place: Ints, values: Ints, size: int) -> Ints:
     # Sums of a second are far below 2**53.
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)
-
-
-def _masked(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    import pyarrow as pa
-
-    return rows if mask.all() else rows.filter(pa.array(mask))
 
 
 def _find(keys: Ints, wanted: Ints) -> tuple[Ints, NDArray[np.bool_]]:

@@ -16,17 +16,12 @@ from syntony.controller.gateway import Gateway
 from syntony.controller.greeting import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
-from syntony.controller.membership import civil_now
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
 from syntony.controller.service import FleetService
-from syntony.errors import ConfigError, RemoteError, SyntonyError
-from syntony.io.credentials import (
-    TlsFiles,
-    load_credentials,
-    new_request,
-    store_credentials,
-)
+from syntony.errors import ConfigError, RemoteError
+from syntony.io.credentials import TlsFiles, civil_now, load_credentials
 from syntony.io.dialling import channel_options, explain
+from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.metrics.sheet import Sheet
 from syntony.model import S
@@ -36,15 +31,12 @@ from syntony.wire.enrol import Issued, RenewQuery, Revocations
 from syntony.wire.gateways import RELAY, RELAY_QUERY, RelayedRequest
 from syntony.wire.query import Failure, decode_answer
 from syntony.wire.roles import Role
-from syntony.wire.x509 import check_validity, read_certificate
+from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 70.0
 """A leader gives its longest answer within 60 s."""
-
-RENEW_CHECK_S = 5.0
-"""Between two looks at the certificate's age, and two tries to renew it."""
 
 
 def check_gateway(config: ControllerConfig) -> None:
@@ -138,37 +130,24 @@ class GatewayServer:
             ready()
 
     async def _renew_in_time(self) -> None:
-        reported = ""
-        while True:
-            try:
-                await self._renew_if_due()
-                reported = ""
-            except SyntonyError as error:
-                if str(error) != reported:
-                    reported = str(error)
-                    _log.error("the gateway's certificate is not renewed reason=%s", error)
-            await asyncio.sleep(RENEW_CHECK_S)
+        loop = asyncio.get_running_loop()
 
-    async def _renew_if_due(self) -> None:
-        """A new certificate at two thirds of this one's life. Raises `SyntonyError`: none."""
-        files = self._config.tls
-        own = await asyncio.to_thread(load_credentials, files)
-        certificate = read_certificate(own.certificate)
-        if civil_now() < certificate.validity.renewal_ns or not self._gateway.link.connected:
-            return
-        key, csr = new_request(certificate.identity.name)
-        pages = await self._gateway.link.ask(
-            RelayedRequest(
-                query=encode(RenewQuery(csr=csr)), certificate=own.certificate, peer="itself"
-            )
-        )
+        def ask(query: RenewQuery) -> Issued | Failure:
+            return asyncio.run_coroutine_threadsafe(self._ask_leader(query), loop).result()
+
+        renewal = Renewal(self._config.tls, ask)
+        while True:
+            wait_ns = await asyncio.to_thread(renewal.step)
+            await asyncio.sleep(wait_ns / S)
+
+    async def _ask_leader(self, query: RenewQuery) -> Issued | Failure:
+        """Its answer to this gateway itself. Raises `SyntonyError`: there is none."""
+        own = await asyncio.to_thread(load_credentials, self._config.tls)
+        request = RelayedRequest(query=encode(query), certificate=own.certificate, peer="itself")
+        pages = await self._gateway.link.ask(request)
         if not pages:
             raise RemoteError("the leader has not answered")
-        answer = decode_answer(pages[0], Issued)
-        if isinstance(answer, Failure):
-            raise RemoteError(answer.reason)
-        await asyncio.to_thread(store_credentials, files, answer.certificate, key)
-        _log.info("certificate renewed file=%s", files.cert)
+        return decode_answer(pages[0], Issued)
 
 
 class _Exporter(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from syntony.alerts.incidents import Change, ChangeKind
+from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.controller.batches import Piece
 from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
@@ -27,7 +27,7 @@ class IncidentHistory:
         self._waiting: list[dict[str, Any]] = []
         self._own_rows = OwnRows(INCIDENT)
 
-    def add(self, changes: Iterable[Change]) -> None:
+    def add(self, changes: Iterable[IncidentChange]) -> None:
         """Take changes, as they are now."""
         self._waiting += [_row(change) for change in changes if change.kind not in _TOLD_ELSEWHERE]
 
@@ -37,7 +37,7 @@ class IncidentHistory:
         return self._own_rows.piece(records)
 
 
-def _row(change: Change) -> dict[str, Any]:
+def _row(change: IncidentChange) -> dict[str, Any]:
     fields = msgspec.to_builtins(change.incident)
     return {
         **{name: fields[name] for name in _COPIED},

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explained
+from syntony.alerts.incidents import Book, ChangeKind, Incident, IncidentChange, explained
 from syntony.alerts.observations import Observation, measured
-from syntony.alerts.render import Fleet
+from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
 from syntony.alerts.silences import Silence
 from syntony.controller import (
@@ -134,7 +134,7 @@ class IncidentService:
         self._book = Book(self.rules, self._incidents.load())
         self._unsaved = False
         """A transaction failed: the book is ahead of control state, and is read again."""
-        fleet = Fleet(settings.cluster, fleet_id(state))
+        fleet = FleetName(settings.cluster, fleet_id(state))
         self.notifier = Notifier(settings.receivers, fleet, Outbox(state))
         self.opened: Counter[str] = Counter()
         """Rule → incidents opened or reopened since this began."""
@@ -160,7 +160,7 @@ class IncidentService:
         refused: Refused = NOBODY_REFUSED,
         notes: Mapping[frozenset[str], Note] | None = None,
         gateways: Sequence[Observation] = (),
-    ) -> list[Change]:
+    ) -> list[IncidentChange]:
         """Hold everything that is known against the rules.
 
         Args:
@@ -290,7 +290,7 @@ class IncidentService:
         number, who, comment = action.number, issuer.who, action.comment[:MAX_TEXT]
         was = ""
 
-        def work(book: Book) -> list[Change]:
+        def work(book: Book) -> list[IncidentChange]:
             nonlocal was
             was = book.find(number).state.value
             if action.what == "ack":
@@ -325,7 +325,7 @@ class IncidentService:
         if action.end:
             change = (f"silence {action.end}", "", "ended", "")
 
-        def work(book: Book) -> list[Change]:
+        def work(book: Book) -> list[IncidentChange]:
             if action.end:
                 book.unsilence(action.end)
             else:
@@ -405,9 +405,9 @@ class IncidentService:
 
     def _change(
         self,
-        work: Callable[[Book], list[Change]],
+        work: Callable[[Book], list[IncidentChange]],
         log: Callable[[Connection], None] | None = None,
-    ) -> list[Change]:
+    ) -> list[IncidentChange]:
         """Change the book and commit it with all that follows.
 
         Args:
@@ -430,7 +430,7 @@ class IncidentService:
             self._tell(changes)
         return changes
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _tell(self, changes: list[IncidentChange]) -> None:
         """Count and log what has been recorded."""
         self._history.add(changes)
         for change in changes:

@@ -199,8 +199,9 @@ class Ingest:
             False for a repetition, or when the host has gone on to another stream meanwhile: it
             is not queued.
         """
-        async with self._drained:
-            await self._drained.wait_for(lambda: self._bytes < MAX_QUEUED_BYTES)
+        if self._bytes >= MAX_QUEUED_BYTES:
+            async with self._drained:
+                await self._drained.wait_for(lambda: self._bytes < MAX_QUEUED_BYTES)
         # No await from here on: a batch is accepted and queued, or neither.
         if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False

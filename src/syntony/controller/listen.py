@@ -24,7 +24,12 @@ MIN_PING_INTERVAL_MS = 2_000
 HANDSHAKE_MS = 5_000
 """A connection that has not finished its TLS handshake by then is closed: idle ones hold a file
 descriptor each."""
+WINDOW_BYTES = 256 << 10
+"""What a stream may send ahead: some ten seconds' reports. By default it is 64 KiB, so that nearly
+every message is answered by a packet that opens the window again, and probed for a larger one."""
 _OPTIONS = (
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),

@@ -37,8 +37,14 @@ class Loops:
     def __init__(self) -> None:
         self.counts: dict[str, LoopCount] = {}
 
-    async def every(self, interval_ns: int, work: Work) -> None:
-        """Run again and again, until cancelled; a late round is followed by the next at once."""
+    async def every(self, interval_ns: int, work: Work, rest: int = 0) -> None:
+        """Run again and again, until cancelled; a late round is followed by the next at once.
+
+        Args:
+            interval_ns: from the beginning of a round to that of the next.
+            work: one round.
+            rest: after a round, wait at least so many times as long as it took.
+        """
         name = work.__name__.removeprefix("_")
         count = self.counts.setdefault(name, LoopCount())
         while True:
@@ -51,7 +57,7 @@ class Loops:
             spent_ns = time.monotonic_ns() - started_ns
             count.runs += 1
             count.spent_ns += spent_ns
-            await asyncio.sleep(max(0, interval_ns - spent_ns) / S)
+            await asyncio.sleep(max(0, interval_ns - spent_ns, rest * spent_ns) / S)
 
 
 def collect_seldom() -> None:

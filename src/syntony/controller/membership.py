@@ -4,36 +4,32 @@ revoked hosts out of the fleet, the controller's own certificate renewed."""
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.enrolment import Enrolment
 from syntony.controller.fleet import Fleet
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate
-from syntony.controller.pki import read_request
+from syntony.controller.pki import Authority, read_request
 from syntony.controller.sessions import Session, end_refused
-from syntony.errors import StateError, SyntonyError
-from syntony.io.credentials import load_credentials, new_request, store_credentials
+from syntony.errors import StateError
+from syntony.io.credentials import civil_now, load_credentials
+from syntony.io.renewal import Renewal
 from syntony.model import S
 from syntony.state import ControlState
 from syntony.state.identities import Identities
 from syntony.wire.control import Issuer
-from syntony.wire.enrol import RevokeCommand, Revoked
-from syntony.wire.x509 import civil_ns, read_certificate
+from syntony.wire.enrol import Issued, RenewQuery, RevokeCommand, Revoked
+from syntony.wire.x509 import read_certificate
 
 _log = logging.getLogger(__name__)
 ENFORCE_INTERVAL_NS = 5 * S
 """Revocations made through another controller with the same control state are in force here after
 this long; those made here at once."""
-
-
-def civil_now() -> int:
-    """ns since 1970, UTC, by this host's clock: what certificates live on."""
-    return civil_ns(dt.datetime.now(dt.UTC))
 
 
 class Membership:
@@ -62,6 +58,10 @@ class Membership:
         self._fleet = fleet
         self.enrolment = Enrolment(config.enrolment, Identities(state), civil_now)
         self._reported = self.enrolment.revocations
+        self._renewal: Renewal | None = None
+        """Of our own certificate; None: somebody else issues it."""
+        if (authority := self.enrolment.authority) is not None:
+            self._renewal = Renewal(config.tls, partial(self._signed, authority), civil_now)
         self.certificate: ServerCertificate | None = None
         """Once opened."""
 
@@ -100,10 +100,8 @@ class Membership:
         self._cut()
         for host in self._fleet.remove(self.enrolment.removed, time.monotonic_ns()):
             _log.info("host left the fleet host=%s reason=every certificate is revoked", host)
-        try:
-            await asyncio.to_thread(self._renew_own)
-        except SyntonyError as error:
-            _log.error("the controller's certificate is not renewed reason=%s", error)
+        if self._renewal is not None:
+            await asyncio.to_thread(self._renewal.step)
 
     def _cut(self) -> None:
         end_refused(list(self._sessions.values()), self.enrolment.refusal)
@@ -113,18 +111,11 @@ class Membership:
             for session in self._sessions.values():
                 session.outbox.put(revocations)
 
-    def _renew_own(self) -> None:
-        authority = self.enrolment.authority
-        files = self._config.tls
-        if authority is None:
-            return
-        own = read_certificate(load_credentials(files).certificate)
-        if civil_now() < own.validity.renewal_ns:
-            return
-        key, csr = new_request(own.identity.name)
-        _, public = read_request(csr)
+    def _signed(self, authority: Authority, query: RenewQuery) -> Issued:
+        """A certificate as our own one for another key."""
+        own = read_certificate(load_credentials(self._config.tls).certificate)
+        _, public = read_request(query.csr)
         issued = authority.sign(
             public, own.identity, addresses=own.addresses, lifetime_ns=own.validity.lifetime_ns
         )
-        store_credentials(files, issued, key)
-        _log.info("certificate renewed file=%s", files.cert)
+        return Issued(certificate=issued, ca=authority.pem)

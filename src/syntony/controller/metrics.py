@@ -24,7 +24,7 @@ from syntony.controller.leadership import Leadership
 from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import LoopCount, Loops
-from syntony.controller.membership import Membership, civil_now
+from syntony.controller.membership import Membership
 from syntony.controller.placing import PlacementService
 from syntony.controller.services import Services
 from syntony.controller.sla import with_flows
@@ -32,6 +32,7 @@ from syntony.controller.solve import SolveLoop
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
+from syntony.io.credentials import civil_now
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet

@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, Change, ChangeKind, Incident, explained
-from syntony.alerts.render import Fleet
+from syntony.alerts.incidents import Book, ChangeKind, Incident, IncidentChange, explained
+from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.errors import ConfigError, StateError
 from syntony.io.http_request import ERRORS, http_request
@@ -89,7 +89,11 @@ class Notifier:
     """
 
     def __init__(
-        self, receivers: Iterable[Receiver], fleet: Fleet, outbox: Outbox, post: Post | None = None
+        self,
+        receivers: Iterable[Receiver],
+        fleet: FleetName,
+        outbox: Outbox,
+        post: Post | None = None,
     ) -> None:
         self._fleet = fleet
         self._ahead_ns = 0
@@ -108,7 +112,7 @@ class Notifier:
         """Messages that a receiver would never have taken."""
         return sum(each.refused for each in self._receivers)
 
-    def take(self, connection: Connection, changes: Iterable[Change], book: Book) -> None:
+    def take(self, connection: Connection, changes: Iterable[IncidentChange], book: Book) -> None:
         """Queue what is to be reported these changes, in their own transaction."""
         queued: set[str] = set()
         for change in changes:
@@ -151,7 +155,7 @@ class Notifier:
         return sum(self._outbox.waiting(each.receiver.name) for each in self._receivers)
 
     def _body(
-        self, outgoing: _Outgoing, change: Change, children: list[Incident]
+        self, outgoing: _Outgoing, change: IncidentChange, children: list[Incident]
     ) -> dict[str, Any] | None:
         kind, incident = change.kind, change.incident
         match outgoing.receiver.kind:

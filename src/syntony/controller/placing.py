@@ -17,7 +17,7 @@ import msgspec
 
 from syntony.controller.batches import Piece
 from syntony.controller.config import PlacementConfig, PlacementMode
-from syntony.controller.flow_delays import FlowDelays
+from syntony.controller.flow_delays import PathDelays
 from syntony.controller.flow_table import FlowTable, Row, capacities
 from syntony.controller.path_log import PathLog
 from syntony.fabric.book import Way
@@ -120,7 +120,7 @@ class PlacementService:
         """What was done about flows, and what came of it; see `placement_moves_total`."""
         self._epoch = secrets.token_hex(4)
         self._count = 0
-        self.delays = FlowDelays()
+        self.delays = PathDelays()
         self.rows: tuple[Row, ...] = ()
         self.deciding = (False, "starting")
 

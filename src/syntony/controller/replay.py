@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from syntony.alerts.incidents import Change
+from syntony.alerts.incidents import IncidentChange
 from syntony.controller.batches import Piece
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService, Slas
@@ -167,7 +167,7 @@ class Replay:
             for what, each in (*fresh, *gone)
         ]
 
-    def _evaluate(self, now_ns: int) -> list[Change]:
+    def _evaluate(self, now_ns: int) -> list[IncidentChange]:
         locating, second = self._locating, now_ns // S - 1
         flows = self._flows.get(second, [])
         for each in flows:
@@ -219,7 +219,7 @@ def recorded(store: Store, first_ns: int, last_ns: int) -> list[dict[str, Any]]:
     return sorted(within, key=lambda each: (each["opened_ns"], each["number"]))
 
 
-def _event(change: Change) -> Event:
+def _event(change: IncidentChange) -> Event:
     incident = change.incident
     return Event(
         change.at_ns, change.kind.value, incident.number, incident.rule, incident.subject,

@@ -33,7 +33,7 @@ from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
-from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership, civil_now
+from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter
 from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
@@ -52,6 +52,7 @@ from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock, SyntheticClock
+from syntony.io.credentials import civil_now
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.store import Store
@@ -72,6 +73,8 @@ JUDGE_INTERVAL_NS = 2 * S
 TELL_INTERVAL_NS = 1 * S
 LOOK_INTERVAL_NS = 10 * S
 """Between two looks at the latency of the past minute."""
+LOOK_REST = 9
+"""… which may take a tenth of the time at most: seconds each, for a large fleet."""
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -277,7 +280,8 @@ class Controller:
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce),
-                (LOOK_INTERVAL_NS, self._evaluation.look), (CHECK_NS, self._lease.check_lease),
+                (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST),
+                (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),

@@ -36,7 +36,7 @@ MANY_UNACKED = MAX_UNACKED // 4
 """So many batches are acknowledged at once: an agent with a backlog waits for that."""
 
 
-class Outbox:
+class NewestMessages:
     """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
     is an order that waited until the next one (audits are not ordered while one is under way), so
     the box is bounded by the number of kinds however slowly an agent reads.
@@ -146,7 +146,7 @@ class Session:
         self.tasks: tuple[asyncio.Task[object], ...] = ()
         """What serves the stream: first what receives."""
         # The end of a backlog is waited for: the agent's next stream begins with it.
-        self.outbox = Outbox(patient=hello.reads_stored and not hello.backlog)
+        self.outbox = NewestMessages(patient=hello.reads_stored and not hello.backlog)
         self._said: object = None
         """Of the timelines sent last, what must be told at once."""
         self._told_ns = 0

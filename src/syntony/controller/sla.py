@@ -193,13 +193,7 @@ def latencies(
         return latency.by("rail", first_ns, last_ns)
     if grouping == "job":
         return {job: latency.of_pairs(pairs, first_ns, last_ns) for job, pairs in jobs.items()}
-    found = latency.by("pair", first_ns, last_ns)
-    for cell in store.matrix(first_ns, last_ns):
-        # Here broken round trips are distinguished by direction as well.
-        subject = f"{cell.src}->{cell.dst}"
-        known = found.get(subject, Latency(sent=0, lost=0, measured=0))
-        found[subject] = structs.replace(known, sent=cell.sent, lost=cell.lost)
-    return found
+    return store.pair_latencies(first_ns, last_ns)
 
 
 def enough(found: Mapping[str, Latency]) -> dict[str, Latency]:

@@ -87,7 +87,9 @@ class TrafficService:
         before_ns = self.switch.at_ns if self.switch is not None else 0
         # Never older than its predecessor: agents obey the newest.
         at_ns = max(fleet_ns, before_ns + 1)
-        switch = Switch(stopped=command.stopped, at_ns=at_ns, by=issuer.who)
+        switch = Switch(
+            stopped=command.stopped, at_ns=at_ns, by=issuer.who, epoch=self._state.epoch
+        )
         unrecorded = None
         try:
             self._state.set_switch(switch, issuer, command.why[: 2 * _MAX_TEXT])

@@ -17,6 +17,7 @@ from syntony.demo.claims import (
 from syntony.demo.named_cause import named_cause
 from syntony.demo.nobody_noticed import nobody_noticed
 from syntony.demo.nobody_waits import nobody_waits
+from syntony.demo.rank_lost import rank_lost
 from syntony.demo.stage import ANSWER_NS, Stage
 from syntony.model import S, format_ns
 
@@ -92,4 +93,5 @@ ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
     "named-cause": named_cause,
     "nobody-noticed": nobody_noticed,
     "nobody-waits": nobody_waits,
+    "rank-lost": rank_lost,
 }

@@ -13,6 +13,7 @@ seem to answer none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import msgspec
@@ -177,7 +178,9 @@ class Watch:
         counts = self._history.newest(len(self._flows))
         came = counts[history.SENT] > counts[_AMISS].sum(axis=0)
         ends = self._layout().ends
-        return frozenset(ends.nics[place] for place in np.unique(ends.dst[came]).tolist())
+        answered = np.zeros(len(ends.nics), dtype=np.bool_)
+        answered[ends.dst[came]] = True
+        return frozenset(compress(ends.nics, answered.tolist()))
 
     def findings(self) -> tuple[Finding, ...]:
         """What is to blame, by all windows together."""

@@ -7,6 +7,7 @@ fitting one there.
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from syntony.errors import MissingError
 from syntony.io.files import write_atomically
+from syntony.wire.x509 import civil_ns
 
 _TRIES = 50
 """Of reading a pair while others are written: nobody renews so often, but a reader that is
@@ -50,6 +52,11 @@ class Request(NamedTuple):
 
     key: bytes
     csr: bytes
+
+
+def civil_now() -> int:
+    """ns since 1970, UTC, by this host's clock: what certificates live on."""
+    return civil_ns(dt.datetime.now(dt.UTC))
 
 
 def load_credentials(files: TlsFiles) -> Credentials:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.io.clock_page import PAGE, PageReader, Reading
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.io.peers_file import Peers, read_peers
+from syntony.io.peers_file import FleetTimelines, read_peers
 from syntony.io.run_directory import run_directory
 from syntony.model import MS, ClockState, S, Timeline, format_ns
 
@@ -132,7 +132,7 @@ class FleetClock:
         self._read = self._reader.read
 
 
-def _find(peers: Peers, node: str) -> Timeline:
+def _find(peers: FleetTimelines, node: str) -> Timeline:
     for line in peers.timelines:
         if line.node == node:
             return line

@@ -13,7 +13,7 @@ from syntony.model import SyntheticClockSpec, Timeline
 FILE = "clock.json"
 
 
-class Peers(msgspec.Struct, frozen=True, kw_only=True):
+class FleetTimelines(msgspec.Struct, frozen=True, kw_only=True):
     """As the agent last heard from the controller."""
 
     host: str
@@ -22,7 +22,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
     timelines: tuple[Timeline, ...] = ()
 
 
-def write_peers(directory: Path, peers: Peers) -> None:
+def write_peers(directory: Path, peers: FleetTimelines) -> None:
     """Replaces the file in one step. Raises `MissingError`: it cannot be written."""
     beside = directory / f"{FILE}.new"
     try:
@@ -33,11 +33,11 @@ def write_peers(directory: Path, peers: Peers) -> None:
         raise MissingError(f"{directory / FILE}: cannot be written: {error.strerror}") from error
 
 
-def read_peers(directory: Path) -> Peers:
+def read_peers(directory: Path) -> FleetTimelines:
     """Raises `MissingError`: no agent has been here, or it has not heard from a controller yet."""
     path = directory / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Peers)
+        return msgspec.json.decode(path.read_bytes(), type=FleetTimelines)
     except OSError as error:
         raise MissingError(
             f"{path}: {os.strerror(error.errno or 0)}; fleet time needs a running agent on this"

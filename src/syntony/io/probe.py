@@ -30,7 +30,7 @@ from syntony.io.probe_records import (
 )
 from syntony.model import MS, US, S
 from syntony.model.paths import LivenessEvent
-from syntony.model.probes import ClockReading
+from syntony.model.probes import DeviceClockReading
 from syntony.wire.probes import Plane, ProbeFlow
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class ProbeEngine(Closing):
         if not self._library.syn_probe_check(self._alive(), self._index[name], message):
             raise MissingError(text_of(message))
 
-    def read_clock(self, name: str) -> ClockReading | None:
+    def read_clock(self, name: str) -> DeviceClockReading | None:
         """Over verbs: the clock that stamps a NIC's completions; None: its device has none.
 
         It is watched by this: call it about once a second.
@@ -276,7 +276,7 @@ class ProbeEngine(Closing):
             raise MissingError(f"{fault}: probes are stamped by the engine")
         if not row.epoch_ns:
             return None
-        return ClockReading(row.epoch_ns, row.host_ns, row.device_ns, row.uncertainty_ns)
+        return DeviceClockReading(row.epoch_ns, row.host_ns, row.device_ns, row.uncertainty_ns)
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Over verbs: NIC → where it takes probes, of those that do."""

@@ -43,7 +43,7 @@ STALLED = ProbeFlag.STALL_LOCAL | ProbeFlag.STALL_REMOTE
 MISSING = ProbeFlag.NO_T1 | ProbeFlag.NO_T2 | ProbeFlag.NO_T3 | ProbeFlag.NO_T4
 
 
-class ClockReading(NamedTuple):
+class DeviceClockReading(NamedTuple):
     """One instant on the host's clock and on that of a NIC's RDMA device."""
 
     epoch_ns: int

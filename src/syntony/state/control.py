@@ -69,11 +69,11 @@ class ControlState:
 
     def switch(self) -> Switch | None:
         """The stop switch; None if it was never set."""
-        rows = self.read("SELECT stopped, at_ns, issuer FROM switch")
+        rows = self.read("SELECT stopped, at_ns, issuer, epoch FROM switch")
         if not rows:
             return None
         row = rows[0]
-        return Switch(stopped=bool(row[0]), at_ns=row[1], by=row[2])
+        return Switch(stopped=bool(row[0]), at_ns=row[1], by=row[2], epoch=row[3])
 
     def set_switch(self, switch: Switch, issuer: Issuer, comment: str) -> None:
         """Record a new position of the stop switch. Raises `StateError`: it is not recorded."""
@@ -81,7 +81,7 @@ class ControlState:
         was = "" if before is None else _position(before)
         with self.transaction() as connection:
             row = {"id": 1, "stopped": int(switch.stopped), "at_ns": switch.at_ns}
-            upsert(connection, "switch", {**row, "issuer": switch.by})
+            upsert(connection, "switch", {**row, "issuer": switch.by, "epoch": switch.epoch})
             change = ("failover switch", was, _position(switch), comment)
             log_change(connection, switch.at_ns, issuer, change)
 

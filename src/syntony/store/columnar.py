@@ -9,6 +9,7 @@ import msgspec
 
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
+from syntony.model.sla import Latency
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real, record
 from syntony.store.fabric import FabricRows
@@ -112,6 +113,24 @@ class Store:
                 paths = found[dst, src].paths
                 found[src, dst] = _dark_cell(src, dst, paths, correction.lost)
         return tuple(msgspec.structs.replace(found[way], over=over) for way in sorted(found))
+
+    def pair_latencies(self, first_ns: int, last_ns: int) -> dict[str, Latency]:
+        """``a->b`` → latency of every direction of every probed pair of NICs, with what was sent
+        and lost as in `matrix`."""
+        corrections = correct_directions(self._broken((Span(first_ns, last_ns),)))
+        found = {}
+        for way, (known, doubtful) in self.latency.pairs(first_ns, last_ns).items():
+            correction = corrections.pop(way, _NONE)
+            accounted = known.measured + known.lost
+            found["->".join(way)] = msgspec.structs.replace(
+                known,
+                sent=_sent(known.sent, doubtful, accounted, correction),
+                lost=known.lost + correction.lost,
+            )
+        for way, correction in corrections.items():
+            if lost := correction.lost:
+                found["->".join(way)] = Latency(sent=lost, lost=lost, measured=0)
+        return found
 
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1

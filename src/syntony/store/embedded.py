@@ -20,6 +20,7 @@ from syntony.store.engine import (
     parse_rows,
 )
 from syntony.store.layout import ONE_SERVER, Layout
+from syntony.store.schema import stored_type
 from syntony.wire.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ TABLE_BOUNDS = {
 _BLOCK_SETTINGS = (
     "SETTINGS max_insert_threads = 1, max_partitions_per_insert_block = 0, max_threads = 1"
 )
+_NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
 class EmbeddedEngine:
@@ -114,11 +116,17 @@ class EmbeddedEngine:
         fd = os.memfd_create("syntony-insert", os.MFD_CLOEXEC)
         path = f"/proc/self/fd/{fd}"
         try:
-            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
-                writer.write_table(rows.combine_chunks())
+            encoded = _with_dictionaries(rows)
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, encoded.schema) as writer:
+                writer.write_table(encoded)
+            source = f"'{path}', 'ArrowStream'"
+            settings = _BLOCK_SETTINGS
+            if not any(column.null_count for column in encoded.itercolumns()):
+                # Else every column is read with a mask of what is missing, and converted.
+                source += f", '{_structure(columns)}'"
+                settings += _NO_NULLS
             self._own.query(
-                f"INSERT INTO {table} ({names}) SELECT {names} "
-                f"FROM file('{path}', 'ArrowStream') {_BLOCK_SETTINGS}"
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM file({source}) {settings}"
             )
         finally:
             os.close(fd)
@@ -162,6 +170,23 @@ class _Connection:
     def close(self) -> None:
         with self._lock:
             self._session.close()
+
+
+def _structure(columns: Sequence[Column]) -> str:
+    """Types to read columns as: those that they are stored as."""
+    return ", ".join(f"{column.name} {stored_type(column)}" for column in columns)
+
+
+def _with_dictionaries(rows: pa.Table) -> pa.Table:
+    """Text as numbers of the names that occur, as the engine keeps it: it need not look each up."""
+    import pyarrow as pa
+
+    rows = rows.combine_chunks()
+    encoded = [
+        column.dictionary_encode() if pa.types.is_string(column.type) else column
+        for column in rows.itercolumns()
+    ]
+    return pa.Table.from_arrays(encoded, names=rows.column_names)
 
 
 def _claim(directory: Path) -> int:

@@ -7,12 +7,12 @@ from typing import Literal, cast
 
 from syntony.model.sla import Latency
 from syntony.store.engine import Engine, Row, Scalar, integer, real
-from syntony.store.queries import PERCENTILE_SHARES, window
+from syntony.store.queries import DOUBTFUL, PERCENTILE_SHARES, window
 from syntony.store.schema import quote
 from syntony.wire.probes import Plane
 from syntony.wire.tables import PROBE, VERBS, Table
 
-Grouping = Literal["pair", "host", "rail"]
+Grouping = Literal["host", "rail"]
 MAX_PAIRS = 4_000
 """Of one condition: some 200 KB of SQL."""
 _HOST, _NIC = (
@@ -20,7 +20,6 @@ _HOST, _NIC = (
     "arrayElement(splitByChar('/', {}), 2)",
 )
 _KEYS: dict[Grouping, tuple[str, str]] = {
-    "pair": ("src", "dst"),
     "host": (_HOST.format("src"), _HOST.format("dst")),
     # A fleet names the NICs of a rail alike.
     "rail": (_NIC.format("src"), _NIC.format("dst")),
@@ -34,14 +33,21 @@ class LatencyRows:
         self._engine = engine
 
     def by(self, grouping: Grouping, first_ns: int, last_ns: int) -> dict[str, Latency]:
-        """``a->b`` → latency, by NIC pair, host pair or pair of rails; each direction by itself.
+        """``a->b`` → latency, by pair of hosts or of rails; each direction by itself.
 
-        Losses are those whose direction the prober knew; `Store.matrix` has them all.
+        Losses are those whose direction the prober knew; `Store.pair_latencies` has them all.
         """
         a, b = _KEYS[grouping]
         sql = _latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns)
         rows = self._engine.select_since(PROBE, first_ns, sql)
         return {f"{row[0]}->{row[1]}": _of(row[2:]) for row in rows}
+
+    def pairs(self, first_ns: int, last_ns: int) -> dict[tuple[str, str], tuple[Latency, int]]:
+        """Of each direction of each pair of NICs, losses as in `by`, and how many of those sent are
+        doubtful (`queries.DOUBTFUL`)."""
+        keys = f"src AS a, dst AS b, {DOUBTFUL}"
+        rows = self._engine.select_since(PROBE, first_ns, _latency(keys, "a, b", first_ns, last_ns))
+        return {(str(row[0]), str(row[1])): (_of(row[3:]), integer(row[2])) for row in rows}
 
     def classes(
         self, over: Plane, first_ns: int, last_ns: int

@@ -25,7 +25,7 @@ _POINTS = ", ".join(name for name, _ in PERCENTILE_SHARES)
 _WEIGHTS = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
 _QUANTILES = f"quantilesExactWeightedArray(0.5, 0.99)([{_POINTS}], [{_WEIGHTS}])"
 # Replies whose requests may never have arrived: counted as sent by a prober that cannot know.
-_DOUBTFUL = "sumIf(unresolved, prober = dst)"
+DOUBTFUL = "sumIf(unresolved, prober = dst)"
 STATES = (
     ClockState.SYNCHRONIZED,
     ClockState.HOLDOVER,
@@ -90,7 +90,7 @@ def directions(first_ns: int, last_ns: int, probes: Table = PROBE) -> str:
     """
     return (
         f"SELECT src, dst, uniqExact(sport, flow_label), sum(sent), "
-        f"{_DOUBTFUL}, sum(lost), sum(count), "
+        f"{DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES}, maxIf(clk_err_ns, count > 0), sum(stalled) "
         f"FROM {probes.name} WHERE {window(first_ns, last_ns)} GROUP BY src, dst"
     )
@@ -101,7 +101,7 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
     [p50, p99]."""
     return (
         f"SELECT src, dst, intDiv(ts_ns, {step * S}) * {step} AS second, sum(sent), "
-        f"{_DOUBTFUL}, sum(lost), sum(count), "
+        f"{DOUBTFUL}, sum(lost), sum(count), "
         f"minIf(owd_min_ns, count > 0), {_QUANTILES} "
         f"FROM {PROBE.name} WHERE {window(first_ns, last_ns)}{pair(src, dst)} "
         f"GROUP BY src, dst, second LIMIT {MAX_POINTS + 1}"

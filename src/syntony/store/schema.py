@@ -100,11 +100,17 @@ def add_columns(
 
 
 def _column_type(column: Column, can: Capabilities, default: str = "") -> str:
-    name = _SQL_TYPES[column.type]
-    if column.type == "string":
-        return f"LowCardinality({name})" if can.low_cardinality else name
+    if column.type == "string" and can.low_cardinality:
+        return stored_type(column)
+    name = sql_type(column)
     codec = f" {_CODECS[column.type]}" if can.codecs and column.type in _CODECS else ""
     return f"{name}{default}{codec}"
+
+
+def stored_type(column: Column) -> str:
+    """The SQL type of a column in an engine of today."""
+    name = sql_type(column)
+    return f"LowCardinality({name})" if column.type == "string" else name
 
 
 def sql_type(column: Column) -> str:

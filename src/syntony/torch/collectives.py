@@ -150,7 +150,7 @@ class Executor:
         """Of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
         """The operation under way and its begin, CLOCK_MONOTONIC."""
-        self.shadows = Shadows(replica)
+        self.shadows = Shadows(replica, lambda: not session.reason)
         replica.before_step = self.shadows.wait_copied
         session.on_freeze = self._freeze
         session.progress = self.progress

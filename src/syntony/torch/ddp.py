@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-
-from syntony.torch.random_state import random_state, set_random_state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 MOVED = 97
 """Exit code of a replacement that cannot take its place as planned."""
@@ -49,7 +44,9 @@ def state(model: Any) -> dict[str, Any]:
 
 
 def restore(model: Any, kept: dict[str, Any]) -> None:
-    """All but the layout: see `warm`."""
+    """Of a replacement's model."""
+    if kept["layout"] is not None and layout(model) is None:
+        warm(model, kept["layout"])
     model.require_forward_param_sync = kept["sync"]
     for module, training in zip(model.modules(), kept["training"], strict=True):
         module.training = training
@@ -76,61 +73,34 @@ def patch_hooks() -> None:
     DistributedDataParallel.register_comm_hook = registered
 
 
-def warm(
-    model: Any, forward: Callable[..., Any], args: Any, kwargs: Any, wanted: Layout | None
-) -> None:
-    """A replacement's first pass, alone: DDP then has buckets as on other ranks.
+def rebuild_buckets(model: Any) -> None:
+    """What DDP does before its second forward pass, as soon as it can: a collective.
 
-    One whole pass: a forward pass without a backward one would leave the reducer waiting for
-    gradients, and a program that accumulates them would reduce at the wrong time. Collectives must
-    do nothing meanwhile. Leaves the model, its gradients and random numbers as they were.
-
-    Args:
-        model: wrapped, with the parameters of the boundary.
-        forward: DDP's own.
-        args: of the program's first forward pass.
-        kwargs: likewise.
-        wanted: None if other ranks rebuild their buckets in the step that is repeated.
+    At a boundary its buckets are then what they stay.
     """
-    parameters, buffers = list(model.module.parameters()), list(model.module.buffers())
-    random, values = random_state(), [each.detach().clone() for each in buffers]
-    gradients = [each.grad for each in parameters]
-    flags = model.require_backward_grad_sync, model.require_forward_param_sync
-    model.require_backward_grad_sync = True
-    _drop_gradients(parameters)
-    total: Any = sum(each.float().sum() for each in _tensors(forward(model, *args, **kwargs)))
-    total.backward()
-    _drop_gradients(parameters)
-    if wanted is not None and model.reducer._rebuild_buckets():
+    if model.reducer._rebuild_buckets():
         model._has_rebuilt_buckets = True
-    model.require_backward_grad_sync, model.require_forward_param_sync = flags
+
+
+def warm(model: Any, wanted: Layout) -> None:
+    """Have a replacement's DDP come to buckets as on other ranks, alone.
+
+    DDP rebuilds its buckets once, in the order in which the first backward pass was done with the
+    parameters. Here that is a pass in the wanted order, of zeros. Collectives must do nothing
+    meanwhile. Gradients are not there afterwards; a model that is trained need not be otherwise.
+    """
+    parameters = list(model.module.parameters())
+    sync, model.require_backward_grad_sync = model.require_backward_grad_sync, True
+    model.reducer.prepare_for_forward()
+    model.reducer.prepare_for_backward([])
+    with torch.enable_grad():
+        for number in (each for bucket in wanted for each in bucket):
+            (parameters[number] * 0).sum().backward()
+    rebuild_buckets(model)
+    model.require_backward_grad_sync = sync
+    for each in parameters:
+        each.grad = None
     made = layout(model)
     if made != wanted:
         print(f"syntony: DDP buckets {made}, {wanted} on other ranks", file=sys.stderr, flush=True)
         os._exit(MOVED)
-    with torch.no_grad():
-        for buffer, value in zip(buffers, values, strict=True):
-            buffer.copy_(value)
-    for each, gradient in zip(parameters, gradients, strict=True):
-        each.grad = gradient
-    set_random_state(random)
-
-
-def _drop_gradients(parameters: list[Any]) -> None:
-    for each in parameters:
-        each.grad = None
-
-
-def _tensors(output: Any) -> Iterator[Any]:
-    """Floating-point tensors that have a gradient, in whatever a model returned."""
-    if torch.is_tensor(output):
-        if output.requires_grad and output.is_floating_point():
-            yield output
-    elif isinstance(output, dict):
-        for each in output.values():
-            yield from _tensors(each)
-    elif isinstance(output, list | tuple):
-        for each in output:
-            yield from _tensors(each)
-    elif hasattr(output, "__dict__"):
-        yield from _tensors(vars(output))

@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-from torch.nn.parallel import DistributedDataParallel
 
 from syntony.torch import checkpoint, ddp, launchers, shadow, sharding, state_file
 from syntony.torch.collectives import BACKEND, Executor
-from syntony.torch.position import Position, patch_loader
+from syntony.torch.position import Position
+from syntony.torch.reading import patch_loader
 from syntony.torch.recovery import START, VERIFY_AFTER
 from syntony.torch.replica import Replica
 
@@ -28,11 +27,11 @@ GLOO = {None, "gloo", "cpu:gloo"}
 class Job:
     """Everything of this process."""
 
-    def __init__(self, session: Session, local_modules: frozenset[str]) -> None:
+    def __init__(self, session: Session, modules: frozenset[str]) -> None:
         self.session = session
         self.replica = Replica(session)
         self.executor = Executor(session, self.replica)
-        self.position = Position(self, local_modules)
+        self.position = Position(self, modules)
         self._plan: dict[str, Any] | None = None
         """A replacement's, once it has begun to follow it."""
         self._origin: dict[str, Any] | None = None
@@ -54,15 +53,15 @@ class Job:
             return new_group(ranks, timeout, None if backend in GLOO else backend, **rest)
 
         dist.new_group = c10d.new_group = made
-        forward = DistributedDataParallel.forward
+        named = c10d.get_backend
 
-        def warmed(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.replica.cold_models:
-                self._warm(model, forward, args, kwargs)
-            return forward(model, *args, **kwargs)
+        def backend_of(*args: Any, **kwargs: Any) -> Any:
+            """Programs do otherwise for gloo than for others."""
+            found = named(*args, **kwargs)
+            return c10d.Backend("gloo") if found == BACKEND else found
 
-        DistributedDataParallel.forward = warmed
-        patch_loader(lambda: self.position)
+        dist.get_backend = c10d.get_backend = backend_of
+        patch_loader()
 
     # --- joining ---
 
@@ -120,13 +119,15 @@ class Job:
 
     def _restore(self, record: dict[str, Any], boundary: int) -> None:
         self.executor.restore_calls(record["calls"])
+        self.executor.solo = True  # models get ready
         try:
             self.replica.restore(record, boundary)
         except ValueError as error:
-            self._differs(error)
+            self.differs(error)
+        self.executor.solo = False
 
     @staticmethod
-    def _differs(error: Exception) -> None:
+    def differs(error: Exception) -> None:
         print(f"syntony: the replacement is not like the lost rank: {error}",
               file=sys.stderr, flush=True)  # fmt: skip
         os._exit(1)  # no exception: the program might catch it
@@ -141,7 +142,7 @@ class Job:
             path = Path(origin["path"]) / checkpoint.STATE
             state_file.read(path, self.replica, undo=bool(origin["undo"]))
         except (OSError, ValueError, RuntimeError) as error:
-            self._differs(error)
+            self.differs(error)
         self._restore(pickle.loads(self.session.record), boundary)
         self._verify = {boundary + each for each in VERIFY_AFTER}
         self.session.tell("boundary", self.session.record, boundary=boundary)
@@ -189,20 +190,6 @@ class Job:
             self._verify.discard(boundary)
             self.session.tell("digest", boundary=boundary, digest=self.replica.digest())
         self._mirror()
-
-    # --- DDP ---
-
-    def _warm(self, model: Any, forward: Any, args: Any, kwargs: Any) -> None:
-        """DDP rebuilds its buckets after the first backward pass: a replacement does so alone."""
-        at = next((n for n, each in enumerate(self.replica.models) if each is model), -1)
-        if at not in self.replica.cold_models or not torch.is_grad_enabled():
-            return
-        wanted = self.replica.cold_models.pop(at)
-        self.executor.solo = True
-        try:
-            ddp.warm(model, forward, args, kwargs, wanted)
-        finally:
-            self.executor.solo = False
 
     # --- the end ---
 

@@ -1,15 +1,15 @@
-"""Finds the training loops of a program and has them iterate through `position`: source to source.
+"""Finds training loops and has them iterate through `position`: source to source.
 
-Only loops are changed. A loop is one of training if its body calls `.backward()` and `.step()`,
-itself or through functions of the same file. What it assigned is assigned again when a replacement
-continues in its middle.
+Loops are changed, and calls of `iter`. A loop is one of training if its body calls `.backward()`
+and `.step()`, itself or through functions of the same file, or if a library's is known to be one.
+What it assigned is assigned again when a replacement continues in its middle.
 """
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 RUNTIME = "__syntony__"
 """The name under which the program finds `position.Position`."""
@@ -28,6 +28,17 @@ UNSUPPORTED = {
 _Loop = ast.For | ast.While
 
 
+class Known(NamedTuple):
+    """What is known of a library's file."""
+
+    name: str = ""
+    """Before the sites of its loops."""
+    functions: frozenset[str] = frozenset()
+    """Of which all loops are training loops, for what they call is elsewhere."""
+    batches: frozenset[str] = frozenset()
+    """Variables with the batches of one step: a loop over them is within a step."""
+
+
 @dataclass
 class Program:
     """A transformed program and what was found in it."""
@@ -37,29 +48,45 @@ class Program:
     """Sites of training loops."""
     unsupported: list[str] = field(default_factory=list)
     """Why it cannot be protected, for people."""
+    imports: frozenset[str] = frozenset()
+    """Packages that it names."""
 
 
-def transform(source: str, file: str) -> Program:
+def transform(source: str, file: str, known: Known | None = None) -> Program:
     """Rewrite training loops.
+
+    Args:
+        source: of a program, or of a library's file.
+        file: its name.
+        known: of a library.
 
     Raises:
         SyntaxError: the source is none.
     """
     tree = ast.parse(source, file)
-    program = Program(tree, unsupported=_unsupported(tree))
-    hot = _Hot(tree)
-    rewriter = _Rewriter(hot, program)
+    imports = _imports(tree)
+    program = Program(tree, unsupported=_unsupported(tree, imports), imports=imports)
+    rewriter = _Rewriter(_Hot(tree), program, known or Known())
     program.tree = cast("ast.Module", ast.fix_missing_locations(rewriter.visit(tree)))
     return program
 
 
-def _unsupported(tree: ast.Module) -> list[str]:
+def _unsupported(tree: ast.Module, imports: frozenset[str]) -> list[str]:
     names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
     names |= {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
+    names |= imports
+    return [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
+
+
+def _imports(tree: ast.Module) -> frozenset[str]:
+    """Packages, and names from them."""
+    found = set()
     for each in ast.walk(tree):
         if isinstance(each, ast.Import | ast.ImportFrom):
-            names |= {alias.name.split(".")[0] for alias in each.names}
-    return [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
+            found |= {alias.name.split(".")[0] for alias in each.names}
+        if isinstance(each, ast.ImportFrom) and each.module and not each.level:
+            found.add(each.module.split(".")[0])
+    return frozenset(found)
 
 
 class _Hot:
@@ -99,9 +126,10 @@ def _is_method(call: ast.Call) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, hot: _Hot, program: Program) -> None:
+    def __init__(self, hot: _Hot, program: Program, known: Known) -> None:
         self._hot = hot
         self._program = program
+        self._known = known
         self._scope: ast.FunctionDef | None = None
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -120,7 +148,7 @@ class _Rewriter(ast.NodeTransformer):
         explicit = isinstance(node.iter, ast.Call) and _called(node.iter) == "steps"
         if explicit:  # `syntony.torch.steps`: the program has marked it itself
             self._site(node)
-        if explicit or not self._hot.trains(node):
+        if explicit or not self._trains(node) or self._is_within_a_step(node):
             return self.generic_visit(node)
         site = self._site(node)
         targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
@@ -132,7 +160,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:
-        if not self._hot.trains(node):
+        if not self._trains(node):
             return self.generic_visit(node)
         if node.orelse:
             self._program.unsupported.append(f"line {node.lineno}: a while loop with else")
@@ -146,9 +174,23 @@ class _Rewriter(ast.NodeTransformer):
         turned = ast.For(target, tick, [*prelude, leave, *node.body], [])
         return ast.copy_location(turned, node)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "iter" and len(node.args) == 1:
+            node.func = _runtime("iter")
+        return node
+
+    def _trains(self, node: _Loop) -> bool:
+        named = self._scope is not None and self._scope.name in self._known.functions
+        return named or self._hot.trains(node)
+
+    def _is_within_a_step(self, node: ast.For) -> bool:
+        names = {each.id for each in ast.walk(node.iter) if isinstance(each, ast.Name)}
+        return bool(names & self._known.batches)
+
     def _site(self, node: _Loop) -> str:
         name = self._scope.name if self._scope is not None else "module"
-        site = f"{name}:{node.lineno}"
+        site = f"{self._known.name}{name}:{node.lineno}"
         self._program.loops.append(site)
         return site
 
@@ -161,9 +203,9 @@ class _Rewriter(ast.NodeTransformer):
         return ast.parse("\n".join(lines)).body
 
     def _assigned(self) -> set[str]:
-        """Names that the scope around the loop assigns."""
+        """Names that the scope around the loop assigns, or is given."""
         scope: ast.AST = self._scope if self._scope is not None else self._program.tree
-        names: set[str] = set()
+        names = set() if self._scope is None else _parameters(self._scope)
         waiting = list(ast.iter_child_nodes(scope))
         while waiting:
             each = waiting.pop()
@@ -173,6 +215,12 @@ class _Rewriter(ast.NodeTransformer):
                 names.add(each.id)
             waiting += ast.iter_child_nodes(each)
         return {each for each in names if not each.startswith("__")}
+
+
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    given = function.args
+    each = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return {one.arg for one in each if one is not None}
 
 
 class _Enumerate(ast.NodeTransformer):

@@ -36,10 +36,12 @@ class Pool:
         self._free: dict[tuple[int, Any], list[Any]] = {}
 
     def copy(self, tensor: Any) -> Any:
-        key = tensor.numel(), tensor.dtype
-        free = self._free.get(key)
-        buffer = free.pop() if free else torch.empty(key[0], dtype=key[1])
-        return buffer.view(tensor.shape).copy_(tensor)
+        return self.take(tensor.numel(), tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def take(self, count: int, kind: Any) -> Any:
+        """A flat buffer, with anything in it."""
+        free = self._free.get((count, kind))
+        return free.pop() if free else torch.empty(count, dtype=kind)
 
     def give_back(self, tensor: Any) -> None:
         buffer = tensor.view(-1)

@@ -10,15 +10,15 @@ import itertools
 import pickle
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from syntony.torch import capture
-from syntony.torch.random_state import random_state, set_random_state
+from syntony.torch.reading import Reading, opened
 from syntony.torch.recovery import START
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
     from types import FrameType
 
 MAX_RECORD_BYTES = 32 << 20
@@ -33,21 +33,22 @@ class Level:
     """It is the loop's visit of this number within the iteration of the loop around it."""
     at: int = 0
     """Iterations begun."""
-    random: Any = None
-    """Random state when the loop began."""
-    generators: list[Any] = field(default_factory=list)
-    """States of the data loader's own generators then."""
+    reading: Any = None
+    """Where it is in its data (`Reading`; in a record its state); not of a range."""
     span: range | None = None
     """What it iterates, if that is a range."""
-    variables: dict[str, Any] = field(default_factory=dict)
-    """As the iteration began."""
+    variables: bytes = b""
+    """As the iteration began, pickled: classes may be known only once the program has run."""
     visits: dict[str, int] = field(default_factory=dict)
     """Loops entered in this iteration, by site."""
-    workers: dict[int, Any] = field(default_factory=dict)
-    """Random states of the data loader's workers."""
 
     def copy(self) -> Level:
-        return Level(**{name: getattr(self, name) for name in self.__dataclass_fields__})
+        return replace(self, visits=dict(self.visits))
+
+    def kept(self, *, worked_on: bool) -> Level:
+        """For a record; `worked_on`: there is a loop in it."""
+        reading = self.reading and self.reading.state(worked_on=worked_on)
+        return replace(self, reading=reading)
 
 
 class Position:
@@ -55,23 +56,21 @@ class Position:
 
     enumerate: Any
     forever = itertools.count
+    iter = staticmethod(opened)
 
-    def __init__(self, job: Any, local_modules: frozenset[str]) -> None:
+    def __init__(self, job: Any, modules: frozenset[str]) -> None:
         self._job = job
-        self._modules = local_modules
+        self._modules = modules
+        """Whose objects are followed."""
         self._top = Level("", 0)
         self._stack: list[Level] = []
         self._target: list[Level] | None = None
         """Where a replacement must go; None once it is there."""
         self._pending: dict[str, dict[str, Any]] = {}
         """Variables to be assigned again, by site."""
-        self._globals: dict[str, Any] = {}
+        self._globals = b""
         self._outer: set[str] = set()
         """Sites of loops that have others in them: their variables are noted at each iteration."""
-        self.opening: Level | None = None
-        """The loop whose iterator is about to be made."""
-        self.skip = 0
-        """How far the data loader that is made next must go at once."""
         self.last_record_bytes = 0
         self.spent_ns = 0
         self.program = ""
@@ -99,8 +98,6 @@ class Position:
                 return  # over before the lost rank's boundary
             level = found
             iterable = iterable if level.span is None else level.span
-        elif level.span is None:
-            level.random = random_state()
         self._stack.append(level)
         try:
             yield from self._iterate(iterable, level, frame)
@@ -121,7 +118,7 @@ class Position:
         iterator = self._opened(iterable, level)
         while True:
             if self._target is not None:
-                self._reach(level)
+                self._reach(level, frame)
             elif self._job.replica.stepped or self._job.replica.boundary == START:
                 self._pass(frame)
             elif level.at == 0 or level.site in self._outer:
@@ -136,22 +133,12 @@ class Position:
 
     def _opened(self, iterable: Any, level: Level) -> Iterator[Any]:
         """An iterator; of a replacement, at the place where the lost rank was."""
-        if self._target is None:
-            self.opening = level
-            iterator: Iterator[Any] = iter(iterable)
-            self.opening = None
-            return iterator
-        if level.random is not None:
-            set_random_state(level.random)
-        self.opening, self.skip = level, level.at
-        iterator = iter(iterable)
-        self.opening = None
-        if isinstance(iterator, _Enumerate):
-            iterator.at += level.at - self.skip
-        for _ in range(self.skip):  # nobody took it: read and forget
-            next(iterator, None)
-        self.skip = 0
-        return iterator
+        if level.span is not None or isinstance(iterable, itertools.count):
+            return itertools.islice(iterable, level.at, None)
+        if type(iterable).__name__ == "DataLoaderDispatcher":
+            self._job.session.unprotect("accelerate reads data on one rank for all")
+        level.reading = reading = Reading(iterable, level.reading, at=level.at)
+        return reading
 
     def has(self, site: str) -> bool:
         return site in self._pending
@@ -167,11 +154,12 @@ class Position:
         begin_ns = time.perf_counter_ns()
         if job.replica.boundary == START:
             job.first_boundary()
+        job.replica.rebuild_buckets()
         boundary = job.replica.pass_boundary()
         level = self._stack[-1]
         level.variables = self._captured(frame)
         record = job.replica.record() | {
-            "stack": self._stack,
+            "stack": [each.kept(worked_on=each is not level) for each in self._stack],
             "globals": self._captured_globals(),
             "program": self.program,
             "calls": job.executor.calls,
@@ -185,23 +173,17 @@ class Position:
         self.spent_ns += time.perf_counter_ns() - begin_ns
         job.passed(boundary)
 
-    def _captured(self, frame: FrameType) -> dict[str, Any]:
-        found = {
-            name: capture.capture(value, self._modules)
-            for name, value in frame.f_locals.items()
-            if not name.startswith("__")
-        }
-        return {name: each for name, each in found.items() if each is not capture.MISSING}
+    def _captured(self, frame: FrameType) -> bytes:
+        found = capture.capture_all(frame.f_locals, self._modules)
+        return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
 
-    def _captured_globals(self) -> dict[str, Any]:
-        found = {}
-        for name, value in vars(sys.modules["__main__"]).items():
-            if name.startswith("__") or name.isupper():
-                continue
-            kept = capture.capture(value, frozenset())
-            if kept is not capture.MISSING:
-                found[name] = kept
-        return found
+    @staticmethod
+    def _captured_globals() -> bytes:
+        module = vars(sys.modules["__main__"])
+        found = capture.capture_all(
+            {name: each for name, each in module.items() if not name.isupper()}, frozenset()
+        )
+        return pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
 
     # --- of a replacement ---
 
@@ -212,80 +194,47 @@ class Position:
         self._target = record["stack"]
         self._globals = record["globals"]
 
-    def _reach(self, level: Level) -> None:
-        """This loop is where it must be; at the last one, the replacement becomes the rank."""
-        frame_values = level.variables
-        self._pending[level.site] = _Restoring(frame_values)
+    def _reach(self, level: Level, frame: FrameType) -> None:
+        """This loop is where it must be; at the last one, the replacement becomes the rank.
+
+        Before that: what is read here to come to a place in the data may call collectives, which
+        do nothing as long as it is not the rank.
+        """
         assert self._target is not None
-        if len(self._stack) < len(self._target):
-            return
-        self._target = None
-        module = vars(sys.modules["__main__"])
-        for name, kept in self._globals.items():
-            module[name] = capture.restore(kept, module.get(name))
-        self._job.become()
+        last = len(self._stack) == len(self._target)
+        try:
+            self._pending[level.site] = _restored(level.variables, frame.f_locals)
+            if last:
+                module = vars(sys.modules["__main__"])
+                module.update(_restored(self._globals, module))
+        except ValueError as error:
+            self._job.differs(error)
+        if last:
+            self._target = None
+            self._job.become()
 
 
-class _Restoring(dict[str, Any]):
-    """Captured variables that are restored when they are asked for."""
-
-    def __getitem__(self, name: str) -> Any:
-        frame = sys._getframe(1)
-        return capture.restore(super().__getitem__(name), frame.f_locals.get(name))
+def _restored(data: bytes, now: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables that were captured together."""
+    restoring = capture.Restoring()
+    return {name: restoring.of(kept, now.get(name)) for name, kept in pickle.loads(data).items()}
 
 
 class _Enumerate:
     """`enumerate` whose count can begin in the middle."""
 
     def __init__(self, iterable: Any, start: int = 0) -> None:
-        self._iterable = iterable
+        self.counted = iterable
         self._iterator: Any = None
         self.at = start
 
     def __iter__(self) -> _Enumerate:
-        self._iterator = iter(self._iterable)
+        self._iterator = iter(self.counted)
         return self
 
     def __next__(self) -> tuple[int, Any]:
         if self._iterator is None:
-            self._iterator = iter(self._iterable)
+            self._iterator = iter(self.counted)
         value = next(self._iterator)
         self.at += 1
         return self.at - 1, value
-
-
-def patch_loader(position: Callable[[], Position]) -> None:
-    """Have data loaders begin where they are told to, and their generators' states noted."""
-    from torch.utils.data import DataLoader, dataloader
-
-    make = DataLoader.__iter__
-
-    def made(self: Any) -> Any:
-        at = position()
-        level, skip = at.opening, at.skip
-        if level is None:
-            return make(self)
-        at.opening, at.skip = None, 0
-        own = [each for each in (self.generator, getattr(self.sampler, "generator", None)) if each]
-        if skip or level.generators:
-            for generator, state in zip(own, level.generators, strict=False):
-                generator.set_state(state)
-        level.generators = [each.get_state() for each in own]
-        iterator = make(self)
-        if skip:
-            _advance(iterator, skip, dataloader)
-        return iterator
-
-    DataLoader.__iter__ = made
-
-
-def _advance(iterator: Any, count: int, dataloader: Any) -> None:
-    """Skip batches; those of one process are not even read."""
-    single = dataloader._SingleProcessDataLoaderIter
-    if isinstance(iterator, single) and iterator._dataset_kind == dataloader._DatasetKind.Map:
-        for _ in range(count):
-            iterator._next_index()
-        iterator._num_yielded += count
-        return
-    for _ in range(count):
-        next(iterator)

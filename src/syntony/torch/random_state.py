@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import random
 import sys
 from typing import Any
@@ -10,20 +11,28 @@ import torch
 
 
 def random_state() -> Any:
-    """Simple values that can be pickled; NumPy's only once the program has imported it."""
+    """Simple values that can be pickled and compared; NumPy's only once the program imported it."""
     numpy = sys.modules.get("numpy")
+    version, words, gauss = random.getstate()
     return (
         torch.get_rng_state().numpy().tobytes(),
-        random.getstate(),
-        None if numpy is None else numpy.random.get_state(),
+        (version, array.array("I", words).tobytes(), gauss),
+        None if numpy is None else _numpy_state(numpy),
     )
+
+
+def _numpy_state(numpy: Any) -> tuple[Any, ...]:
+    name, words, *rest = numpy.random.get_state()
+    return name, words.tobytes(), *rest
 
 
 def set_random_state(state: Any) -> None:
     """What `random_state` returned."""
     torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
-    random.setstate(state[1])
+    version, words, gauss = state[1]
+    random.setstate((version, tuple(array.array("I", words)), gauss))
     if state[2] is not None:
         import numpy as np
 
-        np.random.set_state(state[2])  # noqa: NPY002 - the program's own
+        name, data, *rest = state[2]
+        np.random.set_state((name, np.frombuffer(data, dtype=np.uint32), *rest))  # noqa: NPY002

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,11 +61,10 @@ class Replica:
         """Optimizer's number to its parameters before its step."""
         self._after: dict[int, tuple[list[Any], list[dict[str, Any]]]] = {}
         """Of a replacement that repeats a step which others are past: what follows it."""
-        self.cold_models: dict[int, ddp.Layout | None] = {}
-        """Models of a replacement whose buckets are not yet as on other ranks, and what they must
-        be; None: other ranks rebuild theirs in the step that is repeated."""
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
+        self.expects_loop = False
+        """The program has no training loop of its own."""
         self.modules = Modules()
         self.part = WHOLE
         """Which of the parameters this rank has; known once they are all made."""
@@ -92,10 +92,22 @@ class Replica:
         found = (n for n, each in enumerate(self.optimizers) if each is optimizer)
         return next(found, None)
 
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        """With a closure, which does the forward and backward passes, the step begins after it."""
+        closure = kwargs.get("closure") or next(filter(callable, args[1:]), None)
+        if closure is None:
+            self._begin_step(optimizer)
+            return None
+        ours = _Closure(closure, partial(self._begin_step, optimizer), self._session)
+        replaced = tuple(ours if each is closure else each for each in args)
+        return replaced, {k: ours if each is closure else each for k, each in kwargs.items()}
+
+    def _begin_step(self, optimizer: Any) -> None:
         number = self._number(optimizer)
         if number is None:
             self._session.unprotect("an optimizer that was copied or read from a file")
+        if self.boundary == START and self.expects_loop:
+            self._session.unprotect("a step outside of any training loop that is known")
         if number is None or self.boundary == START:
             return
         self.before_step()
@@ -142,6 +154,11 @@ class Replica:
             self._frozen = False
             self.cv.notify_all()
 
+    def rebuild_buckets(self) -> None:
+        """Before a boundary is passed."""
+        for each in self.models:
+            ddp.rebuild_buckets(each)
+
     def pass_boundary(self) -> int:
         self._gradients.pass_boundary(p for each in self.optimizers for p in parameters_of(each))
         with self.cv:
@@ -177,12 +194,10 @@ class Replica:
         for each, kept in zip(self.stateful, record["stateful"], strict=True):
             each.load_state_dict(kept)
         self.modules.restore(record["modules"], self.parameters())
-        for optimizer, present in zip(self.optimizers, record["gradients"], strict=True):
-            self._gradients.restore(parameters_of(optimizer), present)
         for each, kept in zip(self.models, record["models"], strict=True):
             ddp.restore(each, kept)
-        layouts = (kept["layout"] for kept in record["models"])
-        self.cold_models = dict(enumerate(layouts)) if boundary > START + 1 else {}
+        for optimizer, present in zip(self.optimizers, record["gradients"], strict=True):
+            self._gradients.restore(parameters_of(optimizer), present)
         set_random_state(record["random"])
 
     def _modules_record(self) -> dict[str, Any]:
@@ -292,6 +307,25 @@ class Replica:
                 at = {id(p): value for p, value in zip(parameters, live, strict=True)}
                 self._after[number] = [at[id(p)] for p in parameters_of(optimizer)], _copied(state)
         return count
+
+
+class _Closure:
+    """An optimizer's, which is to call it once, before it changes anything."""
+
+    def __init__(
+        self, closure: Callable[[], Any], begin: Callable[[], None], session: Session
+    ) -> None:
+        self._closure, self._begin, self._session = closure, begin, session
+        self._called = False
+
+    def __call__(self) -> Any:
+        if self._called:
+            self._session.unprotect("an optimizer that calls its closure more than once")
+            return self._closure()
+        self._called = True
+        value = self._closure()
+        self._begin()
+        return value
 
 
 def _skeleton(optimizer: Any) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ def _say(text: str) -> None:
 
 def main() -> None:
     _load_package()
-    from syntony.torch import launchers, loops, messages
+    from syntony.torch import launchers, libraries, loops, messages
     from syntony.torch.session import Session
 
     name = os.environ.pop(messages.NAME_VARIABLE)
@@ -84,7 +84,8 @@ def main() -> None:
         return
     found = loops.transform(program.source, program.file)
     reasons = list(found.unsupported)
-    if not found.loops:
+    trainers = libraries.trainers(found.imports)
+    if not found.loops and not trainers:
         reasons.append(f"no training loop (.backward() and .step()) in {program.file}")
     version = _torch_version()
     if version is None or not OLDEST <= version <= NEWEST:
@@ -93,35 +94,40 @@ def main() -> None:
         session.unprotect("; ".join(reasons))
     place = launchers.place(os.environ)
     if place is not None and place[0] == 0 and not reasons:
-        session.event("program", file=program.file, loops=found.loops)
+        names = [*found.loops, *(f"those of {each}" for each in trainers)]
+        session.event("program", file=program.file, loops=names)
     if version is None or reasons:
         if place is None:
             session.wait_rank()  # never comes: the process ends with the job
         _run_plain(program)
         session.tell("finished")
         return
-    _run_protected(program, found.tree, session, place)
+    _run_protected(program, found, session, place)
 
 
 def _run_protected(
-    program: _Program, tree: Any, session: Any, place: tuple[int, int] | None
+    program: _Program, found: Any, session: Any, place: tuple[int, int] | None
 ) -> None:
     import syntony.torch
     from syntony.torch import job as jobs
+    from syntony.torch import libraries
 
     if place is None:  # a spare
         jobs.warm_up()
-    job = jobs.Job(session, frozenset({"__main__"}))
+    job = jobs.Job(session, frozenset({"__main__"}) | libraries.MODULES)
+    job.replica.expects_loop = not found.loops
+    libraries.install(job.position, session.unprotect)
     syntony.torch._Active.job = job
     digest = hashlib.sha256(program.source.encode()).hexdigest()
     job.position.program = f"{digest} {sys.modules['torch'].__version__}"
     if place is None:
+        libraries.preload(found.imports)
         _wait_at_rank(session)
     else:
         session.rank, session.world = place
     code = 0
     try:
-        program.run(tree, {"__syntony__": job.position})
+        program.run(found.tree, {"__syntony__": job.position})
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -159,11 +165,12 @@ def _wait_at_rank(session: Any) -> None:
 
 
 def _take_rank(session: Any) -> None:
-    from syntony.torch import launchers
+    from syntony.torch import launchers, libraries
 
     rank = session.wait_rank()
     os.environ.__class__ = os.environ.__class__.__mro__[1]
     os.environ |= launchers.variables(os.environ, rank, session.world)
+    libraries.tell_rank(rank)
 
 
 def _torch_version() -> tuple[int, int] | None:

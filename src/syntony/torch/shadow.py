@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 SIZE_TAG, DATA_TAG = 2, 3
 KEPT = 2
 """Boundaries of which copies are kept."""
-_HEAD = 8
-"""Bytes of the number that says how long the description is."""
 
 
 def neighbours(rank: int, world: int, per_host: int) -> tuple[int, int]:
@@ -43,16 +41,28 @@ def neighbours(rank: int, world: int, per_host: int) -> tuple[int, int]:
     return (rank + apart) % world, (rank - apart) % world
 
 
+class Copy(NamedTuple):
+    """A rank's part of parameters and optimizer state."""
+
+    description: Any
+    """Bytes: what `Replica.shared` says of the tensors, pickled."""
+    data: Any
+    """Bytes of all tensors, one after the other."""
+
+
 class Shadows:
     """What this rank has of its neighbour, and what it sends of itself."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, protected: Callable[[], bool] = lambda: True) -> None:
+        """`protected`: says whether anybody could still use the copies."""
         self._replica = replica
-        self._kept: dict[int, Any] = {}
+        self._protected = protected
+        self._kept: dict[int, Copy] = {}
         """Boundary to the neighbour's state."""
         self._of = -1
         self._cv = threading.Condition()
         self._copied = True
+        self._stopped = False
 
     def operation(self, group: Group, neighbours: tuple[int, int], boundary: int) -> Mirror:
         """Sends this rank's state at the boundary it is at, and keeps the neighbour's."""
@@ -60,26 +70,34 @@ class Shadows:
         self._copied = False
         return Mirror(group, self, neighbours, boundary)
 
-    def copy(self) -> Any:
-        """This rank's state, in one tensor of bytes."""
-        skeleton, tensors = self._replica.shared(undo=False)
-        data = pickle.dumps(skeleton)
-        parts = [len(data).to_bytes(_HEAD), data, *(memory_of(each).data for each in tensors)]
-        copied = torch.frombuffer(bytearray().join(parts), dtype=torch.uint8)
+    def copy(self, pool: Pool) -> Copy | None:
+        """This rank's state; None: the job is not protected any more."""
+        made = None
+        if self._protected() and not self._stopped:
+            skeleton, tensors = self._replica.shared(undo=False)
+            data = pool.take(sum(skeleton["bytes"]), torch.uint8)
+            parts = data.split(skeleton["bytes"])
+            for part, each in zip(parts, tensors, strict=True):
+                part.copy_(torch.from_numpy(memory_of(each)))
+            description = torch.frombuffer(bytearray(pickle.dumps(skeleton)), dtype=torch.uint8)
+            made = Copy(description, data)
         with self._cv:
             self._copied = True
             self._cv.notify_all()
-        return copied
+        return made
 
     def wait_copied(self) -> None:
         """Until what a step is about to change is no more needed."""
         with self._cv:
             self._cv.wait_for(lambda: self._copied)
 
-    def store(self, boundary: int, state: Any) -> None:
-        self._kept[boundary] = state
-        for each in sorted(self._kept)[:-KEPT]:
-            del self._kept[each]
+    def store(self, boundary: int, state: Copy | None, pool: Pool) -> None:
+        """None: the neighbour knows that the job is not protected, and so does this rank now."""
+        if state is not None:
+            self._kept[boundary] = state
+        self._stopped = self._stopped or state is None
+        for each in sorted(self._kept)[: None if self._stopped else -KEPT]:
+            pool.give_back(self._kept.pop(each).data)
 
     def held(self) -> dict[int, list[int]]:
         """Of whom, and of which boundaries, there are copies here."""
@@ -90,16 +108,12 @@ class Shadows:
 
     def give(self, boundary: int, send: Callable[[Any], None]) -> int:
         """Send the neighbour's state as `Replica.give` would have there; how many bytes."""
-        state = self._kept[boundary]
-        size = int.from_bytes(state[:_HEAD].numpy().tobytes())
-        skeleton = state[_HEAD : _HEAD + size]
-        send(torch.tensor([size]))
-        send(skeleton.clone())
-        at = _HEAD + size
-        for each in pickle.loads(skeleton.numpy().tobytes())["bytes"]:
-            send(state[at : at + each].clone())
-            at += each
-        return int(state.numel()) - _HEAD - size
+        description, data = self._kept[boundary]
+        send(torch.tensor([description.numel()]))
+        send(description)
+        for each in data.split(pickle.loads(description.numpy().tobytes())["bytes"]):
+            send(each.clone())
+        return int(data.numel())
 
 
 class Mirror(Operation):
@@ -111,10 +125,12 @@ class Mirror(Operation):
         super().__init__(group, "shadow", (), boundary)
         self._shadows = shadows
         self._to, self._of = neighbours
-        self._received: Any = None
+        self._pool: Any = None
+        self._received: Copy | None = None
 
-    def keep(self, pool: Pool) -> None:  # noqa: ARG002 - its size is another each time
-        self._kept = self._shadows.copy()
+    def keep(self, pool: Pool) -> None:
+        self._pool = pool
+        self._kept = self._shadows.copy(pool)
 
     def run(self) -> None:
         self._received = self._exchange()
@@ -123,24 +139,46 @@ class Mirror(Operation):
         """Nothing is overwritten."""
 
     def done(self) -> None:
-        self._shadows.store(self.boundary, self._received)
+        self._shadows.store(self.boundary, self._received, self._pool)
         self._received = None
         self.future.set_result([])
 
     def again(self) -> None:
-        self._exchange()
+        received = self._exchange()
+        if received is not None:
+            self._pool.give_back(received.data)
 
-    def drop(self, pool: Pool) -> None:  # noqa: ARG002
+    def drop(self, pool: Pool) -> None:
+        if self._kept is not None:
+            pool.give_back(self._kept.data)
         self._kept = None
 
-    def _exchange(self) -> Any:
-        inner, size = self.group.inner, torch.zeros(1, dtype=torch.int64)
-        self._both(inner, torch.tensor([self._kept.numel()]), size, SIZE_TAG)
-        received = torch.empty(int(size.item()), dtype=torch.uint8)
-        self._both(inner, self._kept, received, DATA_TAG)
+    def _exchange(self) -> Copy | None:
+        """Sizes, and what is not empty of both copies."""
+        own = [] if self._kept is None else list(self._kept)
+        sizes, theirs = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
+        for at, each in enumerate(own):
+            sizes[at] = each.numel()
+        self._both([sizes], [theirs], SIZE_TAG)
+        described, size = theirs.tolist()
+        if not described:
+            self._both(own, [], DATA_TAG)
+            return None
+        received = Copy(
+            torch.empty(described, dtype=torch.uint8), self._pool.take(size, torch.uint8)
+        )
+        self._both(own, list(received), DATA_TAG)
         return received
 
-    def _both(self, inner: Any, sent: Any, received: Any, tag: int) -> None:
-        under_way = [inner.send([sent], self._to, tag), inner.recv([received], self._of, tag)]
+    def _both(self, sent: list[Any], received: list[Any], tag: int) -> None:
+        inner = self.group.inner
+        under_way = [
+            inner.send([each], self._to, tag + at) for at, each in enumerate(sent) if each.numel()
+        ]
+        under_way += [
+            inner.recv([each], self._of, tag + at)
+            for at, each in enumerate(received)
+            if each.numel()
+        ]
         for each in under_way:
             each.wait()

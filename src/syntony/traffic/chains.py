@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.traffic.fair import Floats
-from syntony.traffic.problem import DEAD, Problem, link_groups
+from syntony.traffic.problem import DEAD, PlacementProblem, link_groups
 
 FULL = 1.0 + 1e-6
 """Part of a link's capacity that may be asked for before it counts as crowded (rounding)."""
@@ -29,7 +29,7 @@ Step = tuple[int, int]
 class Board:
     """Flows on paths, and how much each link is asked for."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PlacementProblem) -> None:
         self._problem = problem
         self._capacity = np.append(np.maximum(problem.capacity, ROUNDING), np.inf)
         self._open = problem.open

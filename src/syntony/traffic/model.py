@@ -15,7 +15,7 @@ from syntony.traffic.fair import Floats
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.problem import (
     DEAD,
-    Problem,
+    PlacementProblem,
     known_capacities,
     link_names,
     make_problem,
@@ -51,7 +51,7 @@ class Model:
             for place, path in enumerate(flow.paths)
         }
 
-    def _made(self, capacity: Floats) -> Problem:
+    def _made(self, capacity: Floats) -> PlacementProblem:
         return make_problem(self.flows, self.names, capacity)
 
     @property
@@ -193,7 +193,7 @@ class Model:
         excess = [float(np.maximum(use[np.isfinite(use)] - 1, 0).sum()) for use in (was, will)]
         return bool(will.max() <= was.max() * (1 - gain)) or excess[1] <= excess[0] - gain
 
-    def to_solve(self, background: Floats, barred: Callable[[int, int], bool]) -> Problem:
+    def to_solve(self, background: Floats, barred: Callable[[int, int], bool]) -> PlacementProblem:
         """What is to be placed now.
 
         Args:

@@ -22,7 +22,7 @@ from syntony.traffic.chains import Board
 from syntony.traffic.demand import Capacities, Flow
 from syntony.traffic.problem import (
     DEAD,
-    Problem,
+    PlacementProblem,
     known_capacities,
     link_names,
     make_problem,
@@ -35,7 +35,7 @@ Choice = NDArray[np.int64]
 class Placer(Protocol):
     """`solve`, or the native one of `syntony.io.fluid`."""
 
-    def __call__(self, problem: Problem, start: Choice | None = None) -> Choice: ...
+    def __call__(self, problem: PlacementProblem, start: Choice | None = None) -> Choice: ...
 
 
 def place(flows: Sequence[Flow], capacities: Capacities) -> dict[str, str]:
@@ -58,7 +58,7 @@ def place(flows: Sequence[Flow], capacities: Capacities) -> dict[str, str]:
     }
 
 
-def current_choice(problem: Problem, flows: Sequence[Flow]) -> Choice:
+def current_choice(problem: PlacementProblem, flows: Sequence[Flow]) -> Choice:
     """Where the flows are now; `DEAD` where that is not known."""
     chosen = np.full(len(flows), DEAD, dtype=np.int64)
     for number, flow in enumerate(flows):
@@ -69,7 +69,7 @@ def current_choice(problem: Problem, flows: Sequence[Flow]) -> Choice:
     return chosen
 
 
-def solve(problem: Problem, start: Choice | None = None) -> Choice:
+def solve(problem: PlacementProblem, start: Choice | None = None) -> Choice:
     """Choices for all flows.
 
     In a fabric of several tiers the outermost links are settled first, then those further in among
@@ -93,7 +93,7 @@ def solve(problem: Problem, start: Choice | None = None) -> Choice:
     return _solve(problem, chosen)
 
 
-def _solve(problem: Problem, start: Choice | None) -> Choice:
+def _solve(problem: PlacementProblem, start: Choice | None) -> Choice:
     """All tiers at once."""
     board = Board(problem)
     for priority in sorted(set(problem.priority.tolist())):
@@ -112,7 +112,9 @@ def _solve(problem: Problem, start: Choice | None) -> Choice:
     return board.chosen
 
 
-def _outer_links(problem: Problem, outer: int) -> tuple[Problem | None, NDArray[np.int64]]:
+def _outer_links(
+    problem: PlacementProblem, outer: int
+) -> tuple[PlacementProblem | None, NDArray[np.int64]]:
     """The problem of one pair of stages, the `outer`-th link from both ends.
 
     Returns:
@@ -140,14 +142,16 @@ def _delegated(chosen: Choice, delegate: NDArray[np.int64]) -> Choice:
     return np.where(chosen == DEAD, DEAD, delegate[np.maximum(chosen, 0)])
 
 
-def _narrowed(problem: Problem, of_class: Choice, delegate: NDArray[np.int64]) -> Problem:
+def _narrowed(
+    problem: PlacementProblem, of_class: Choice, delegate: NDArray[np.int64]
+) -> PlacementProblem:
     """Only the rows for which the chosen ones stand."""
     owner = np.repeat(np.arange(problem.flows), np.diff(problem.first))
     return replace(problem, barred=~problem.open | (delegate != of_class[owner]))
 
 
 def _still_open(
-    staged: Problem, chosen: Choice | None, of_class: Choice, delegate: NDArray[np.int64]
+    staged: PlacementProblem, chosen: Choice | None, of_class: Choice, delegate: NDArray[np.int64]
 ) -> Choice | None:
     """Flows whose path is of the chosen class stay on it, the others are to be placed anew."""
     if chosen is None:

@@ -16,7 +16,7 @@ DEAD = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlacementProblem:
     """Arrays; candidates of flow f are rows ``first[f] … first[f + 1] - 1`` of `ways`."""
 
     first: NDArray[np.int64]
@@ -74,7 +74,7 @@ def link_names(flows: Iterable[Flow]) -> list[str]:
     return list(dict.fromkeys(link for f in flows for path in f.paths for link in path.links))
 
 
-def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) -> Problem:
+def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) -> PlacementProblem:
     """Arrays from records.
 
     Args:
@@ -88,7 +88,7 @@ def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) 
     ways = np.full((len(paths), max([1, *map(len, paths)])), -1, dtype=np.int32)
     for row, path in enumerate(paths):
         ways[row, : len(path)] = path
-    return Problem(
+    return PlacementProblem(
         first=first,
         ways=ways,
         capacity=capacity,

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from syntony.model import ClockState, S
+from syntony.view import drawn
 from syntony.view.clocks import BADNESS, STYLES, duration
 from syntony.view.heatmap import by_number
 from syntony.wire.clocks import ClockSample
@@ -22,9 +21,9 @@ def by_clock(samples: Sequence[ClockSample]) -> dict[str, list[ClockSample]]:
     return {node: list(group) for node, group in groupby(ordered, key=lambda each: each.node)}
 
 
-def history_table(samples: Sequence[ClockSample]) -> Table:
+def history_table(samples: Sequence[ClockSample]) -> drawn.Table:
     """One clock, oldest first; `moved` is what the offset did beyond its own drift."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("second", "offset", "moved", "drift ppb", "1-sigma", "bound ±"):
         table.add_column(heading, justify="right")
     table.add_column("state")
@@ -38,15 +37,15 @@ def history_table(samples: Sequence[ClockSample]) -> Table:
             f"{sample.drift_ppb:+,.1f}",
             duration(sample.sigma_ns),
             duration(sample.bound_ns),
-            Text(sample.state, style=STYLES[sample.state]),
+            drawn.Text(sample.state, style=STYLES[sample.state]),
             sample.reason,
         )
     return table
 
 
-def summary_table(clocks: dict[str, list[ClockSample]]) -> Table:
+def summary_table(clocks: dict[str, list[ClockSample]]) -> drawn.Table:
     """One line per clock over the whole time."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("clock")
     for heading in ("over", "drift ppb", "± span", "moved ≤", "bound p50", "bound ≤"):
         table.add_column(heading, justify="right")
@@ -74,10 +73,10 @@ def moved_ns(one: ClockSample, two: ClockSample) -> float:
     return two.offset_ns - one.offset_ns - ahead_ns
 
 
-def _lapses(samples: Sequence[ClockSample]) -> Text:
+def _lapses(samples: Sequence[ClockSample]) -> drawn.Text:
     counts = Counter(sample.state for sample in samples)
-    text = Text()
+    text = drawn.Text()
     for state in BADNESS:
         if counts[state] and state is not ClockState.SYNCHRONIZED:
             text.append(f"{counts[state]} {state} ", style=STYLES[state])
-    return text or Text("none", style="dim")
+    return text or drawn.Text("none", style="dim")

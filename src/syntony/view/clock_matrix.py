@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.view import drawn
 from syntony.view.clocks import duration, newest_ns
 from syntony.view.heatmap import by_number
 
@@ -54,58 +52,60 @@ def clock_pairs(lines: Sequence[Timeline]) -> list[ClockPair]:
     return pairs
 
 
-def clock_matrix(pairs: Sequence[ClockPair], *, width: int) -> RenderableType:
+def clock_matrix(pairs: Sequence[ClockPair], *, width: int) -> drawn.RenderableType:
     """Above the diagonal the offset, column minus row; below it the bound. Too wide: a summary."""
     names = sorted({end for pair in pairs for end in (pair.a, pair.b)}, key=by_number)
     if not names:
-        return Text("fewer than two clocks are known")
+        return drawn.Text("fewer than two clocks are known")
     label = max(map(len, names)) + 1
     if label + (_CELL + 1) * len(names) > width:
         return pair_summary(pairs)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 0, 0, 1))
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 0, 0, 1))
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right", min_width=_CELL)
     at = {(pair.a, pair.b): pair for pair in pairs}
     for row in names:
         cells = [_cell(at, row, column) for column in names]
-        table.add_row(Text(row, style="dim"), *cells)
-    legend = Text(
+        table.add_row(drawn.Text(row, style="dim"), *cells)
+    legend = drawn.Text(
         "above the diagonal: column's clock minus row's; below: ± bound of that; – not comparable",
         style="dim",
     )
-    return Group(table, legend)
+    return drawn.Group(table, legend)
 
 
-def _cell(at: dict[tuple[str, str], ClockPair], row: str, column: str) -> Text:
+def _cell(at: dict[tuple[str, str], ClockPair], row: str, column: str) -> drawn.Text:
     if (row, column) in at:
         offset_ns = at[row, column].offset_ns
-        return Text("–" if offset_ns is None else format_ns(offset_ns))
+        return drawn.Text("–" if offset_ns is None else format_ns(offset_ns))
     if (column, row) in at:
-        return Text(f"±{duration(at[column, row].bound_ns)}", style="cyan")
-    return Text("·", style="dim")
+        return drawn.Text(f"±{duration(at[column, row].bound_ns)}", style="cyan")
+    return drawn.Text("·", style="dim")
 
 
-def pair_summary(pairs: Sequence[ClockPair]) -> RenderableType:
+def pair_summary(pairs: Sequence[ClockPair]) -> drawn.RenderableType:
     """The spread of a large fleet and its least certain pairs."""
     compared = [pair for pair in pairs if pair.bound_ns is not None]
     bounds = sorted(pair.bound_ns or 0.0 for pair in compared)
     clocks = len({end for pair in pairs for end in (pair.a, pair.b)})
-    lines = [Text(f"{clocks} clocks, {len(pairs)} pairs, {len(compared)} of them comparable")]
+    lines = [drawn.Text(f"{clocks} clocks, {len(pairs)} pairs, {len(compared)} of them comparable")]
     if bounds:
         middle, high = bounds[len(bounds) // 2], bounds[int(len(bounds) * 0.99)]
         lines.append(
-            Text(
+            drawn.Text(
                 f"bound of a pair: median {format_ns(middle)}, p99 {format_ns(high)}, "
                 f"worst {format_ns(bounds[-1])}; the least certain:"
             )
         )
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("a", "b"):
         table.add_column(heading)
     for heading in ("b minus a", "bound ±"):
         table.add_column(heading, justify="right")
     for pair in sorted(compared, key=lambda pair: -(pair.bound_ns or 0.0))[:MOST_PAIRS]:
         table.add_row(pair.a, pair.b, duration(pair.offset_ns), duration(pair.bound_ns))
-    hint = Text("name clocks to see them pair by pair: syntony clock matrix h0 h1 …", style="dim")
-    return Group(*lines, table, hint)
+    hint = drawn.Text(
+        "name clocks to see them pair by pair: syntony clock matrix h0 h1 …", style="dim"
+    )
+    return drawn.Group(*lines, table, hint)

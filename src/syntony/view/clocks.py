@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.view import drawn
 from syntony.view.heatmap import by_number
 
 BADNESS = (
@@ -103,10 +102,10 @@ def _worst_first(reading: ClockReading) -> tuple[object, ...]:
     return -BADNESS.index(reading.state), -bound_ns, by_number(reading.node)
 
 
-def status_table(found: Sequence[ClockReading]) -> Table:
+def status_table(found: Sequence[ClockReading]) -> drawn.Table:
     """One line per clock; islands are shown when there are several."""
     islands = _islands(found) > 1
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("clock")
     table.add_column("state")
     for heading in ("bound ±", "1-sigma", "offset", "drift ppb"):
@@ -117,7 +116,7 @@ def status_table(found: Sequence[ClockReading]) -> Table:
     for reading in found:
         table.add_row(
             reading.node,
-            Text(reading.state, style=STYLES[reading.state]),
+            drawn.Text(reading.state, style=STYLES[reading.state]),
             duration(reading.bound_ns),
             duration(reading.sigma_ns),
             duration(reading.offset_ns),

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from syntony.view import drawn
 from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
@@ -24,7 +21,7 @@ def is_dark(cell: MatrixCell) -> bool:
     return cell.sent > 0 and cell.lost > DARK_LOSS * cell.sent
 
 
-def heatmap(cells: Sequence[MatrixCell], *, width: int) -> RenderableType:
+def heatmap(cells: Sequence[MatrixCell], *, width: int) -> drawn.RenderableType:
     """Rows send, columns receive; median one-way delay in µs, shaded between the extremes.
 
     Args:
@@ -33,24 +30,26 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> RenderableType:
     """
     names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
     if not names:
-        return Text("no pairs yet")
+        return drawn.Text("no pairs yet")
     label = max(len(name) for name in names) + 1
     if label + _CELL * len(names) > width:
         return listing(cells)
     scale = _scale(cells)
     at = {(cell.src, cell.dst): cell for cell in cells}
-    lines = [Text(" " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim")]
+    lines = [
+        drawn.Text(" " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim")
+    ]
     for src in names:
-        line = Text(f"{src:<{label}}")
+        line = drawn.Text(f"{src:<{label}}")
         for dst in names:
             line.append_text(_cell(at.get((src, dst)), scale))
         lines.append(line)
-    return Group(*lines, _legend(scale))
+    return drawn.Group(*lines, _legend(scale))
 
 
-def listing(cells: Sequence[MatrixCell]) -> Table:
+def listing(cells: Sequence[MatrixCell]) -> drawn.Table:
     """The same as a table, one line per direction."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("from", "to"):
         table.add_column(heading)
     for heading in _NUMBERS:
@@ -62,7 +61,7 @@ def listing(cells: Sequence[MatrixCell]) -> Table:
             cell.dst,
             str(cell.paths),
             str(cell.sent),
-            Text(str(cell.lost), style="bold red" if cell.lost else ""),
+            drawn.Text(str(cell.lost), style="bold red" if cell.lost else ""),
             *("–" if delay is None else f"{delay / 1e3:.2f}" for delay in delays),
             "–" if cell.clk_err_ns is None else str(cell.clk_err_ns),
             str(cell.dropped),
@@ -75,15 +74,15 @@ def _scale(cells: Sequence[MatrixCell]) -> tuple[float, float]:
     return (min(delays), max(delays)) if delays else (0.0, 0.0)
 
 
-def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> Text:
+def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> drawn.Text:
     if cell is None:
-        return Text(f"{_NOTHING:>{_CELL}}", style="dim")
+        return drawn.Text(f"{_NOTHING:>{_CELL}}", style="dim")
     if is_dark(cell):
-        return Text(f"{_DARK:>{_CELL}}", style="bold white on red")
+        return drawn.Text(f"{_DARK:>{_CELL}}", style="bold white on red")
     if cell.owd_p50_ns is None:
-        return Text(f"{'?':>{_CELL}}", style="yellow")
+        return drawn.Text(f"{'?':>{_CELL}}", style="yellow")
     style = _shade(cell.owd_p50_ns, scale) + (" underline" if cell.lost else "")
-    return Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
+    return drawn.Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
 
 
 def _shade(owd_ns: float, scale: tuple[float, float]) -> str:
@@ -102,9 +101,9 @@ def _microseconds(owd_ns: float) -> str:
     return f"{micros / 1e3:.0f}ms" if abs(micros) < 99_500 else f"{micros / 1e6:.1f}s"
 
 
-def _legend(scale: tuple[float, float]) -> Text:
+def _legend(scale: tuple[float, float]) -> drawn.Text:
     low, high = scale
-    legend = Text("one-way delay, median, µs:  ", style="dim")
+    legend = drawn.Text("one-way delay, median, µs:  ", style="dim")
     legend.append(_microseconds(low), style=_SHADES[0])
     for shade in _SHADES:
         legend.append(" ■", style=shade)

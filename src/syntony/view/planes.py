@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from syntony.model import format_ns
+from syntony.view import drawn
 from syntony.wire.probes import PlaneDisagreement, Planes
 
 _MOST = 20
 """Lines; the rest is counted."""
 
 
-def disagreement_list(planes: Planes) -> RenderableType:
+def disagreement_list(planes: Planes) -> drawn.RenderableType:
     """One line for each, worst first."""
     found = planes.disagreements
     if not found:
-        return Text(f"{planes.compared} directions probed over both: they agree", style="dim")
-    lines = [Text(_line(each), style="yellow") for each in found[:_MOST]]
+        return drawn.Text(f"{planes.compared} directions probed over both: they agree", style="dim")
+    lines = [drawn.Text(_line(each), style="yellow") for each in found[:_MOST]]
     if len(found) > _MOST:
-        lines.append(Text(f"and {len(found) - _MOST} more", style="dim"))
-    return Group(*lines)
+        lines.append(drawn.Text(f"and {len(found) - _MOST} more", style="dim"))
+    return drawn.Group(*lines)
 
 
 def _line(each: PlaneDisagreement) -> str:

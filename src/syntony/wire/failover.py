@@ -95,6 +95,15 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     at_ns: int
     """Fleet time of the command."""
     by: str
+    epoch: int = 0
+    """Of the controller that took the command; 0: of the version before, which did not say."""
+
+    def outranks(self, other: Switch) -> bool:
+        """Whether it is the later command: of a later controller, whatever their clocks said, or
+        later by the clock of the same one."""
+        if self.epoch and other.epoch and self.epoch != other.epoch:
+            return self.epoch > other.epoch
+        return self.at_ns > other.at_ns
 
 
 class ConnectionsQuery(Query["FleetConnections"], frozen=True, kw_only=True, tag="connections"):

@@ -12,7 +12,7 @@ import msgspec
 
 from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
-from syntony.model.probes import ClockReading
+from syntony.model.probes import DeviceClockReading
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
@@ -161,7 +161,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """As `heard`."""
     verbs_flows: int = 0
     """That are probed over verbs."""
-    verbs_clocks: dict[str, ClockReading] = {}
+    verbs_clocks: dict[str, DeviceClockReading] = {}
     """NIC → its RDMA device's clock, of those that stamp probes over verbs."""
 
 

@@ -33,7 +33,7 @@ class StopSwitch:
 
     def take(self, switch: Switch) -> bool:
         """Go by this position if it is the newest. Whether it is; then it is to be saved."""
-        if self.position is not None and switch.at_ns <= self.position.at_ns:
+        if self.position is not None and not switch.outranks(self.position):
             return False
         self.position = switch
         return True

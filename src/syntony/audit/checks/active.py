@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class PortActive(RdmaPortCheck):
@@ -53,7 +53,7 @@ class PortActive(RdmaPortCheck):
     suspect = Suspect.PORT
     keys = (Key("be.ipoib", "the IPoIB interface is up", Compare.PRESENT, variant="port"),)
 
-    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         if is_spare(host, port):
             yield self.skip(host, SPARE, port.name)
             return
@@ -76,7 +76,7 @@ class PortActive(RdmaPortCheck):
                                    f"{port.path}/{name}", at=port.name,
                                    suspect=Suspect.FABRIC)  # fmt: skip
 
-    def _interface(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+    def _interface(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         path = f"{CLASS_NET}/{port.netdev}/operstate"
         try:
             state = host.read(path)
@@ -132,7 +132,7 @@ class PortRate(RdmaCheck):
     suspect = Suspect.CABLE
     keys = (Key("be.act.rate", "rate of a back-end port", variant="board_id, else link layer"),)
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         boards = {device.name: device.board for device in rdma_devices(host)}
         for port in ports:
             if port.state in {PortState.NO_PEER, PortState.DISABLED}:
@@ -172,7 +172,7 @@ class PortMtu(RdmaCheck):
     suspect = Suspect.CONFIG
     keys = (Key("be.act.mtu", "MTU of a back-end interface", variant="link layer"),)
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         reported = 0
         for port in ports:
             if not port.netdev or is_spare(host, port):
@@ -213,7 +213,7 @@ class PartitionKeys(RdmaCheck):
     suspect = Suspect.CONFIG
     keys = (Key("be.act.pkey", "partition keys of a port"),)
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         wanted = [port for port in ports if port.layer == "InfiniBand"]
         if not wanted:
             yield self.skip(host, "no InfiniBand port here")
@@ -246,7 +246,7 @@ class Homogeneous(RdmaCheck):
     remedy = REMEDIES[PortState.NO_PEER]
     suspect = Suspect.PORT
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         boards = {device.name: device.board for device in rdma_devices(host)}
         active: dict[str, int] = {}
         for port in ports:
@@ -290,7 +290,7 @@ class Flaps(RdmaCheck):
 
     limits: Input
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         from syntony.audit.checks.memory import uptime_s
 
         days = max(1.0, uptime_s(host) / 86_400)

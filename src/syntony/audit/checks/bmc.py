@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 FREEIPMI = ("ipmi-sensors", "--output-sensor-state", "--comma-separated-output")
 IPMITOOL = ("ipmitool", "sdr", "elist")
@@ -37,7 +37,7 @@ class Bmc(HostCheck):
     remedy = "look at the BMC's log; replace the part"
     suspect = Suspect.HOST
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         reasons = []
         for command, parse in ((FREEIPMI, freeipmi_sensors), (IPMITOOL, ipmitool_sensors)):
             try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _LOOK_NS = 3 * S
 _LIMITS_PER_S = {
@@ -61,7 +61,7 @@ class ErrorCounters(RdmaCheck):
     remedy = "see `syntony links history` for which and since when; then as the counter says"
     suspect = Suspect.CABLE
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         first = {port.rdma: port.counters for port in host.ports() if port.rdma}
         later = host.later(_LOOK_NS)
         again = {port.rdma: port.counters for port in later.ports() if port.rdma} if later else {}
@@ -145,7 +145,7 @@ class BitErrors(RdmaCheck):
 
     limits: Input
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         for port in ports:
             if not port.device.startswith("mlx"):
                 yield self.skip(host, "not a Mellanox NIC", port.name)
@@ -208,7 +208,7 @@ class LosslessQueues(RdmaCheck):
         Key("be.qos.class", "traffic class of RDMA connections"),
     )
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         reported = 0
         for port in ports:
             if port.layer != "Ethernet":
@@ -219,7 +219,7 @@ class LosslessQueues(RdmaCheck):
         if not reported:
             yield self.skip(host, "no RoCE port here")
 
-    def _pfc(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+    def _pfc(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         if not port.netdev:
             yield self.unknown(host, "no interface is known for this port", port.name)
             return
@@ -237,7 +237,7 @@ class LosslessQueues(RdmaCheck):
                            at=port.name)  # fmt: skip
         yield self.reading(host, "be.qos.pfc", said, port.name, evidence="dcb pfc show")
 
-    def _rest(self, host: Facts, port: RdmaPort) -> Iterator[Reading]:
+    def _rest(self, host: Facts, port: RdmaPort) -> Iterator[ComparedValue]:
         """What only some drivers tell."""
         enable = f"/sys/class/net/{port.netdev}/ecn/roce_np/enable"
         with contextlib.suppress(FactError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _DF = ("df", "-P", "-k", "--local", "--exclude-type=tmpfs", "--exclude-type=devtmpfs",
        "--exclude-type=squashfs", "--exclude-type=overlay", "--exclude-type=efivarfs")  # fmt: skip
@@ -48,7 +48,7 @@ class Disks(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         yield from self._each(host, self._room)
         yield from self._each(host, self._mounts)
         yield from self._each(host, self._controllers)

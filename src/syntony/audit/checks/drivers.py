@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _NVRM = re.compile(r"NVRM version:.*?\s(\d+(?:\.\d+){1,3})\b")
 _FM_VERSION = re.compile(r"(?:version is|Version)\s*:?\s*(\d+(?:\.\d+)+)", re.IGNORECASE)
@@ -44,7 +44,7 @@ class GpuDriver(HostCheck):
         Key("sw.inforom", "InfoROM image version", variant="GPU model"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
             yield self.skip(host, "no GPU of NVIDIA or AMD here")
@@ -53,7 +53,7 @@ class GpuDriver(HostCheck):
         if amd:
             yield from self._amd(host)
 
-    def _nvidia(self, host: Facts) -> Iterator[Result | Reading]:
+    def _nvidia(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             smi = nvidia_smi(host)
         except FactError as error:
@@ -77,7 +77,7 @@ class GpuDriver(HostCheck):
                 if value is not None:
                     yield self.reading(host, key, value, gpu.bus, variant=model, evidence=path)
 
-    def _amd(self, host: Facts) -> Iterator[Result | Reading]:
+    def _amd(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             version = host.read("/sys/module/amdgpu/version")
         except AbsentError:
@@ -122,7 +122,7 @@ class FabricManager(NvidiaCheck):
     meaning = "NVSwitch is not set up: no CUDA job starts, or NVLink is off"
     remedy = "install the fabric manager of the driver's version; systemctl restart it"
 
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
         smi = nvidia_smi(host)
         states = [
             (gpu.bus, state, gpu.text("fabric/status"))
@@ -152,7 +152,7 @@ class FabricManager(NvidiaCheck):
         state = service_state(host, "nvidia-fabricmanager")
         return self.verdict(state == "active", host, state, "active", self.reads[0][2:])
 
-    def _version(self, host: Facts, driver: str) -> Iterator[Result | Reading]:
+    def _version(self, host: Facts, driver: str) -> Iterator[Result | ComparedValue]:
         try:
             match = _FM_VERSION.search(host.run("nv-fabricmanager", "--version"))
         except FactError as error:
@@ -207,7 +207,7 @@ class Ofed(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("sw.ofed", "version of the RDMA stack"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not any(device.name.startswith("mlx") for device in rdma_devices(host)):
             yield self.skip(host, "no Mellanox NIC here")
             return
@@ -241,7 +241,7 @@ class NicFirmware(HostCheck):
     suspect = Suspect.NIC
     keys = (Key("sw.nic-fw", "firmware of RDMA NICs", variant="board_id"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = rdma_devices(host)
         if not found:
             yield self.skip(host, "no RDMA NIC here")
@@ -274,7 +274,7 @@ class TransceiverFirmware(HostCheck):
     suspect = Suspect.CABLE
     keys = (Key("sw.transceiver-fw", "firmware of optical modules", variant="part number"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = [device.name for device in rdma_devices(host) if device.name.startswith("mlx")]
         for name in found:
             try:

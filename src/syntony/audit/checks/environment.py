@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _LDCONFIG = re.compile(r"^\s*(lib\S+?)\.so(\S*) \(([^)]*)\) => (/\S+)\s*$", re.MULTILINE)
 _SO_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -55,7 +55,7 @@ class Libraries(HostCheck):
     remedy = "reinstall the package; look at the container toolkit's mounts"
     suspect = Suspect.CONFIG
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         wanted = self._wanted(host)
         if not wanted:
             yield without_gpu(self, host, "neither GPU nor RDMA NIC here")
@@ -103,7 +103,7 @@ class NcclVersion(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("sw.nccl-version", "version of libnccl or librccl", variant="library"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         cache = linker_cache(host)
         here = [name for name in ("libnccl", "librccl") if name in cache]
         if not here:
@@ -186,7 +186,7 @@ class Environment(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not host.exists("/etc"):
             raise UnreadableError("no /etc: nothing is known of the host's environment")
         settings, denied = inherited(host)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
     from syntony.links.snapshot import PortSnapshot
 
 
@@ -69,7 +69,7 @@ class DefaultRoute(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("fe.route", "default route", Compare.PRESENT, variant="family"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = default_routes(host)
         for family in dict.fromkeys(route.family for route in found):
             names = " ".join(route.interface for route in found if route.family == family)
@@ -97,7 +97,7 @@ class Interface(HostCheck):
         Key("fe.speed", "Mb/s of the front-end interface", unit="Mb/s"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         names = default_interfaces(host)
         if not names:
             yield self.skip(host, "no default route")
@@ -183,7 +183,7 @@ class Errors(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         names = default_interfaces(host)
         if not names:
             yield self.skip(host, "no default route")
@@ -247,7 +247,7 @@ class Address(HostCheck):
         Key("fe.dns", "sorted addresses of the name servers"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         names = default_interfaces(host)
         if not names:
             yield self.skip(host, "no default route")
@@ -263,7 +263,7 @@ class Address(HostCheck):
 
     def _own(
         self, host: Facts, name: str, links: list[dict[str, Any]]
-    ) -> Iterator[Result | Reading]:
+    ) -> Iterator[Result | ComparedValue]:
         addresses = [
             each
             for link in links
@@ -294,7 +294,7 @@ class Address(HostCheck):
         yield self.verdict(bool(outside), host, " ".join(sorted(found)), "not only a loopback",
                            "getent ahosts", at="name", bad=Status.WARN)  # fmt: skip
 
-    def _servers(self, host: Facts) -> Iterator[Result | Reading]:
+    def _servers(self, host: Facts) -> Iterator[Result | ComparedValue]:
         path, servers = "/etc/resolv.conf", _name_servers(host, "/etc/resolv.conf")
         if servers == [_STUB]:
             # systemd-resolved answers for servers that it lists elsewhere.
@@ -359,7 +359,7 @@ class FrontendPorts(HostCheck):
     remedy = REMEDIES[PortState.NO_PEER]
     suspect = Suspect.CABLE
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found: list[PortSnapshot] = [port for port in host.ports() if port.role is Role.FRONTEND]
         if not found:
             host.names(CLASS_NET)  # unknown if it cannot be read

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 Peer = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}$")]
 """A name or address, perhaps with a port; never an option of a command."""
@@ -58,7 +58,7 @@ class Mesh(HostCheck):
     def asks(self) -> tuple[str, ...]:
         return (f"$ {' '.join(reach(self.limits.count, self.limits.peers))}",)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         peers = self.limits.peers
         if not peers:
             yield self.skip(host, 'no peers; name them in the spec: [checks."fe.mesh"] peers')
@@ -115,7 +115,7 @@ class PathMtu(HostCheck):
                  for peer in self.limits.peers for size in _USUAL_SIZES)  # fmt: skip
         return (*pings, *self.reads[1:])
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not self.limits.peers:
             yield self.skip(host, 'no peers; name them in the spec: [checks."fe.pmtu"] peers')
             return
@@ -183,7 +183,7 @@ class Storage(HostCheck):
             return ("/proc/mounts",)
         return (f"$ {' '.join(reach(3, self.limits.endpoints))}", "/proc/mounts")
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         mounts = mounts_of(host.read("/proc/mounts"))
         remote = [mount for mount in mounts if mount.kind in _NETWORK_FILE_SYSTEMS]
         for mount in remote:

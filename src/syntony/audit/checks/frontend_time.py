@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 CLOCKS = ("syntony", "audit", "clocks", "--json")
 _PAGE = "/run/syntony/clock.json"
@@ -47,7 +47,7 @@ class PeerTime(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             reported = json_of(host.run(*CLOCKS), "`syntony audit clocks`")
         except FactError as error:

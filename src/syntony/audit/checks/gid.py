@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _GIDS = (f"{CLASS}/*/ports/*/gids/*", f"{CLASS}/*/ports/*/gid_attrs/types/*",
          f"{CLASS}/*/ports/*/gid_attrs/ndevs/*")  # fmt: skip
@@ -69,7 +69,7 @@ class GidTable(RdmaCheck):
     remedy = "give the NIC's interface an IPv4 address; enable RoCE v2"
     suspect = Suspect.CONFIG
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         if not roce(ports):
             yield self.skip(host, "no RoCE port here")
         want = wanted_family(host)
@@ -108,7 +108,7 @@ class GidSame(RdmaCheck):
     suspect = Suspect.CONFIG
     keys = (Key("be.gid.index", "GID index that NCCL would choose"),)
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         found: dict[str, int] = {}
         want = wanted_family(host)
         for port in roce(ports):
@@ -145,7 +145,7 @@ class GidConfigured(RdmaCheck):
     remedy = "remove NCCL_IB_GID_INDEX, or set the index that be.gid.same tells"
     suspect = Suspect.CONFIG
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         wanted = roce(ports)
         settings, denied = inherited(host)
         want = preference(settings)
@@ -191,7 +191,7 @@ class GidAddresses(RdmaCheck):
         Key("be.rail-order", "ranks of the NICs' subnets, in the order of the NICs"),
     )
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         active = [port for port in roce(ports) if port.state is PortState.ACTIVE]
         nets = {port.netdev: port.device for port in active if port.netdev}
         if not nets:
@@ -227,7 +227,7 @@ class GidAddresses(RdmaCheck):
             yield self.verdict(alone or rule, host, f"{address}: {got}", "own subnet or own rule",
                                "ip address, ip rule", at=name)  # fmt: skip
 
-    def _order(self, host: Facts, own: dict[str, IPInterface]) -> Reading:
+    def _order(self, host: Facts, own: dict[str, IPInterface]) -> ComparedValue:
         """Subnets differ from pod to pod; the order in which NICs have them does not."""
         ranked = sorted({(each.version, each.network) for each in own.values()})
         places = [str(1 + ranked.index((each.version, each.network))) for each in own.values()]
@@ -268,7 +268,7 @@ class GidInfiniBand(RdmaCheck):
         Key("be.gid.sm-lid", "LID of the subnet manager, as a port was told", variant="NIC"),
     )
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         wanted = [port for port in ports if port.layer == "InfiniBand"]
         if not wanted:
             yield self.skip(host, "no InfiniBand port here")

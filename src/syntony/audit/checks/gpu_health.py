@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.parse.nvidia import Gpu
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 HOT_C = 85.0
 """For a GPU that tells no limit: the highest operating temperature of A100 and H100."""
@@ -73,7 +73,7 @@ class GpuHealth(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
@@ -86,7 +86,7 @@ class GpuHealth(HostCheck):
                 name = record.get("gpu", number)
                 yield self._amd(host, f"gpu{name}", record, limits.get(name, {}))
 
-    def _nvidia(self, host: Facts, gpu: Gpu) -> Iterator[Result | Reading]:
+    def _nvidia(self, host: Facts, gpu: Gpu) -> Iterator[Result | ComparedValue]:
         yield from self._temperatures(host, gpu)
         yield self._slowdown(host, gpu)
         yield from self._locked(host, gpu)
@@ -164,7 +164,7 @@ class GpuHealth(HostCheck):
             not active, host, got, "no slowdown", "clocks_event_reasons", at=gpu.bus
         )
 
-    def _modes(self, host: Facts, gpu: Gpu) -> Iterator[Reading]:
+    def _modes(self, host: Facts, gpu: Gpu) -> Iterator[ComparedValue]:
         model = gpu.text("product_name") or "GPU"
         mig = gpu.text("mig_mode/current_mig")
         if mig is not None:
@@ -263,7 +263,7 @@ class GpuRecovery(NvidiaCheck):
     remedy = "drain the host; nvidia-smi --gpu-reset, or reboot if the action says so"
     suspect = Suspect.GPU
 
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
         reported = 0
         for gpu in nvidia_smi(host).gpus:
             for path, good in _RECOVERY.items():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.parse.nvidia import Gpu
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class GpuEcc(HostCheck):
@@ -49,7 +49,7 @@ class GpuEcc(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
@@ -158,7 +158,7 @@ class GpuBadPages(HostCheck):
     remedy = "drain and reboot; RMA the GPU if pages keep coming"
     suspect = Suspect.GPU
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not has_amd(host):
             yield without_gpu(self, host, "no AMD GPU here")
             return

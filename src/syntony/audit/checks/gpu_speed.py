@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.nccl.output import Output
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 NVBANDWIDTH = ("nvbandwidth", "-t", *CASES)
 ROCM_BANDWIDTH = ("rocm-bandwidth-test", "-a")
@@ -76,7 +76,7 @@ class GpuBandwidth(HostCheck):
             variant="GPU model, direction"),
     )  # fmt: skip
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         if not nvidia and not amd:
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
@@ -90,7 +90,7 @@ class GpuBandwidth(HostCheck):
     def _judged(
         self, host: Facts, found: tuple[Transfer, ...], models: dict[int, str],
         command: tuple[str, ...],
-    ) -> Iterator[Result | Reading]:  # fmt: skip
+    ) -> Iterator[Result | ComparedValue]:  # fmt: skip
         if models and {each.gpu for each in found} != set(models):
             seen = len({each.gpu for each in found})
             yield self.unknown(host, f"{command[0]} saw {seen} of {len(models)} GPUs", "GPUs")
@@ -160,7 +160,7 @@ class Gemm(HostCheck):
             within=0.10, variant="NUMA node, type"),
     )  # fmt: skip
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         reported = json_of(host.run(*GEMM), "`syntony audit gemm`")
         rows = reported.get("devices") if isinstance(reported, dict) else None
         if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
@@ -177,7 +177,7 @@ class Gemm(HostCheck):
 
     def _one(
         self, host: Facts, row: dict[str, Any], rates: dict[str, dict[str, float]]
-    ) -> Iterator[Result | Reading]:
+    ) -> Iterator[Result | ComparedValue]:
         at, name, rate = (row.get(key) for key in ("device", "name", "tflops"))
         number = isinstance(rate, int | float) and not isinstance(rate, bool) and rate > 0
         if not isinstance(at, str) or not isinstance(name, str) or not number:
@@ -251,7 +251,7 @@ class LocalAllReduce(HostCheck):
             within=0.05, variant="number and model of GPUs"),
     )  # fmt: skip
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not has_nvidia(host) and not has_amd(host):
             yield without_gpu(self, host, "no GPU of NVIDIA or AMD here")
             return
@@ -267,7 +267,7 @@ class LocalAllReduce(HostCheck):
             raise UnreadableError(f"`{command[0]}`: {error}") from error
         yield from self._judged(host, output, gpus)
 
-    def _judged(self, host: Facts, output: Output, gpus: int) -> Iterator[Result | Reading]:
+    def _judged(self, host: Facts, output: Output, gpus: int) -> Iterator[Result | ComparedValue]:
         if output.wrong is None:
             yield self.unknown(host, "all_reduce_perf did not check its results", "results")
         else:

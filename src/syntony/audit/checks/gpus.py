@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from syntony.audit.facts import Facts
     from syntony.audit.parse.kernel_log import Xid
     from syntony.audit.parse.nvidia import NvLinks
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class GpuCount(HostCheck):
@@ -51,7 +51,7 @@ class GpuCount(HostCheck):
     suspect = Suspect.GPU
     keys = (Key("node.gpu-count", "GPUs of the host"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         total, known = 0, False
         for name, vendor, driven in (("NVIDIA", NVIDIA, _nvidia), ("AMD", AMD, _amd)):
             try:
@@ -141,7 +141,7 @@ class Xids(HostCheck):
     remedy = "see the code in NVIDIA's Xid catalogue; reset, reboot or RMA as it says"
     suspect = Suspect.GPU
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nvidia, amd = has_nvidia(host), has_amd(host)
         text = kernel_log(host)
         found = xids(text)
@@ -183,7 +183,7 @@ class NvLink(NvidiaCheck):
     suspect = Suspect.GPU
     keys = (Key("node.nvlink", "number × GB/s of a GPU's NVLinks", variant="GPU model"),)
 
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
         text = host.run("nvidia-smi", "nvlink", "-s")
         found = parse_nvlink_status(text)
         if not any(gpu.rates or gpu.down for gpu in found):
@@ -249,7 +249,7 @@ class Dcgm(NvidiaCheck):
     def asks(self) -> tuple[str, ...]:
         return (f"$ dcgmi diag -r {self.limits.level} -j",)
 
-    def look(self, host: Facts) -> Iterator[Result | Reading]:
+    def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             text = host.run("dcgmi", "diag", "-r", str(self.limits.level), "-j")
         except AbsentError:

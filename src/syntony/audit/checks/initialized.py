@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class PortCount(HostCheck):
@@ -49,7 +49,7 @@ class PortCount(HostCheck):
         Key("be.port-names", "names of the back-end ports"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             names = sorted(port.name for port in compute_ports(host))
         except AbsentError:
@@ -87,7 +87,7 @@ class LinkTrained(RdmaPortCheck):
     keys = (Key("be.link", "a port of a dual-port card has a link", Compare.PRESENT,
                 variant="port"),)  # fmt: skip
 
-    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | Reading]:
+    def look_at(self, host: Facts, port: RdmaPort) -> Iterator[Result | ComparedValue]:
         if is_spare(host, port):
             yield self.skip(host, SPARE, port.name)
             return
@@ -120,7 +120,7 @@ class Driver(RdmaCheck):
     remedy = "modprobe ib_uverbs ib_umad; a card whose firmware failed needs a cold boot"
     suspect = Suspect.NIC
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         yield from self._nodes(host, ports)
         yield from self._umad(host, ports)
         try:
@@ -179,7 +179,7 @@ class PortAuthentication(RdmaCheck):
     remedy = "restart the supplicant (systemctl restart wpa_supplicant-wired@NETDEV)"
     suspect = Suspect.CONFIG
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         try:
             controlled = host.names("/var/run/wpa_supplicant")
         except AbsentError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.parse.kernel_faults import Reported
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class KernelFaults(HostCheck):
@@ -40,7 +40,7 @@ class KernelFaults(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = [each for each in kernel_faults(kernel_log(host))
                  if not any(part in each.text for part in self.limits.harmless)]  # fmt: skip
         yield from (self._one(host, each) for each in found)

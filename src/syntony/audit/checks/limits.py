@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _LIMIT = re.compile(
     r"^(Max [a-z ]+?)\s{2,}(unlimited|\d{1,20})\s+(unlimited|\d{1,20})", re.MULTILINE
@@ -48,7 +48,7 @@ class Limits(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         path = f"/proc/{self.limits.process}/limits"
         reported = {match[1]: match[2] for match in _LIMIT.finditer(host.read(path))}
         rdma = bool(rdma_devices(host))
@@ -113,7 +113,7 @@ class Sysctl(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         for name in _COMPARED:
             try:
                 value = one_value(host, name)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _KIB = 1024
 _MEMINFO = re.compile(r"^(\w+(?:\(\w+\))?):\s+(\d{1,18})(?: kB)?\s*$", re.MULTILINE)
@@ -61,7 +61,7 @@ class MemoryTotal(HostCheck):
         Key("mem.nodes", "NUMA nodes with memory"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         total = meminfo(host)["MemTotal"] * _KIB
         yield self.reading(host, "mem.total", total, evidence="/proc/meminfo: MemTotal")
         try:
@@ -97,7 +97,7 @@ class Modules(HostCheck):
         Key("mem.dimm-parts", "part numbers of the modules"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             text = host.run("dmidecode", "-t", "17")
         except AbsentError as error:
@@ -151,7 +151,7 @@ class Edac(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             names = [name for name in host.names(_EDAC) if re.fullmatch(r"mc\d{1,5}", name)]
         except AbsentError:
@@ -200,7 +200,7 @@ class MachineChecks(HostCheck):
     remedy = "decode it (rasdaemon, mcelog), look at the BMC's log, replace the part"
     suspect = Suspect.HOST
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = machine_checks(kernel_log(host))
         worst = [each for each in found if not each.corrected] or list(found)
         got = f"{len(found)}: {worst[0].text[:120]}" if found else "none"
@@ -232,7 +232,7 @@ class Paging(HostCheck):
         Key("mem.transparent", "mode of transparent huge pages"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         reported = meminfo(host)
         if "SwapTotal" in reported:
             used = reported["SwapTotal"] - reported.get("SwapFree", reported["SwapTotal"])
@@ -278,7 +278,7 @@ class MemoryBandwidth(HostCheck):
         ),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = json_of(host.run(*TRIAD), "`syntony audit triad`")
         if not isinstance(found, dict) or not found:
             raise UnreadableError("`syntony audit triad` measured nothing")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class Reach(HostCheck):
@@ -42,7 +42,7 @@ class Reach(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         name = one_line(host.read("/proc/sys/kernel/hostname"), "/proc/sys/kernel/hostname")
         same = name.split(".")[0] == host.host.split(".")[0]
         yield self.verdict(
@@ -79,7 +79,7 @@ class StuckProcesses(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         first, zombies = self._look(host)
         got, bad = first, Status.WARN
         if first:
@@ -158,7 +158,7 @@ class NovelMessages(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found: dict[str, str] = {}
         for line in lines_of(kernel_log(host)):
             if _SEVERE.search(line) and not _HARMLESS.search(line) and not self._listed(line):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _WATCHED = (Kind.GPU, Kind.NIC, Kind.NVSWITCH, Kind.NVME)
 _RESEAT = "reseat the card; if it comes back, the riser or the card"
@@ -59,7 +59,7 @@ class Present(HostCheck):
         Key("pcie.present", "count × model of GPUs, NICs, NVSwitches and disks", variant="kind"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         everything = devices(host)
         by_lspci = _rev_ff(host)
         gone = [device for device in everything if device.address in by_lspci
@@ -139,7 +139,7 @@ class LinkTraining(HostCheck):
     )
     suspect = Suspect.HOST
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = watched(host)
         if not found:
             yield self.skip(host, "no GPU, NIC or disk on the bus")
@@ -238,7 +238,7 @@ class BandwidthLimited(HostCheck):
     remedy = f"move the card; {_RESEAT}"
     suspect = Suspect.HOST
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         said = [line for line in lines_of(kernel_log(host)) if "available PCIe bandwidth" in line
                 and "limited by" in line]  # fmt: skip
         yield self.verdict(not said, host, said[0][:160] if said else "none", "none", "kernel log")
@@ -258,7 +258,7 @@ class SlotPower(HostCheck):
     remedy = "connect the card's own power cable; check the slot's rating"
     suspect = Suspect.HOST
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         said = [line for line in lines_of(kernel_log(host)) if "insufficient power" in line]
         got = f"{len(said)}: {said[0][:120]}" if said else "none"
         yield self.verdict(not said, host, got, "none", "kernel log", bad=Status.WARN)
@@ -287,7 +287,7 @@ class Aer(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         seen: set[str] = set()
         for device in watched(host):
             try:
@@ -350,7 +350,7 @@ class Iommu(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("pcie.iommu", "types of the IOMMU groups"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         base = "/sys/kernel/iommu_groups"
         try:
             groups = host.names(base)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.rdma import RdmaPort
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _LSPCI = ("lspci", "-vvv")
 _FAST_NIC = re.compile(
@@ -68,7 +68,7 @@ class ReadRequests(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         nics = [device for device in lspci(host) if _FAST_NIC.search(device.name)]
         if not nics:
             yield self.skip(host, "no fast NIC here")
@@ -107,7 +107,7 @@ class AccessControl(HostCheck):
     remedy = "setpci -s BRIDGE ECAP_ACS+6.w=0000, at every boot; or switch ACS off in the firmware"
     suspect = Suspect.CONFIG
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if is_guest(host):
             yield self.skip(host, "a virtual machine: its host decides")
             return
@@ -156,7 +156,7 @@ class Affinity(HostCheck):
     suspect = Suspect.HOST
     keys = (Key("pcie.affinity", "nearest NICs of a GPU", variant="GPU"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         near = self._of_backend(host, self._by_tool(host) or self._by_bus(host))
         gpus = sorted({gpu for gpu, _ in near}, key=lambda name: (len(name), name))
         nics = {nic for _, nic in near}
@@ -259,7 +259,7 @@ class Numbering(HostCheck):
         Key("pcie.numbering", "PCI address and interfaces of an RDMA device", variant="device"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found = rdma_devices(host)
         if not found:
             yield self.skip(host, "no RDMA NIC here")
@@ -298,7 +298,7 @@ class RelaxedOrdering(RdmaCheck):
     suspect = Suspect.CONFIG
     keys = (Key("pcie.ro", "PCI_WR_ORDERING", variant="board_id"),)
 
-    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | Reading]:
+    def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
         names = {port.device for port in ports}
         found = [device for device in rdma_devices(host) if device.name in names]
         for device in found:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _Rate = tuple[float, int]
 """GT/s and lanes."""
@@ -37,7 +37,7 @@ class Slots(HostCheck):
     suspect = Suspect.HOST
     keys = (Key("pcie.slots", "count × speed and width that slots allow", variant="model"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         found: defaultdict[str, dict[str, _Rate]] = defaultdict(dict)
         for device in watched(host):
             rate = allowed(host, device.address)

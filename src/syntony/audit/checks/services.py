@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 Service = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9@:._|-]{0,254}$")]
@@ -50,7 +50,7 @@ class Services(HostCheck):
         requested = (f"$ systemctl is-active {name}" for name in dict.fromkeys([*_KNOWN, *named]))
         return (*requested, self.reads[1])
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             service_state(host, _KNOWN[0])
         except AbsentError as error:
@@ -105,7 +105,7 @@ class Containers(HostCheck):
     def asks(self) -> tuple[str, ...]:
         return (*self.reads[:2], "$ systemctl is-active containerd", "$ systemctl is-active docker")
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         try:
             mode = host.run("getenforce").strip()
         except AbsentError:
@@ -114,7 +114,7 @@ class Containers(HostCheck):
         if has_nvidia(host):
             yield self._toolkit(host)
 
-    def _toolkit(self, host: Facts) -> Result | Reading:
+    def _toolkit(self, host: Facts) -> Result | ComparedValue:
         try:
             text = host.run("nvidia-ctk", "--version")
         except AbsentError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 
 class OsImage(HostCheck):
@@ -37,11 +37,11 @@ class OsImage(HostCheck):
         Key("sw.kernel", "kernel release"),
     )
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         yield from self._read(host, "sw.os", "/etc/os-release")
         yield from self._read(host, "sw.kernel", "/proc/sys/kernel/osrelease")
 
-    def _read(self, host: Facts, key: str, path: str) -> Iterator[Result | Reading]:
+    def _read(self, host: Facts, key: str, path: str) -> Iterator[Result | ComparedValue]:
         try:
             text = host.read(path)
             value = pretty_name(text) if key == "sw.os" else one_line(text, path)
@@ -92,7 +92,7 @@ class KernelCommandLine(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("sw.kernel-cmdline", "sorted words of /proc/cmdline that outlive a boot"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         line = one_line(host.read("/proc/cmdline"), "/proc/cmdline")
         said = line.split()
         translating = {"intel_iommu=on", "amd_iommu=on", "iommu=force", "iommu=nopt"} & set(said)
@@ -127,7 +127,7 @@ class Modules(HostCheck):
     suspect = Suspect.CONFIG
     keys = (Key("sw.modules", "sorted modules of RDMA and GPUs that are loaded"),)
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         loaded = self._loaded(host)
         known = sorted(name for name in loaded if _WATCHED.fullmatch(name))
         yield self.reading(host, "sw.modules", " ".join(known), evidence="/proc/modules")
@@ -199,7 +199,7 @@ class Governor(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         base = "/sys/devices/system/cpu"
         seen: Counter[str] = Counter()
         for name in host.names(base):

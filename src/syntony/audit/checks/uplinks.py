@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.cabling import Cabling, Plane
-    from syntony.audit.majority import Decision
+    from syntony.audit.majority import MajorityVote
     from syntony.audit.result import Result
 
 OVERSUBSCRIBED = 1.0
@@ -122,7 +122,7 @@ class Uplinks(FabricCheck):
         )  # fmt: skip
 
 
-def _usual(plane: Plane) -> Decision[int]:
+def _usual(plane: Plane) -> MajorityVote[int]:
     """Links of a pair: one vote of each lower switch; of fewer than three, of each upper one."""
     lowers, uppers = Votes[int]("switches"), Votes[int]("upper switches")
     for lower in plane.lowers:

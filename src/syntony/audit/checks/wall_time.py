@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from syntony.audit.facts import Facts
     from syntony.audit.parse.clocks import Wall
-    from syntony.audit.result import Reading, Result
+    from syntony.audit.result import ComparedValue, Result
 
 _FLEET_TIME = ("syntony", "clock", "now", "--json")
 _PAGE = "/run/syntony/clock"
@@ -54,7 +54,7 @@ class Time(HostCheck):
 
     limits: Input
 
-    def test(self, host: Facts) -> Iterator[Result | Reading]:
+    def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         reported = [*self._fleet(host), *self._wall(host)]
         if not reported:
             yield self.unknown(

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from syntony.audit.examine import examine, unknown
-from syntony.audit.result import HostReport, Reading, Result
+from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def examine_host(
         taken_ns: now, UTC.
         done: called with the id of each check that has ended.
     """
-    answers: queue.SimpleQueue[tuple[int, list[Result | Reading]]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[int, list[Result | ComparedValue]]] = queue.SimpleQueue()
     numbered = list(enumerate(checks))
     quiet = [_start(host, [each], answers) for each in numbered if not each[1].active]
     _start(host, [each for each in numbered if each[1].active], answers, after=quiet)
     end_ns = time.monotonic_ns() + deadline_ns
-    said: dict[int, list[Result | Reading]] = {}
+    said: dict[int, list[Result | ComparedValue]] = {}
     while len(said) < len(checks):
         try:
             left_s = max(0, end_ns - time.monotonic_ns()) / S
@@ -67,7 +67,7 @@ def examine_host(
 def _start(
     host: Facts,
     checks: Sequence[tuple[int, HostCheck]],
-    answers: queue.SimpleQueue[tuple[int, list[Result | Reading]]],
+    answers: queue.SimpleQueue[tuple[int, list[Result | ComparedValue]]],
     after: Sequence[threading.Thread] = (),
 ) -> threading.Thread:
     """A thread that asks one check after the other, once others have ended or had their time."""
@@ -89,12 +89,14 @@ def examine_tree(host: Facts, checks: Sequence[HostCheck], taken_ns: int) -> Hos
     return report_of(host, [examine(check, host) for check in checks], taken_ns)
 
 
-def report_of(host: Facts, said: Sequence[Sequence[Result | Reading]], taken_ns: int) -> HostReport:
+def report_of(
+    host: Facts, said: Sequence[Sequence[Result | ComparedValue]], taken_ns: int
+) -> HostReport:
     """Verdicts apart from readings."""
     everything = [each for answer in said for each in answer]
     return HostReport(
         host=host.host,
         taken_ns=taken_ns,
         results=tuple(each for each in everything if isinstance(each, Result)),
-        readings=tuple(each for each in everything if isinstance(each, Reading)),
+        readings=tuple(each for each in everything if isinstance(each, ComparedValue)),
     )

@@ -11,7 +11,7 @@ from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
 from syntony.sim.fluid.policies.base import Policy, Tools
 from syntony.traffic.fair import Ints
-from syntony.traffic.problem import DEAD, Problem
+from syntony.traffic.problem import DEAD, PlacementProblem
 
 
 class Central(Policy):
@@ -91,7 +91,7 @@ def place_new(policy: Policy, flows: Numbers) -> Numbers:
     owner, pick, ways = owner[keep], candidates.pick[keep], candidates.ways[keep]
     first = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(everybody)))))
     priority = field.traffic.priority
-    problem = Problem(
+    problem = PlacementProblem(
         first=first,
         ways=inner(ways, first, owner),
         capacity=field.net.capacity,

@@ -1,11 +1,11 @@
-"""Renews the agent's certificate over its live connection, at two thirds of the certificate's life.
+"""Renews a member's certificate at two thirds of its life: an agent's, a gateway's, a controller's.
 
-The new one is used from the next connection on: by the uplink, and by scrapers of ``/metrics``.
+The new one is used from the next connection on: by those that dial, and by scrapers of
+``/metrics``.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import random
 import threading
@@ -13,12 +13,18 @@ from collections.abc import Callable
 from typing import Self
 
 from syntony.errors import RemoteError, SyntonyError
-from syntony.io.credentials import TlsFiles, load_credentials, new_request, store_credentials
+from syntony.io.credentials import (
+    TlsFiles,
+    civil_now,
+    load_credentials,
+    new_request,
+    store_credentials,
+)
 from syntony.io.process import name_thread
 from syntony.model import MS, S
 from syntony.wire.enrol import Issued, RenewQuery
 from syntony.wire.query import Failure
-from syntony.wire.x509 import Validity, civil_ns, read_certificate, read_validity
+from syntony.wire.x509 import read_certificate, read_validity
 
 _log = logging.getLogger(__name__)
 MIN_WAIT_NS = 500 * MS
@@ -28,16 +34,23 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class Renewal:
-    """A thread of its own.
+    """One member's. As a context, a thread of its own; or whoever owns it calls `step`.
 
     Args:
         files: certificate and key to renew; must be writable.
-        ask: puts a question to the controller; raises `RemoteError` where there is none.
+        ask: puts a question to whoever issues certificates; raises `RemoteError`: nobody answers.
+        now: ns since 1970, UTC.
     """
 
-    def __init__(self, files: TlsFiles, ask: Callable[[RenewQuery], Issued | Failure]) -> None:
+    def __init__(
+        self,
+        files: TlsFiles,
+        ask: Callable[[RenewQuery], Issued | Failure],
+        now: Callable[[], int] = civil_now,
+    ) -> None:
         self._files = files
         self._ask = ask
+        self._now = now
         self._closing = threading.Event()
         self._reported = ""
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
@@ -54,15 +67,18 @@ class Renewal:
         name_thread("renewal")
         wait_ns = MIN_WAIT_NS
         while not self._closing.wait(wait_ns / S):
-            try:
-                wait_ns = self._renew_if_due()
-            except SyntonyError as error:
-                wait_ns = self._failed(error)
+            wait_ns = self.step()
+
+    def step(self) -> int:
+        """Renew if it is time to. Returns how long to wait until the next step, ns."""
+        try:
+            return self._renew_if_due()
+        except SyntonyError as error:
+            return self._failed(error)
 
     def _renew_if_due(self) -> int:
-        """Returns how long to wait."""
         certificate = load_credentials(self._files).certificate
-        validity, now_ns = read_validity(certificate), _now_ns()
+        validity, now_ns = read_validity(certificate), self._now()
         if now_ns < validity.renewal_ns:
             return min(MAX_WAIT_NS, max(MIN_WAIT_NS, validity.renewal_ns - now_ns))
         request = new_request(read_certificate(certificate).identity.name)
@@ -77,8 +93,8 @@ class Renewal:
 
     def _failed(self, error: SyntonyError) -> int:
         """Say so, once for each reason; returns how long to wait."""
-        left_ns = time_left_ns(self._files)
-        if str(error) != self._reported:
+        left_ns = time_left_ns(self._files, self._now)
+        if str(error) != self._reported and not self._closing.is_set():
             self._reported = str(error)
             _log.warning(
                 "certificate not renewed, retrying file=%s expires_in_s=%d reason=%s",
@@ -90,14 +106,10 @@ class Renewal:
         return int(wait_ns * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
 
-def time_left_ns(files: TlsFiles) -> int:
+def time_left_ns(files: TlsFiles, now: Callable[[], int] = civil_now) -> int:
     """Until the certificate in force expires, ns; 0 where it has, or cannot be read."""
     try:
-        validity: Validity = read_validity(load_credentials(files).certificate)
+        validity = read_validity(load_credentials(files).certificate)
     except SyntonyError:
         return 0
-    return max(0, validity.expires_ns - _now_ns())
-
-
-def _now_ns() -> int:
-    return civil_ns(dt.datetime.now(dt.UTC))
+    return max(0, validity.expires_ns - now())

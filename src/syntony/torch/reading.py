@@ -1,0 +1,243 @@
+"""Iterators over a program's data that a replacement can bring to where the lost rank's were."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from syntony.torch.random_state import random_state, set_random_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIBRARY_LOADERS = ("accelerate.data_loader", ".utilities.combined_loader")
+"""Ends of names of modules whose loaders give what the loaders in them give, item by item."""
+
+
+@dataclass
+class ReadingState:
+    """How far an iterator was, and the random states from which it came there."""
+
+    calls: int = 0
+    """Of `next`."""
+    made: Any = None
+    """The random state when the iterator was made."""
+    first: Any = None
+    """The one before the first call."""
+    last: Any = None
+    """The one before the last call, in which some loaders read a batch ahead."""
+    previous: Any = None
+    """The one before the call before that; of what a loop iterates."""
+    ended: bool = False
+    """It has nothing more; its random states are forgotten."""
+    generators: list[list[Any]] = field(default_factory=list)
+    """Of each data loader that it reads, the states of the loader's own generators."""
+
+    def reopen(self, now: Any) -> Any:
+        """Bring a replacement's reading there.
+
+        Raises:
+            ValueError: it has none, or one that cannot be begun again.
+        """
+        if not isinstance(now, Reading):
+            raise ValueError("an iterator of the lost rank's that the replacement does not have")
+        now.reopen(self)
+        return now
+
+
+class _Current:
+    """What data loaders find when they are asked for an iterator, or for a batch."""
+
+    reading: Reading | None = None
+    skims = False
+    """Batches are counted, not read."""
+
+
+class Reading:
+    """An iterator that knows how far it is; otherwise as the one it has in it."""
+
+    def __init__(
+        self, iterable: Any, state: ReadingState | None = None, *, at: int | None = None
+    ) -> None:
+        """Begin to read, or be where another process's reading was.
+
+        Args:
+            iterable: what is read.
+            state: where that was.
+            at: of a loop, the batches that the program is done with: one less than were read if it
+                still works on the last.
+        """
+        self._iterable = iterable
+        self._of_loop = at is not None
+        self._begin(state, again=state is not None and at is not None and state.calls > at)
+
+    def _begin(self, state: ReadingState | None, *, again: bool = False) -> None:
+        self._loaders = 0
+        self._repeats: Any = None
+        self._state = state or ReadingState(made=random_state())
+        if self._state.ended:
+            self._iterator: Iterator[Any] = iter(())
+            return
+        if state is not None:
+            set_random_state(state.made)
+        with self._opening():
+            self._iterator = iter(self._iterable)
+        if state is not None and again:
+            self._repeats = state.last
+            state.calls, state.last = state.calls - 1, state.previous
+        if state is not None:
+            self._skip(0)
+
+    def __iter__(self) -> Reading:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._read()
+        except StopIteration:
+            self._state = ReadingState(ended=True)
+            raise
+
+    def _read(self) -> Any:
+        state = self._state
+        if self._repeats is not None:
+            set_random_state(self._repeats)
+            self._repeats = None
+        now = random_state()
+        state.calls += 1
+        if self._of_loop:
+            state.previous = state.last
+        state.last = now
+        if state.calls > 1 or state.ended:
+            return next(self._iterator)
+        state.first = state.made if now == state.made else now
+        with self._opening():  # some loaders begin to read only now
+            return next(self._iterator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_iterator"], name)
+
+    def state(self, *, worked_on: bool = False) -> ReadingState:
+        """To be pickled, without random states that nobody needs: they are the most of a record.
+
+        Args:
+            worked_on: of a loop that is in the middle of an iteration.
+        """
+        ahead = _reads_ahead(self._iterable)
+        return replace(
+            self._state,
+            first=None if self._of_loop else self._state.first,  # at once after it was made
+            last=self._state.last if ahead or worked_on else None,
+            previous=self._state.previous if ahead and worked_on else None,
+        )
+
+    def loader(self, generators: list[Any]) -> None:
+        """A data loader begins to be read: give its generators the states they had, or note them.
+
+        Args:
+            generators: its own, as far as it has any.
+        """
+        kept = self._state.generators
+        if self._loaders < len(kept):
+            for generator, state in zip(generators, kept[self._loaders], strict=False):
+                generator.set_state(state)
+        else:
+            kept.append([each.get_state() for each in generators])
+        self._loaders += 1
+
+    def reopen(self, state: ReadingState) -> None:
+        """Go where another process's reading of the same data was.
+
+        Raises:
+            ValueError: it is an iterator that cannot begin again, and is too far.
+        """
+        if isinstance(self._iterable, types.GeneratorType) and not state.ended:
+            done = self._state.calls
+            if done > state.calls:
+                raise ValueError("a generator that was read further than the lost rank's")
+            self._state = replace(state)
+            self._skip(done)
+            return
+        self._begin(replace(state))
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
+        outside, _Current.reading = _Current.reading, self
+        try:
+            yield
+        finally:
+            _Current.reading = outside
+
+    def _skip(self, done: int) -> None:
+        """After so many calls go where the state says; all but the last may be counted only."""
+        calls = self._state.calls
+        for number in range(done + 1, calls + 1):
+            if number == 1 and self._state.first is not None:
+                set_random_state(self._state.first)
+            if number == calls and self._state.last is not None:
+                set_random_state(self._state.last)
+            _Current.skims = number < calls and gives_batches(self._iterable)
+            try:
+                with self._opening() if number == 1 else contextlib.nullcontext():
+                    next(self._iterator, None)
+            finally:
+                _Current.skims = False
+
+
+def gives_batches(iterable: Any) -> bool:
+    """Whether it is a data loader: it can be read again, and batches that nobody looks at."""
+    inner = getattr(iterable, "counted", iterable)
+    if _reads_ahead(inner):
+        return True
+    from torch.utils.data import DataLoader
+
+    return type(inner).__iter__ is DataLoader.__iter__ if isinstance(inner, DataLoader) else False
+
+
+def _reads_ahead(iterable: Any) -> bool:
+    inner = getattr(iterable, "counted", iterable)
+    return type(inner).__module__.endswith(LIBRARY_LOADERS)
+
+
+def opened(iterable: Any) -> Any:
+    """In the place of `iter`, for a program: of data, an iterator that can be found again."""
+    if gives_batches(iterable) or isinstance(iterable, types.GeneratorType):
+        return Reading(iterable)
+    return iter(iterable)
+
+
+def patch_loader() -> None:
+    """Have data loaders say that they are read, and count batches that are only skipped."""
+    from torch.utils.data import DataLoader, dataloader
+
+    make = DataLoader.__iter__
+    single = dataloader._SingleProcessDataLoaderIter
+    read = single._next_data
+
+    def made(self: Any) -> Any:
+        if _Current.reading is not None:
+            _Current.reading.loader(_generators(self))
+        return make(self)
+
+    def next_data(self: Any) -> Any:
+        if not _Current.skims or self._dataset_kind != dataloader._DatasetKind.Map:
+            return read(self)
+        self._next_index()
+        return None
+
+    DataLoader.__iter__ = made
+    single._next_data = next_data
+
+
+def _generators(loader: Any) -> list[Any]:
+    """A loader's own, and those of samplers within samplers."""
+    found = [loader.generator]
+    for name in ("sampler", "batch_sampler"):
+        sampler = getattr(loader, name, None)
+        while sampler is not None:
+            found.append(getattr(sampler, "generator", None))
+            sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+    once = {id(each): each for each in found if each is not None}
+    return list(once.values())

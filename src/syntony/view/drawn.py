@@ -1,0 +1,31 @@
+"""Rich's tables, texts and the like, loaded when the first is made: `--help` draws none.
+
+Use: `from syntony.view import drawn`, then `drawn.Table(…)`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.markup import escape
+    from rich.progress import Progress
+    from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
+
+__all__ = ["Group", "Progress", "RenderableType", "Table", "Text", "Tree", "escape"]
+
+_ELSEWHERE = {"Group": "console", "RenderableType": "console", "escape": "markup"}
+"""What is not in the module of its own name."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"rich.{_ELSEWHERE.get(name, name.lower())}")
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value
