@@ -7,11 +7,11 @@ import random
 import sys
 from typing import Any
 
-import torch
-
 
 def random_state() -> Any:
     """Simple values that can be pickled and compared; NumPy's only once the program imported it."""
+    import torch
+
     numpy = sys.modules.get("numpy")
     version, words, gauss = random.getstate()
     return (
@@ -28,6 +28,8 @@ def _numpy_state(numpy: Any) -> tuple[Any, ...]:
 
 def set_random_state(state: Any) -> None:
     """What `random_state` returned."""
+    import torch
+
     torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
     version, words, gauss = state[1]
     random.setstate((version, tuple(array.array("I", words)), gauss))
