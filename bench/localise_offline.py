@@ -66,6 +66,9 @@ def one_fault(seeds: range) -> None:
             tabulate(f"2 leaves x 2 spines, {kind}, {known:.0%} full", seeds, make)
     tabulate("any shape, fully learnt", seeds, partial(draw, known=1.0))
     tabulate("any shape, partly learnt", seeds, draw)
+    for uneven in (0.3, 0.5):
+        make = partial(draw, uneven=uneven)
+        tabulate(f"… losses differ by {uneven:.0%} by path", seeds, make)
     for kind in ("leaf-up", "cable"):
         make = partial(draw, shape=PARALLEL, known=1.0, fault=kind)
         tabulate(f"one of two parallel cables, {kind}", seeds, make)

@@ -93,7 +93,8 @@ def draw(
         jitter: share of paths whose delays vary by microseconds.
         also: kind of another fault, empty for none; None: drawn. ``part``: a link or cable of the
             faulty one, a switch.
-        uneven: share of a delay that differs from path to path, as in a queue.
+        uneven: share of a delay, or of a loss, that differs from path to path, as in a queue or of
+            bursts.
     """
     rng, noise = random.Random(seed), np.random.default_rng(seed)
     shape = shape or shape_of(rng)
@@ -116,6 +117,7 @@ def draw(
         risk = 1 - (1 - risk) * (1 - struck * (0.0 if delay else _some_loss(rng)))
         change_ns += struck * (_some_delay(rng) if delay else 0.0)
     if uneven:
+        risk = np.minimum(1.0, risk * np.exp(noise.normal(0, uneven, len(paths))))
         late_ns = change_ns * (hit | bool(second))
         change_ns += late_ns * np.maximum(noise.normal(0, uneven, len(paths)), -0.9)
     shaky = noise.random(len(paths)) < jitter
