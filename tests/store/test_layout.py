@@ -47,9 +47,11 @@ def test_every_table_is_replicated_and_sharded_by_a_column_that_it_has() -> None
         assert "ENGINE = ReplicatedMergeTree(" in rows
         assert "host String" in rows
         assert front.endswith(f"{table.name}, cityHash64(host))")
-    rows, front = minutes.create(CLUSTER)
+    rows, front, hours, hours_front = minutes.create(CLUSTER)
     assert "ReplicatedReplacingMergeTree(" in rows
     assert front.endswith("cityHash64(src, dst))")
+    assert "ENGINE = ReplicatedMergeTree(" in hours
+    assert hours_front.endswith("cityHash64(ts_ns))")
 
 
 def test_columns_are_added_where_rows_are() -> None:
