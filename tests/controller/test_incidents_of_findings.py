@@ -177,6 +177,21 @@ def test_a_delay_without_traffic_is_no_congestion(control: Control, rate_bps: in
     assert control.live() == {"leaf0--spine0": "component-delay"}
 
 
+def test_a_delay_without_traffic_names_all_places_that_it_may_be_at(control: Control) -> None:
+    suspects = ("leaf0--spine0", "spine0")
+    queue = Queue(
+        component="spine0", delay_ns=300_000.0, since_ns=T0, confidence=0.5, suspects=suspects,
+        alternatives=("leaf0--spine0",), pairs=("h0/rail0->h2/rail0",),
+    )  # fmt: skip
+    control.slas = control.slas._replace(queues=(queue,))
+    control.tick(5)
+    assert control.live() == {"leaf0--spine0 or spine0": "component-delay"}
+    (found,) = control.live_incidents()
+    assert APART in found["evidence"]
+    control.tick(20)
+    assert control.live() == {"leaf0--spine0 or spine0": "component-delay"}
+
+
 def test_twins_are_one_incident_that_names_both_and_condemns_neither(control: Control) -> None:
     twins = finding(
         "leaf0->spine0", "link", confidence=0.5, alternatives=("spine0->leaf1", "leaf0"),

@@ -367,12 +367,17 @@ def of_queues(
     lossy = [found for found in findings if found.loss]
     return [
         _of_queue(
-            queue, next((name for name in known if _touch(queue, name)), queue.component), lossy
+            queue, next((name for name in known if _touch(queue, name)), _suspects(queue)), lossy
         )
         for queue in queues
         if _is_shared(queue)
         or not (is_congested(queue) or queue.bursts or any(_touch(queue, n) for n in slow))
     ]
+
+
+def _suspects(queue: Queue) -> str:
+    """Where packets may wait."""
+    return OR.join(queue.suspects or (queue.component,))
 
 
 def _is_shared(queue: Queue) -> bool:
@@ -392,14 +397,14 @@ def _touch(queue: Queue, subject: str) -> bool:
 
 def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
     """`subject`: what its delay is called where it is no congestion; `lossy`: what loses."""
+    apart = (APART,) if len(queue.suspects) > 1 else ()
     if not is_congested(queue):
         reported = "delayed in nearly every second, and no job sends across it"
-        return Observation("component_delay_ns", subject, queue.delay_ns, (reported,))
-    apart = (APART,) if len(queue.suspects) > 1 else ()
+        return Observation("component_delay_ns", subject, queue.delay_ns, (*apart, reported))
     bursts = (BURSTS,) if queue.bursts else ()
     return Observation(
         "queueing_ns",
-        OR.join(queue.suspects or (queue.component,)),
+        _suspects(queue),
         queue.delay_ns,
         (
             *apart, *bursts, _sharers(queue),
