@@ -136,12 +136,18 @@ def _piece(table: object, host: int, second: int, rows: pa.RecordBatch) -> Piece
     return Piece(table, f"host{host:04d}", "s", second, rows, second * S, second * S, False)  # type: ignore[arg-type]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+def fleet_parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the size of a made fleet."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--rails", type=int, default=8)
     parser.add_argument("--peers", type=int, default=10)
     parser.add_argument("--paths", type=int, default=2)
+    return parser
+
+
+def main() -> int:
+    parser = fleet_parser(__doc__ or "")
     parser.add_argument("--seconds", type=int, default=75)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", type=float, default=0.0, help="of every way")

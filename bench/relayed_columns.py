@@ -10,7 +10,6 @@ the leader to check and cut them into batches again.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
@@ -18,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from bench.locate_cost import T0, Made
+from bench.locate_cost import T0, Made, fleet_parser
 
 from syntony.controller.batches import Piece
 from syntony.controller.ingest import Outcome
@@ -32,11 +31,7 @@ WAYS = 2
 
 def main() -> int:
     """Run it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--hosts", type=int, default=1000)
-    parser.add_argument("--rails", type=int, default=8)
-    parser.add_argument("--peers", type=int, default=10)
-    parser.add_argument("--paths", type=int, default=2)
+    parser = fleet_parser(__doc__ or "")
     parser.add_argument("--gateways", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
     given = parser.parse_args()

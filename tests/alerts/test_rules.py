@@ -61,6 +61,7 @@ def test_an_operators_rule_replaces_adds_and_switches_off() -> None:
         (GOOD.replace('"critical"', '"fatal"'), "Invalid enum value 'fatal'"),
         (GOOD.replace("above = 3", "above = 'x'"), "Expected `float | null`"),
         (GOOD.replace("above = 3", "above = 3\nstable = '5'"), "stable: '5' is not a duration"),
+        (GOOD.replace("above = 3", "above = 3\nstable = ''"), "stable: '' is not a duration"),
         (GOOD.replace("above = 3", "above = 3\nidle_wait = 'no'"), "idle_wait: 'no' is not a"),
         (GOOD.replace("above = 3", "above = 3\nopen_after = 0"), "are 1 or more"),
         (GOOD.replace("{limit}", "{limits}"), "{limits} is not one of"),

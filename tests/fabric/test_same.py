@@ -11,6 +11,7 @@ import random
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -79,11 +80,7 @@ def plain_delays(
 ) -> list[delay.DelayFinding]:  # fmt: skip
     if np.isfinite(change_ns).sum() < delay.MIN_PATHS:
         return []
-    even, uneven = (
-        PlainDelays(crossed, change_ns, sigma_ns, penalty + threshold, share)
-        for share in delay.UNEVEN
-    )
-    return delay._simplest(even, uneven)
+    return delay._simplest(partial(PlainDelays, crossed, change_ns, sigma_ns, penalty + threshold))
 
 
 def drawn(seed: int) -> tuple[foreign.Case, Candidates]:

@@ -184,7 +184,7 @@ def _check(rule: Rule, called: str) -> None:
         raise ConfigError(f"{called}: `open_after` and `clear_after` are 1 or more")
     for name in ("stable", "wait", "idle_wait"):
         try:
-            parse_duration_ns(getattr(rule, name) or rule.wait)
+            getattr(rule, f"{name}_ns")
         except UsageError as error:
             raise ConfigError(f"{called}: {name}: {error}") from error
     known = {"subject", "value", "limit"}

@@ -101,11 +101,11 @@ class AgentHub:
 
     async def batch(self, session: Session, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
-        if self._sessions.get(session.host) is not session:
+        if not self._is_current(session):
             return
         self._listening.heard(session.host)
         queued = await self._ingest.put(session.source, batch)
-        if not queued and self._sessions.get(session.host) is session:
+        if not queued and self._is_current(session):
             session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: Session, edges: Edges) -> None:
@@ -130,7 +130,7 @@ class AgentHub:
 
     def flows(self, session: Session, report: OfFlows) -> None:
         """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
-        if self._sessions.get(session.host) is not session:
+        if not self._is_current(session):
             return
         if isinstance(report, QueuePairsReport):
             self._services.queue_pairs.take(session.host, report, self._fleet_now())
@@ -147,12 +147,12 @@ class AgentHub:
 
     def keys_held(self, session: Session, report: KeysHeld) -> None:
         """An agent uses the probe keys it was sent."""
-        if self._sessions.get(session.host) is session:
+        if self._is_current(session):
             self._services.keys.held(session.host, report)
 
     def detached(self, session: Session) -> None:
         """A stream ended; the agent keeps its place for a while."""
-        if self._sessions.get(session.host) is session:
+        if self._is_current(session):
             del self._sessions[session.host]
             if self._services.gateways.any_connected:
                 self._ingest.leave(session.source)
@@ -160,6 +160,10 @@ class AgentHub:
             self._services.placement.service.detached(session.host)
             self._services.queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
+
+    def _is_current(self, session: Session) -> bool:
+        """Whether the agent has not attached anew since."""
+        return self._sessions.get(session.host) is session
 
     def gateways(self) -> GatewayLinks:
         """Serves the streams of gateways."""

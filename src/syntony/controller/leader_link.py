@@ -87,7 +87,7 @@ class LeaderLink:
 
     @property
     def whom_to_ask(self) -> str:
-        """For a person: the leader and its address, or whoever may lead."""
+        """For error messages: the leader and its address, or the addresses of all that may lead."""
         if self.leader:
             return f"the leader, {self.leader} at {self._dialling.controller}"
         return f"the leader, which is none now ({', '.join(self._leaders)})"

@@ -13,6 +13,8 @@ cross a candidate, an unknown share does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -94,17 +96,17 @@ def find_delays(
     """
     if not is_any_late(crossed, change_ns, sigma_ns):
         return []
-    even, uneven = (
-        _Search(crossed, change_ns, sigma_ns, penalty + threshold, share) for share in UNEVEN
-    )
-    return _simplest(even, uneven)
+    return _simplest(partial(_Search, crossed, change_ns, sigma_ns, penalty + threshold))
 
 
-def _simplest(even: _Search, uneven: _Search) -> list[DelayFinding]:
-    """What one of two new searches finds: the second where it needs fewer parts."""
+def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
+    """What a search with the first, or with the second of `UNEVEN` finds: the second where that
+    needs fewer parts. Most need no second one."""
+    even = begin(UNEVEN[0])
     even.search()
     if even.found <= FEW and not even.left_over():
         return even.findings()
+    uneven = begin(UNEVEN[1])
     uneven.search(even.found)
     if not 0 < uneven.found < even.found or uneven.left_over():
         even.search_from_others()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.errors import StoreError, UsageError
 from syntony.model.names import is_name
 from syntony.store.engine import Row, bounded, first_line, parse_rows
-from syntony.store.layout import ONE_SERVER, Layout
+from syntony.store.layout import Layout
 from syntony.store.native import encode_block
 from syntony.wire.tables import Column, Table
 
@@ -137,12 +137,12 @@ class ClickHouseEngine:
         self._servers = ((address.host, address.port), *address.others)
         self._at = 0
         """Of `_servers`, the one that is asked."""
-        self.layout = Layout(address.cluster, address.database) if address.cluster else ONE_SERVER
+        self.layout = Layout(address.cluster, address.database)
         self._local = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
         try:
             self._known = self._probe_settings()
-            for statement in Layout(address.cluster, address.database).databases():
+            for statement in self.layout.databases():
                 self._post(statement, database="", again=True)
         except StoreError:
             self.close()

@@ -193,7 +193,7 @@ def gives_batches(iterable: Any) -> bool:
         return True
     from torch.utils.data import DataLoader
 
-    return type(inner).__iter__ is DataLoader.__iter__ if isinstance(inner, DataLoader) else False
+    return isinstance(inner, DataLoader) and type(inner).__iter__ is DataLoader.__iter__
 
 
 def _reads_ahead(iterable: Any) -> bool:
