@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 from unittest import mock
 
 import psycopg
+from cryptography import x509
 from tests.world.agent import Agent, restore, snapshot
 from tests.world.ambient import Log, surroundings
 from tests.world.gateway import GatewayUnit
@@ -154,7 +155,12 @@ class World:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         authority = create_authority(folder / "ca")
+        serials = Random(seed + 6)
 
+        def serial() -> int:
+            return serials.getrandbits(159) | 1
+
+        @mock.patch.object(x509, "random_serial_number", serial)
         def pem(name: str, role: Role) -> bytes:
             made = authority.issue(
                 name, role, addresses=["127.0.0.1"], lifetime_ns=3_600 * S, directory=folder / "tls"
