@@ -72,6 +72,10 @@ class Laplacian:
         self._inverted: tuple[Floats, Floats] | None = None
         """The last weights, and their inverse."""
 
+    def forget(self) -> None:
+        """What is known of weights: others will come."""
+        self._expander = self._inverted = None
+
     @property
     def pair(self) -> Places:
         """Number of each edge's pair of nodes, shape (edges,): edges between the same two nodes,
