@@ -135,7 +135,7 @@ class Controller:
         enrolment = self._membership.enrolment
         self._gateways = Gateways(
             GatewayRoster(self._state),
-            self._listening.heard,
+            self._listening,
             self._leadership.follow,
             self._stored_anywhere,
             lambda: enrolment.revocations,
