@@ -352,7 +352,7 @@ def _numbers(rows: pa.Table, name: str) -> Ints:
     return np.asarray(rows.column(name).to_numpy().astype(np.int64))
 
 
-def _summed(place: Ints, values: Ints, size: int) -> Ints:
+def _summed(place: Ints, values: Numbers, size: int) -> Ints:
     # Sums of a second are far below 2**53.
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)
 
