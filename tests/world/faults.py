@@ -156,11 +156,11 @@ async def operate(world: World) -> None:
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
         process = process or world.chance.choice(world.units)
         draw = world.chance.random()
-        if draw < 0.03 and world.settings.hostile:
+        if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
             await _revoke(world, process)
-        elif draw < 0.25:
+        elif draw < 0.3:
             await ask(world, process, RotateKeys(by="op", why="world"))
-        elif draw < 0.5:
+        elif draw < 0.45:
             mode = world.chance.choice(("observe", "off"))
             await ask(world, process, PlacementCommand(mode=mode, by="op"))
         else:

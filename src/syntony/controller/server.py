@@ -413,7 +413,7 @@ class Controller:
 
     async def _rotate_keys(self) -> None:
         try:
-            await self._keys.step()
+            await self._keys.step(self._membership.enrolment.removed)
         except StateError as error:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 
