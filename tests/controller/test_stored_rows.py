@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from tests.link import T0
 
 from syntony.controller import relayed_rows
 from syntony.controller.batches import Piece
+from syntony.controller.gateway import Gateway
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
 from syntony.controller.probed_rows import NAMES, VALUES, Probed, RowBuffer
@@ -256,17 +258,41 @@ def test_what_makes_no_sense_is_refused(change: Callable[[RowsStored], RowsStore
     _spoil(change)
 
 
-def test_columns_of_an_older_gateway_are_taken() -> None:
-    """It tells of rows of probing as of all others, compressed or not."""
+def test_an_older_leader_or_gateway_has_the_same_rows_in_columns() -> None:
+    """As all other tables; also what was not compressed is read."""
     chance = random.Random(4)
-    rows = rows_of(PROBE, "h1", 3, chance).select(relayed_rows.COLUMNS[PROBE.name])
-    batch = StoredBatch("h1", "s", 1, PROBE.name, 3, 0, T0, T0 + 3 * S)
-    data = _ipc(**{name: rows.column(name) for name in rows.schema.names})
-    packed = bytes(pa.compress(data, codec="zstd", asbytes=True))
-    for columns, sizes in ((data, {}), (packed, {PROBE.name: len(data)})):
-        message = RowsStored(batches=(batch,), columns={PROBE.name: columns}, sizes=sizes)
-        (piece,) = opened(message, {}).pieces
-        assert piece.rows.to_pylist() == rows.to_pylist()
+    rows = rows_of(PROBE, "h1", 3, chance)
+    outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
+    piece = Piece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
+    (message,) = rows_stored([outcome], [piece], None)
+    assert not message.probed
+    size = message.sizes[PROBE.name]
+    data = pa.decompress(message.columns[PROBE.name], size, codec="zstd", asbytes=True)
+    plain = msgspec.structs.replace(message, columns={PROBE.name: bytes(data)}, sizes={})
+    for each in (message, plain):
+        (found,) = opened(each, {}).pieces
+        assert found.rows.to_pylist() == rows.select(relayed_rows.COLUMNS[PROBE.name]).to_pylist()
+
+
+def test_a_gateway_tells_each_leader_all_that_it_needs() -> None:
+    """Another leader, or the same again, does not know what was told before."""
+    gateway = Gateway(("leader:1",), None, None, lambda: 0)  # type: ignore[arg-type]
+    writer = gateway.link._writer = Mock()
+    chance, sent = random.Random(5), list[tuple[bool, tuple[int, ...]]]()
+    rows = rows_of(PROBE, "h1", 3, chance)
+    for number, (reads, another) in enumerate(
+        ((True, True), (True, False), (False, True), (True, True), (True, False)), 1
+    ):
+        gateway.link.reads_probed = reads
+        if another:
+            gateway._leader_up()
+        piece = Piece(PROBE, "h1", "s", number, rows, T0, T0 + 3 * S, False)
+        gateway._stored([Outcome("h1", "s", number, 3, 0, T0, None, None)], [piece])
+        message = writer.post.call_args.args[0]
+        assert (PROBE.name in message.columns) is not reads
+        probed = message.probed.get(PROBE.name)
+        sent.append((reads, probed.fresh if probed else ()))
+    assert sent == [(True, (0,)), (True, ()), (False, ()), (True, (0,)), (True, ())]
 
 
 def test_what_rows_are_of_is_told_once_while_it_stays() -> None:

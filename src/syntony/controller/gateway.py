@@ -323,7 +323,8 @@ class Gateway:
     def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
-            for message in rows_stored(outcomes, pieces, self._told):
+            told = self._told if self.link.reads_probed else None
+            for message in rows_stored(outcomes, pieces, told):
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:

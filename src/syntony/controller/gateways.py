@@ -24,7 +24,6 @@ from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
-    RELAY_PROTOCOLS,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -381,9 +380,9 @@ async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:
         hello, *more = [*from_gateway(data), None]
         if more != [None] or not isinstance(hello, GatewayHello):
             break
-        if hello.protocol not in RELAY_PROTOCOLS:
+        if hello.protocol != RELAY_PROTOCOL:
             raise RefusedError(
-                f"the gateway speaks protocol {hello.protocol}, this controller up to "
+                f"the gateway speaks protocol {hello.protocol}, this controller "
                 f"{RELAY_PROTOCOL}; install versions that are next to each other"
             )
         return hello

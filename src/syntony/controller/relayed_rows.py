@@ -7,7 +7,7 @@ Of other tables the leader cuts one Arrow stream into the batches that they came
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ class RelayedProbed(NamedTuple):
 
 
 def rows_stored(
-    outcomes: Sequence[Outcome], pieces: Sequence[Piece], known: Names
+    outcomes: Sequence[Outcome], pieces: Sequence[Piece], known: Names | None
 ) -> Iterator[RowsStored]:
     """What to tell of one cycle of a gateway's ingest, in as few messages as may be; all of them
     must be sent.
@@ -70,15 +70,16 @@ def rows_stored(
     Args:
         outcomes: of every batch.
         pieces: of those that were stored.
-        known: to the leader, by what was told on this stream before; brought up to date.
+        known: to the leader, by what was told on this stream before; brought up to date; None: it
+            does not read `RowsStored.probed`.
     """
     waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
     told = list[_Telling]()
     for outcome in outcomes:
         piece = waiting.get((outcome.host, outcome.stream, outcome.seq))
-        fresh = piece is not None and piece.table.name in NAMES and _is_fresh(piece, known)
+        fresh = known is not None and piece is not None and _is_fresh(piece, known)
         told.append(_Telling(_batch(outcome, piece), piece, fresh))
-    yield from _messages(told)
+    yield from _messages(told, NAMES if known is not None else ())
 
 
 class _Telling(NamedTuple):
@@ -89,6 +90,8 @@ class _Telling(NamedTuple):
 
 
 def _is_fresh(piece: Piece, known: Names) -> bool:
+    if piece.table.name not in NAMES:
+        return False
     key, rows = (piece.table.name, piece.host), piece.rows.select(NAMES[piece.table.name])
     before = known.get(key)
     if before is not None and before.equals(rows):
@@ -97,14 +100,15 @@ def _is_fresh(piece: Piece, known: Names) -> bool:
     return True
 
 
-def _messages(told: list[_Telling]) -> Iterator[RowsStored]:
+def _messages(told: list[_Telling], apart: Collection[str]) -> Iterator[RowsStored]:
+    """As few as may be; rows of the tables `apart` are in `RowsStored.probed`."""
     by_table: dict[str, list[_Telling]] = {}
     for each in told:
         if each.piece is not None and each.batch.table in COLUMNS:
             by_table.setdefault(each.batch.table, []).append(each)
     columns, probed = dict[str, bytes](), dict[str, tuple[bytes, bytes]]()
     for name, found in by_table.items():
-        if name in NAMES:
+        if name in apart:
             probed[name] = _probed_streams(name, found)
         else:
             columns[name] = _stream(_joined(found, COLUMNS[name]))
@@ -112,7 +116,7 @@ def _messages(told: list[_Telling]) -> Iterator[RowsStored]:
     if len(told) > 1 and size > MAX_COLUMN_BYTES:
         half = len(told) // 2
         for part in (told[:half], told[half:]):
-            yield from _messages(part)
+            yield from _messages(part, apart)
         return
     yield RowsStored(
         batches=tuple(each.batch for each in told),

@@ -17,11 +17,8 @@ from syntony.wire.messages import Bundle, Refuse, Unknown, kinds_of, unbundled
 
 RELAY = "/syntony.Fleet/Relay"
 RELAY_QUERY = "/syntony.Fleet/RelayQuery"
-RELAY_PROTOCOL = 2
-"""Goes up where a peer must be answered differently, as `messages.PROTOCOL` does. 2: rows of
-probing in `RowsStored.probed`."""
-RELAY_PROTOCOLS = frozenset({1, RELAY_PROTOCOL})
-"""Of gateways that a leader takes: leaders are upgraded first."""
+RELAY_PROTOCOL = 1
+"""Goes up where a peer must be answered differently, as `messages.PROTOCOL` does."""
 
 
 # --- gateway to leader -----------------------------------------------------------------------
@@ -101,7 +98,7 @@ class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     sizes: dict[str, int] = {}
     """Table to the length of its stream, of those that are compressed by zstd."""
     probed: dict[str, ProbedColumns] = {}
-    """Rows of probing, which are most."""
+    """Rows of probing, which are most. To a leader that does not read this: in `columns`."""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
@@ -138,6 +135,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
     leader: str
     epoch: int
+    probed: bool = False
+    """Whether it reads `RowsStored.probed`; a leader of an older version does not."""
 
 
 class ToAgent(msgspec.Struct, frozen=True, kw_only=True, tag="to-agent"):
