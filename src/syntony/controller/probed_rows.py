@@ -58,17 +58,13 @@ class Probed(NamedTuple):
         """Of some of its batches, in this order."""
         if list(places) == list(range(len(self.hosts))):
             return self
-        starts = self.starts()
-        parts = [slice(starts[place], starts[place + 1]) for place in places]
+        rows = _rows_of([batch.num_rows for batch in self.names], places)
         return Probed(
             self.table,
             [self.hosts[place] for place in places],
             [self.seconds[place] for place in places],
             [self.names[place] for place in places],
-            {
-                name: np.concatenate([column[:0], *(column[part] for part in parts)])
-                for name, column in self.values.items()
-            },
+            {name: column[rows] for name, column in self.values.items()},
         )
 
     def starts(self) -> list[int]:
@@ -85,16 +81,11 @@ class Probed(NamedTuple):
             return first
         seconds = [second for each in several for second in each.seconds]
         names = [batch for each in several for batch in each.names]
-        parts = [
-            (number, slice(start, start + batch.num_rows))
-            for number, each in enumerate(several)
-            for start, batch in zip(each.starts(), each.names, strict=False)
-        ]
-        ordered = [parts[place] for place in order]
-        values = {}
-        for name in first.values:
-            columns = [each.values[name] for each in several]
-            values[name] = np.concatenate([columns[number][part] for number, part in ordered])
+        rows = _rows_of([batch.num_rows for batch in names], order)
+        values = {
+            name: np.concatenate([each.values[name] for each in several])[rows]
+            for name in first.values
+        }
         return cls(
             first.table,
             [hosts[place] for place in order],
@@ -102,6 +93,15 @@ class Probed(NamedTuple):
             [names[place] for place in order],
             values,
         )
+
+
+def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
+    """The rows of some of several batches that lie one after the other, batch by batch."""
+    every = np.asarray(lengths, np.intp)
+    chosen = np.asarray(places, np.intp)
+    starts, counts = (np.cumsum(every) - every)[chosen], every[chosen]
+    shifts = starts - (np.cumsum(counts) - counts)
+    return np.arange(counts.sum(), dtype=np.intp) + np.repeat(shifts, counts)
 
 
 def of_pieces(table: str, pieces: Sequence[Piece]) -> Probed:
