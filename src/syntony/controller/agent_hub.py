@@ -85,6 +85,8 @@ class AgentHub:
         self._listening.heard(host)
         if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
+            if session.opening.via:  # what waits here is sent again, to a gateway
+                self._ingest.leave(previous.source)
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
         session.outbox.acknowledge(session.source.stored)

@@ -25,7 +25,8 @@ from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
-from syntony.controller.relayed_rows import rows_stored
+from syntony.controller.probed_rows import NAMES
+from syntony.controller.relayed_rows import Names, rows_stored
 from syntony.controller.service import GatewayLinks, OfFlows
 from syntony.controller.services import StoreAlone
 from syntony.controller.sessions import Session, end_refused
@@ -112,6 +113,8 @@ class Gateway:
         """Set once a leader has said which certificates are revoked: nobody is admitted before."""
         self._fleet: tuple[int, int] | None = None
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
+        self._told: Names = {}
+        """To the leader that is there now."""
         self.refused_agents = 0
         self.rows = 0
         self._led_ns = time.monotonic_ns()
@@ -252,6 +255,8 @@ class Gateway:
         if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
             self.ingest.leave(session.source)
+            for table in NAMES:
+                self._told.pop((table, session.host), None)
             self._close(relayed)
             _log.info("agent detached host=%s", session.host)
 
@@ -318,7 +323,8 @@ class Gateway:
     def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
-            for message in rows_stored(outcomes, pieces):
+            told = self._told if self.link.reads_probed else None
+            for message in rows_stored(outcomes, pieces, told):
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:
@@ -326,6 +332,7 @@ class Gateway:
 
     def _leader_up(self) -> None:
         """Another leader, or the same again: it learns who is attached."""
+        self._told.clear()
         for relayed in self._sessions.values():
             self._open(relayed)
 

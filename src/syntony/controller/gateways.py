@@ -12,13 +12,11 @@ from collections.abc import AsyncIterator, Callable, Container
 from functools import partial
 
 from syntony.controller.access import Caller, presented
-from syntony.controller.batches import Piece
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
-from syntony.controller.ingest import Outcome
 from syntony.controller.listening import Listening
 from syntony.controller.relay_writer import RelayWriter
-from syntony.controller.relayed_rows import opened
+from syntony.controller.relayed_rows import Names, Told, opened
 from syntony.controller.service import Serve, Write
 from syntony.controller.silence import gateway_subject
 from syntony.errors import WireError
@@ -102,7 +100,7 @@ class Gateways:
         roster: those that are expected.
         listening: knows for how long they have been silent.
         follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
-        stored: takes what a gateway has stored, as `Ingest` tells of it.
+        stored: takes what a gateway has told.
         revocations: in force now.
     """
 
@@ -111,7 +109,7 @@ class Gateways:
         roster: GatewayRoster,
         listening: Listening,
         follow: Callable[[str, int], Welcome],
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[Told], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
@@ -235,13 +233,14 @@ class _Link:
         certificate: Certificate | None,
         writer: RelayWriter,
         serve: Serve,
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[Told], None],
     ) -> None:
         self._gateway = gateway
         self.certificate = certificate
         self._writer = writer
         self._serve = serve
         self._stored = stored
+        self._names: Names = {}
         self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._told: Revocations | None = None
@@ -306,7 +305,7 @@ class _Link:
         if isinstance(message, FromAgent):
             self._from_agent(message)
         elif isinstance(message, RowsStored):
-            self._stored(*opened(message))
+            self._stored(opened(message, self._names))
         elif isinstance(message, AgentOpened):
             self._open(message)
         elif isinstance(message, AgentClosed):

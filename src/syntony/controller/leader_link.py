@@ -77,6 +77,8 @@ class LeaderLink:
         self._leaders = leaders
         self.epoch = 0
         """The highest of a leader that this gateway has followed."""
+        self.reads_probed = False
+        """See `Welcome.probed`."""
         self.connections = 0
         """Leaders that have taken it, one after the other."""
 
@@ -170,6 +172,7 @@ class LeaderLink:
                 "has been in charge here since: it is not followed"
             )
         self.epoch, self.leader = message.epoch, message.leader[:80]
+        self.reads_probed = message.probed
         self._call, self._writer = call, writer
         self.connections += 1
         self._reported.clear()

@@ -39,6 +39,7 @@ from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
+from syntony.controller.relayed_rows import Told
 from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
@@ -119,7 +120,8 @@ class Controller:
         self._locating = LocateLoop(store, config.topology, self._state)
         self._jobs = JobDiagnosis(store, self._fleet_now)
         lost_ranks = LostRanks(store)
-        self._rows = StoredRows((self._locating.rows.put, self._jobs.put, lost_ranks.put))
+        buffer = self._locating.rows
+        self._rows = StoredRows((buffer.put, self._jobs.put, lost_ranks.put), buffer.put_probed)
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = IncidentService(config.alerts, self._state, store)
@@ -137,7 +139,7 @@ class Controller:
             GatewayRoster(self._state),
             self._listening,
             self._leadership.follow,
-            self._stored_anywhere,
+            self._stored_by_gateway,
             lambda: enrolment.revocations,
         )
         self._evaluation = IncidentEvaluation(
@@ -325,15 +327,18 @@ class Controller:
 
     def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
         """By this controller."""
-        self._stored_anywhere(outcomes, pieces)
+        self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
                 session.outbox.acknowledge(session.source.stored)
 
-    def _stored_anywhere(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
-        """By this controller or a gateway: what is judged goes on from here."""
+    def _stored_by_gateway(self, told: Told) -> None:
+        self._count(self._rows.take_told(told))
+
+    def _count(self, outcomes: list[Outcome]) -> None:
+        """Of batches that have been stored, or refused, here or by a gateway."""
         now_ns = time.monotonic_ns()
-        for outcome in self._rows.take(outcomes, pieces):
+        for outcome in outcomes:
             # It may have left the fleet since.
             if (member := self._fleet.members.get(outcome.host)) is not None:
                 member.count(outcome)
@@ -409,7 +414,7 @@ class Controller:
 
     async def _rotate_keys(self) -> None:
         try:
-            await self._keys.step()
+            await self._keys.step(self._membership.enrolment.removed)
         except StateError as error:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 

@@ -73,6 +73,21 @@ class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
     probes_per_s: float | None = None
 
 
+class ProbedColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of probing of the batches of one table, one after the other."""
+
+    fresh: tuple[int, ...]
+    """Places of those batches whose rows are of other flows, or in another order, than those of the
+    batch of this host and table that was told of last on this stream."""
+    names: bytes
+    """What the rows of those are of, an Arrow IPC stream …"""
+    values: bytes
+    """… and what all rows measured, as narrow as the numbers are; both compressed."""
+    names_size: int
+    values_size: int
+    """Before they were compressed; 0 names: none is fresh."""
+
+
 class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     """What of agents' rows has been stored."""
 
@@ -82,6 +97,8 @@ class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     that are of this table, one after the other."""
     sizes: dict[str, int] = {}
     """Table to the length of its stream, of those that are compressed by zstd."""
+    probed: dict[str, ProbedColumns] = {}
+    """Rows of probing, which are most. To a leader that does not read this: in `columns`."""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
@@ -118,6 +135,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
     leader: str
     epoch: int
+    probed: bool = False
+    """Whether it reads `RowsStored.probed`; a leader of an older version does not."""
 
 
 class ToAgent(msgspec.Struct, frozen=True, kw_only=True, tag="to-agent"):
