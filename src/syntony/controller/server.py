@@ -88,7 +88,7 @@ class Controller:
         store: open; closed by anyone who opened it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
-        open_api: `syntony.api.serve.HttpServer`; None: no API, whatever is configured.
+        open_api: `syntony.api.serve.leader_api`; None: no API, whatever is configured.
 
     Raises:
         ConfigError: a state directory that cannot be used.
@@ -225,6 +225,7 @@ class Controller:
         )
         await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
+        self.hub.served_api = doors.api
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
@@ -421,7 +422,8 @@ class Controller:
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment
-        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed)
+        access = self._services.access.live()
+        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:
