@@ -311,6 +311,10 @@ def test_a_viewer_may_be_ahead_of_the_gateway_that_it_comes_to() -> None:
         for number in range(3):  # while nobody watches here
             leader.take(fleet(h0=100 + number))
         ahead = read(leader.join(known))
+        fresh = FollowedEvents(lambda _: asyncio.sleep(9, []))
+        first = fresh.join(ahead[1][0])
+        fresh.take(await leader.after(""))
+        assert read(first) == ahead[2:]
         viewer, other = gateway.join(ahead[1][0]), gateway.join(known)
         assert read(viewer) == []
         gateway.take(await leader.after(known))

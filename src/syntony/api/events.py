@@ -42,14 +42,19 @@ class Event(NamedTuple):
 
 
 class Viewer:
-    """One open stream."""
+    """One open stream.
 
-    def __init__(self) -> None:
+    Args:
+        last_id: of the last event that it was sent elsewhere.
+    """
+
+    def __init__(self, last_id: str) -> None:
+        self.last_id = last_id
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_QUEUED + 1)
         """None: the end."""
         self.ended = False
         self.got = 0
-        """The number of the last one it was sent elsewhere: it needs later ones only."""
+        """The number of that one, if it is of this epoch: it needs later ones only."""
         self.some = asyncio.Event()
         """Set once there was anything."""
 
@@ -98,13 +103,13 @@ class Events(ABC):
     def join(self, last_id: str) -> Viewer:
         """A new viewer, with what it missed since `last_id` queued."""
         missed = self._missed(last_id)
-        viewer = self._enter()
+        viewer = self._enter(last_id)
         for event in missed:
             viewer.put(event.data)
         return viewer
 
-    def _enter(self) -> Viewer:
-        viewer = Viewer()
+    def _enter(self, last_id: str) -> Viewer:
+        viewer = Viewer(last_id)
         self._viewers.add(viewer)
         self._wanted.set()
         return viewer
@@ -225,7 +230,7 @@ class FollowedEvents(Events):
         number = _number_of(last_id, self._epoch)
         if number <= self._number:
             return super().join(last_id)
-        viewer = self._enter()
+        viewer = self._enter(last_id)
         viewer.got = number
         return viewer
 
@@ -249,7 +254,7 @@ class FollowedEvents(Events):
             if each.epoch != self._epoch:  # another leader
                 self._epoch, self._number = each.epoch, 0
                 for viewer in self._viewers:
-                    viewer.got = 0
+                    viewer.got = max(0, _number_of(viewer.last_id, self._epoch))
                 self._newest.clear()
                 self._kept.clear()
             if each.number > self._number:
