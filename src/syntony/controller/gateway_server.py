@@ -19,6 +19,7 @@ from syntony.controller.greeting import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
+from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError
 from syntony.io.credentials import TlsFiles, civil_now, load_credentials
@@ -37,6 +38,8 @@ from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
+LEARN_S = 60.0
+"""Between two looks at what the leader has summed up by the minute."""
 ASK_TIMEOUT_S = 70.0
 """A leader gives its longest answer within 60 s."""
 
@@ -82,7 +85,7 @@ class GatewayServer:
         self, config: ControllerConfig, store: Store, open_api: OpenGatewayApi | None = None
     ) -> None:
         check_gateway(config)
-        self._config, self._open_api = config, open_api
+        self._config, self._store, self._open_api = config, store, open_api
         self._api: ApiServer | None = None
         dial = _Dial(config.tls, several=len(config.leaders) > 1)
         self._gateway = Gateway(config.leaders, store, dial.open, civil_now)
@@ -116,10 +119,14 @@ class GatewayServer:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self._gateway.run())
                 opening = group.create_task(self._open(server, ready))
-                renewing = group.create_task(self._renew_in_time())
+                background = [
+                    group.create_task(self._renew_in_time()),
+                    group.create_task(self._learn_minutes()),
+                ]
                 await self._stop.wait()
                 opening.cancel()
-                renewing.cancel()
+                for task in background:
+                    task.cancel()
                 if self._api is not None:
                     await asyncio.to_thread(self._api.stop)
                 self._gateway.close()
@@ -141,6 +148,12 @@ class GatewayServer:
         _log.info("gateway up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
+
+    async def _learn_minutes(self) -> None:
+        while True:
+            if (fleet_now_ns := self._gateway.fleet_now()) is not None:
+                await asyncio.to_thread(learn_minutes, self._store, fleet_now_ns)
+            await asyncio.sleep(LEARN_S)
 
     async def _renew_in_time(self) -> None:
         loop = asyncio.get_running_loop()

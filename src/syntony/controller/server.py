@@ -39,7 +39,7 @@ from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.retention import keep
+from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
@@ -78,6 +78,8 @@ LOOK_REST = 9
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
+MINUTES_INTERVAL_NS = 30 * S
+"""Between two looks for minutes that are over."""
 
 
 class Controller:
@@ -278,6 +280,7 @@ class Controller:
                 (PLACE_INTERVAL_NS, self._segments.store_segments),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
+                (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce),
@@ -434,6 +437,10 @@ class Controller:
         if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
             self._ingest.put_local(rows)
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
+
+    async def _sum_up_minutes(self) -> None:
+        if (fleet_now_ns := self._fleet_now()) is not None:
+            await asyncio.to_thread(sum_up_minutes, self._store, fleet_now_ns)
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:

@@ -142,7 +142,9 @@ class Store:
             UsageError: more than `MAX_POINTS` of them.
         """
         of_minutes = step * S % MINUTE_NS == 0
-        parts = spans(first_ns, last_ns, self.minutes.hours() if of_minutes else ())
+        parts = (
+            self.minutes.spans(first_ns, last_ns) if of_minutes else spans(first_ns, last_ns, ())
+        )
         corrections = summed(correct_seconds(self._broken(parts, src, dst)), step)
         rows = self._engine.select(
             queries.minutes(parts, src, dst, step)

@@ -35,7 +35,7 @@ STATES = (
 """From best to worst."""
 SECOND = f"intDiv(ts_ns, {S})"
 MINUTE_NS = 60 * S
-MINUTES, HOURS = "probe_1m", "probe_1m_hours"
+MINUTES, HOURS, MARKS = "probe_1m", "probe_1m_hours", "probe_1m_marks"
 """Tables of `syntony.store.minutes`."""
 
 
@@ -266,5 +266,5 @@ def count_rows(layout: Layout) -> str:
     """Rows of telemetry kept in this database."""
     return (
         f"SELECT sum(rows) FROM {layout.parts} "
-        f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}')"
+        f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}', '{MARKS}')"
     )
