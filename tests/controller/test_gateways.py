@@ -27,6 +27,7 @@ from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -266,10 +267,10 @@ def test_all_gateways_are_told_and_revoked_ones_cut() -> None:
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
         leader.gateways.tell(5, lambda _: "")
-        await until(lambda: leader.sent[2:] == [FleetNow(fleet_ns=5)])
+        await until(lambda: leader.sent[2:] == [AccessNews(first=True), FleetNow(fleet_ns=5)])
         leader.revocations = Revocations(serials=frozenset({"ff"}))
         leader.gateways.tell(None, lambda _: "")
-        await until(lambda: leader.sent[3:] == [leader.revocations])
+        await until(lambda: leader.sent[4:] == [leader.revocations])
         leader.gateways.tell(6, lambda _: "revoked")
         await serving
         assert not leader.gateways.any_connected

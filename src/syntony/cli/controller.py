@@ -21,6 +21,7 @@ from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
 if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
     from syntony.controller.config import ControllerConfig
+    from syntony.controller.gateway_api import OpenGatewayApi
 
 NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
@@ -150,7 +151,7 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     store = open_store(store_url or config.store)
     try:
         if config.gateway:
-            run_gateway(config, store)
+            run_gateway(config, store, _gateway_api(config))
             return
         solver = AnchoredSolver(anchors, config.utc_step_ns)
         run(config, store, make_plan, solver, _api(config))
@@ -162,9 +163,17 @@ def _api(config: ControllerConfig) -> OpenApi | None:
     """Its packages are loaded where there is to be an API."""
     if not config.api.listen:
         return None
-    from syntony.api.serve import HttpServer
+    from syntony.api.serve import leader_api
 
-    return HttpServer
+    return leader_api
+
+
+def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
+    if not config.api.listen:
+        return None
+    from syntony.api.serve import gateway_api
+
+    return gateway_api
 
 
 def _log_to_stderr(level: str) -> None:

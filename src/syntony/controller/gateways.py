@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from syntony.controller.access import Caller, presented
 from syntony.controller.gateway_roster import GatewayRoster
@@ -20,13 +21,16 @@ from syntony.controller.relayed_rows import Names, Told, opened
 from syntony.controller.service import Serve, Write
 from syntony.controller.silence import gateway_subject
 from syntony.errors import WireError
+from syntony.state.access_tokens import Access
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
+    ApiAccess,
     FleetNow,
     FromAgent,
     FromGateway,
@@ -43,6 +47,9 @@ from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
+NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
+MAX_NEWS = 2_000
+"""Tokens and sessions in one message."""
 MAX_WAITING = 1_000
 """Messages of one agent that have not been looked at: more, and its stream ends."""
 STOPPED_NS = 5_000_000_000
@@ -178,6 +185,7 @@ class Gateways:
         fleet_ns: int | None,
         refusal: Callable[[Certificate], str],
         removed: Container[str] = (),
+        access: Mapping[str, Access] = NO_ACCESS,
     ) -> None:
         """Once a second: what all gateways should know.
 
@@ -185,6 +193,7 @@ class Gateways:
             fleet_ns: fleet time; None while unknown.
             refusal: why a certificate is not accepted any more; empty: it is.
             removed: names that belong to the fleet no longer.
+            access: tokens and sessions of the HTTP API that are good, by digest.
         """
         revocations = self._revocations()
         for gateway in self._known.values():
@@ -195,6 +204,7 @@ class Gateways:
                 link.end()
                 continue
             link.tell_revocations(revocations)
+            link.tell_access(access)
             if fleet_ns is not None:
                 link.post(FleetNow(fleet_ns=fleet_ns))
         for name in [each for each in self._known if each in removed]:
@@ -244,6 +254,7 @@ class _Link:
         self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._told: Revocations | None = None
+        self._told_access: Mapping[str, Access] | None = None
         self._unknown = ""
         self._ended = asyncio.Event()
         self._over = False
@@ -255,7 +266,7 @@ class _Link:
         """Attached through it."""
         return len(self._streams)
 
-    def post(self, message: FleetNow | Revocations) -> None:
+    def post(self, message: FleetNow | Revocations | AccessNews) -> None:
         """Tell the gateway itself."""
         self._writer.post(message)
 
@@ -264,6 +275,23 @@ class _Link:
         if revocations != self._told:
             self._told = revocations
             self._writer.post(revocations)
+
+    def tell_access(self, access: Mapping[str, Access]) -> None:
+        """Whom its API serves, as differences."""
+        before, self._told_access = self._told_access, access
+        news = [each for digest, each in access.items() if (before or {}).get(digest) != each]
+        gone = tuple(digest for digest in before or {} if digest not in access)
+        parts = [news[at : at + MAX_NEWS] for at in range(0, len(news), MAX_NEWS)]
+        if not parts and (gone or before is None):
+            parts = [[]]
+        for number, part in enumerate(parts):
+            self.post(
+                AccessNews(
+                    known=tuple(_told(each) for each in part),
+                    gone=() if number else gone,
+                    first=before is None and not number,
+                )
+            )
 
     def end(self) -> None:
         """Close it; the gateway dials again."""
@@ -365,6 +393,11 @@ class _Link:
                 del self._streams[message.agent]
             if not self._over:
                 self._writer.post(AgentEnded(agent=message.agent))
+
+
+def _told(access: Access) -> ApiAccess:
+    fields = access._asdict()
+    return ApiAccess(**{name: fields[name] for name in ApiAccess.__struct_fields__})
 
 
 async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
