@@ -180,6 +180,16 @@ def test_memory_limits_are_those_of_the_units() -> None:
         assert ("vendor.example/ptp" in limits) == (name == "agent")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_every_container_has_a_request_and_a_limit_of_memory(case: str) -> None:
+    """A namespace with a quota refuses pods in which one container has none."""
+    for name, container in containers(rendered(CASES[case])).items():
+        resources = container["resources"]
+        assert "memory" in resources["requests"], name
+        assert "memory" in resources["limits"], name
+        assert "cpu" in resources["requests"], name
+
+
 def rules(role: dict[str, Any]) -> tuple[Rule, ...]:
     assert all(each["apiGroups"] == [""] for each in role["rules"])
     return tuple(
