@@ -11,7 +11,8 @@ base=${1:?BASE.tar} debs=${2:?DEBS} suite=${3:?SUITE} storage=${4:?STORAGE} char
 here=$(cd "$(dirname "$0")/../.." && pwd)
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 export XDG_RUNTIME_DIR=$storage/run XDG_DATA_HOME=$storage/data XDG_CONFIG_HOME=$storage/config
-mkdir -p "$XDG_RUNTIME_DIR" "$XDG_CONFIG_HOME/containers"
+export TMPDIR=$storage/tmp
+mkdir -p "$XDG_RUNTIME_DIR" "$XDG_CONFIG_HOME/containers" "$TMPDIR"
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$XDG_CONFIG_HOME/containers/policy.json"
 
 echo "== the base image"
