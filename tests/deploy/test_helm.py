@@ -208,6 +208,42 @@ def test_roles_are_what_the_commands_are_tested_under() -> None:
     assert not [each for each in rendered(ELSEWHERE) if "Role" in each["kind"]]
 
 
+@pytest.mark.parametrize(
+    ("user", "node", "changed", "allowed"),
+    [
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu001", True),
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu002", False),
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu0011", False),
+        # A token that is bound to no pod knows no node.
+        ("system:serviceaccount:fleet:syntony-audit", None, "gpu001", False),
+        ("system:serviceaccount:elsewhere:syntony-audit", "gpu001", "gpu002", True),
+        ("system:node:gpu001", None, "gpu002", True),
+    ],
+)
+def test_an_audit_may_change_its_own_node_only(
+    user: str, node: str | None, changed: str, allowed: bool
+) -> None:
+    """The expressions of the admission policy, evaluated by CEL's own runtime."""
+    cel = pytest.importorskip("cel_expr_python.cel", reason="needs the extra [charts]")
+    spec = one(rendered(MINIMAL), "ValidatingAdmissionPolicy", "fleet-syntony-audit")["spec"]
+    known = cel.NewEnv(variables={"request": cel.Type.DYN, "object": cel.Type.DYN})
+    extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
+    data = {
+        "request": {"userInfo": {"username": user, "extra": extra}},
+        "object": {"metadata": {"name": changed}},
+    }
+
+    def holds(expression: str) -> bool:
+        found = known.compile(expression).eval(data=data).value()
+        assert isinstance(found, bool), found
+        return found
+
+    applies = all(holds(each["expression"]) for each in spec["matchConditions"])
+    assert (
+        not applies or all(holds(each["expression"]) for each in spec["validations"])
+    ) == allowed
+
+
 def test_only_who_speaks_to_the_api_server_has_a_token() -> None:
     tokens = {}
     for each in rendered(FULL):
