@@ -68,6 +68,7 @@ def copy_packages(machines: Machines, host: str) -> None:
     kinds = ["tools", "agent", *(["controller"] if host == FIRST else [])]
     suffix = SUITES[SUITE]
     files = [str(deb) for kind in kinds for deb in DEBS.glob(f"syntony-{kind}_*{suffix}*.deb")]
+    assert len(files) == len(kinds), files
     subprocess.run(
         machines.inside(
             "scp", "-q", "-i", str(machines.key), "-o", "StrictHostKeyChecking=no",
