@@ -118,6 +118,15 @@ def test_kubernetes_schemas_accept_all_objects(case: str, version: str) -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_schemas_accept_the_audit_job(version: str) -> None:
+    (job,) = yaml.safe_load_all((DEPLOY / "kubernetes/audit-job.yaml").read_text())
+    schemas.validate(job, version, strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    images = yaml.safe_load((CHART / "values.yaml").read_text())["image"]
+    assert container["image"] == images["agent"]
+
+
 def test_schemas_refuse_what_is_wrong() -> None:
     """The check above would notice: a misspelt field, a text for a number."""
     audit = one(rendered(MINIMAL), "DaemonSet", "syntony-audit")
