@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
 NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
+
+ENVIRONMENT = {
+    # With a thread a core OpenBLAS spins after each product, until the next one.
+    "OPENBLAS_NUM_THREADS": "1",
+    # gRPC reads a connection in the thread that looks for events, not in a further one.
+    "GRPC_EXPERIMENTS": "-event_engine_listener",
+}
+"""Of the controller's process, where nothing else is set; read as the libraries are loaded
+(docs/decisions/0377)."""
 
 
 @click.group(name="controller", invoke_without_command=True)
@@ -120,6 +130,8 @@ def _gateway(found: GatewayStatus) -> str:
 
 
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from syntony.controller.config import ControllerConfig
 
     config = load_config(config_path, ControllerConfig)

@@ -299,7 +299,7 @@ def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
 @question(ControllerQuery, READ, Runs.LOOP)
 def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
     services = requested.services
-    gateways = services.gateways.statuses(time.monotonic_ns())
+    gateways = services.gateways.statuses()
     return services.leadership.status(len(services.sessions), gateways)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
+Numbers = NDArray[np.integer[Any]]
 Ports = Mapping[tuple[str, str], int]
 """(prober, target) to the target's port, of the plan in force."""
 COLUMNS = {
@@ -129,31 +130,39 @@ class _Way(NamedTuple):
     rows: Index
     flows: Index
     """Of each row, the place of its flow."""
-    single: bool
-    """No flow is there twice."""
+    absent: Index
+    """Flows without a row."""
+    source: Index | None
+    """Of each flow its row, any for one that is absent; None where one has several, or none any."""
 
     @classmethod
-    def of(cls, chosen: NDArray[np.bool_], place: Ints) -> _Way:
+    def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _Way:
         rows = np.flatnonzero(chosen)
         flows = place[rows]
-        return cls(rows, flows, int(np.bincount(flows).max(initial=0)) <= 1)
+        times = np.bincount(flows, minlength=size)
+        source = None
+        if times.max(initial=0) == 1:
+            source = np.zeros(size, np.intp)
+            source[flows] = rows
+        return cls(rows, flows, np.flatnonzero(times == 0), source)
 
-    def sums(self, values: Ints, size: int) -> Ints:
+    def sums(self, values: Numbers, size: int) -> Numbers:
         """Of each flow, (size,)."""
-        if not self.single:
+        if self.source is None:
             return _summed(self.flows, values[self.rows], size)
-        found = np.zeros(size, np.int64)
-        found[self.flows] = values[self.rows]
+        found = values[self.source]
+        found[self.absent] = 0
         return found
 
     def most(self, values: Floats, size: int, least: float) -> Floats:
         """Of each flow, (size,); `least` where there is none, or none that is a number."""
-        found = np.full(size, least)
-        if self.single:
-            found[self.flows] = np.fmax(values[self.rows], least)
-        else:
+        if self.source is None:
+            found = np.full(size, least)
             np.fmax.at(found, self.flows, values[self.rows])
-        return found
+            return found
+        found = values[self.source]
+        found[self.absent] = least
+        return found if np.isnan(least) else np.fmax(found, least)
 
 
 class _Placed(NamedTuple):
@@ -163,8 +172,6 @@ class _Placed(NamedTuple):
     """Of `FlowSeconds._flows_of`."""
     there: _Way
     back: _Way
-    absent: Index
-    """Flows of which no requests are reported."""
     flows: int
     """How many there are."""
 
@@ -269,11 +276,10 @@ class FlowSeconds:
         if known is None or not np.array_equal(known.fields, fields):
             keys, forward = fields[0], fields[1] > 0
             place = self._places(keys, forward)
-            there = _Way.of(forward, place)
-            back = _Way.of(~forward & (place >= 0), place)
             flows = self._watch.flows
-            absent = np.flatnonzero(np.bincount(there.flows, minlength=flows) == 0)
-            known = self._placed = _Placed(fields, there, back, absent, flows)
+            there = _Way.of(forward, place, flows)
+            back = _Way.of(~forward & (place >= 0), place, flows)
+            known = self._placed = _Placed(fields, there, back, flows)
         return known
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
@@ -319,7 +325,9 @@ def _counted(rows: pa.Table | None, placed: _Placed) -> SecondCounts:
     delay_ns, slowest_ns = np.full((2, 2, flows), np.nan)
     if rows is None:
         return SecondCounts(counts, delay_ns, slowest_ns, np.zeros(flows))
-    sent, lost, measured = (_numbers(rows, name) for name in ("sent", "lost", "count"))
+    sent, lost, unresolved, measured = (
+        rows.column(name).to_numpy() for name in ("sent", "lost", "unresolved", "count")
+    )
     p50_ns, max_ns = (
         np.where(measured > 0, rows.column(name).to_numpy(), np.nan)
         for name in ("owd_p50_ns", "owd_max_ns")
@@ -330,9 +338,10 @@ def _counted(rows: pa.Table | None, placed: _Placed) -> SecondCounts:
         counts[lost_as] = way.sums(lost, flows)
         delay_ns[number] = way.most(p50_ns, flows, np.nan)
         slowest_ns[number] = way.most(max_ns, flows, np.nan)
-    counts[history.UNRESOLVED] = there.sums(_numbers(rows, "unresolved"), flows)
-    counts[:, placed.absent] = 0
-    delay_ns[:, placed.absent] = slowest_ns[:, placed.absent] = np.nan
+    counts[history.UNRESOLVED] = there.sums(unresolved, flows)
+    # Nothing is known of a flow whose requests are not reported.
+    counts[:, there.absent] = 0
+    delay_ns[:, there.absent] = slowest_ns[:, there.absent] = np.nan
     errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)
     # An error that is not finite: not known.
     clk_err_ns = there.most(np.where(np.isfinite(errors), errors, 0.0), flows, 0.0)
@@ -343,7 +352,7 @@ def _numbers(rows: pa.Table, name: str) -> Ints:
     return np.asarray(rows.column(name).to_numpy().astype(np.int64))
 
 
-def _summed(place: Ints, values: Ints, size: int) -> Ints:
+def _summed(place: Ints, values: Numbers, size: int) -> Ints:
     # Sums of a second are far below 2**53.
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)
 

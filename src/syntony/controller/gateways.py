@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from syntony.controller.batches import Piece
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
 from syntony.controller.ingest import Outcome
+from syntony.controller.listening import Listening
 from syntony.controller.relay_writer import RelayWriter
 from syntony.controller.relayed_rows import opened
 from syntony.controller.service import Serve, Write
@@ -63,31 +63,30 @@ class Gateway:
 
     Args:
         name: in its certificate.
-        heard: called when it says something.
+        listening: is told when it says something.
     """
 
-    def __init__(self, name: str, heard: Callable[[str], None]) -> None:
+    def __init__(self, name: str, listening: Listening) -> None:
         self.name = name
         self.version = ""
         self.link: _Link | None = None
         """None: it is not connected."""
-        self.heard_ns = time.monotonic_ns()
-        """CLOCK_MONOTONIC; of one that has not been here yet, since when it is waited for."""
         self.seen = False
         """It has been here since this leader began."""
         self.left = False
         """It said that it was stopped on purpose."""
-        self._subject, self._heard = gateway_subject(name), heard
+        self._subject, self._listening = gateway_subject(name), listening
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
     def says_something(self) -> None:
         """It is there."""
-        self.heard_ns, self.seen = time.monotonic_ns(), True
-        self._heard(self._subject)
+        self.seen = True
+        self._listening.heard(self._subject)
 
-    def status(self, now_ns: int) -> GatewayStatus:
-        """As of now; `now_ns` is monotonic."""
-        link, silent_ns, report = self.link, now_ns - self.heard_ns, self.report
+    def status(self) -> GatewayStatus:
+        """As of the last time that the leader came round to listen."""
+        (silent_ns,) = self._listening.silent((self._subject,), grace_ns=0).values()
+        link, report = self.link, self.report
         connected = link is not None and silent_ns < STOPPED_NS
         return GatewayStatus(
             name=self.name,
@@ -108,7 +107,7 @@ class Gateways:
 
     Args:
         roster: those that are expected.
-        heard: called with the subject of a gateway that says something.
+        listening: knows for how long they have been silent.
         follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
         stored: takes what a gateway has stored, as `Ingest` tells of it.
         revocations: in force now.
@@ -117,17 +116,17 @@ class Gateways:
     def __init__(
         self,
         roster: GatewayRoster,
-        heard: Callable[[str], None],
+        listening: Listening,
         follow: Callable[[str, int], Welcome],
         stored: Callable[[list[Outcome], list[Piece]], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
-        self._heard = heard
+        self._listening = listening
         self._follow = follow
         self._stored = stored
         self._revocations = revocations
-        self._known = {name: Gateway(name, heard) for name in roster.names}
+        self._known = {name: Gateway(name, listening) for name in roster.names}
         self._absent: set[str] = set()
         self._closing = False
 
@@ -136,10 +135,9 @@ class Gateways:
         """Whether rows are stored elsewhere too."""
         return any(each.link is not None for each in self._known.values())
 
-    def statuses(self, now_ns: int) -> tuple[GatewayStatus, ...]:
-        """Every gateway that is expected, or has been here since this leader began; `now_ns` is
-        monotonic."""
-        return tuple(each.status(now_ns) for _, each in sorted(self._known.items()))
+    def statuses(self) -> tuple[GatewayStatus, ...]:
+        """Every gateway that is expected, or has been here since this leader began."""
+        return tuple(each.status() for _, each in sorted(self._known.items()))
 
     @property
     def seen(self) -> frozenset[str]:
@@ -162,7 +160,7 @@ class Gateways:
             await _send(writer, Refuse(reason=str(error)))
             return
         if (gateway := self._known.get(name)) is None:
-            gateway = self._known[name] = Gateway(name, self._heard)
+            gateway = self._known[name] = Gateway(name, self._listening)
         if gateway.link is not None:
             _log.warning("gateway dials again, its stream before ends gateway=%s", name)
             gateway.link.end()
@@ -199,7 +197,7 @@ class Gateways:
             removed: names that belong to the fleet no longer.
             access: tokens and sessions of the HTTP API that are good, by digest.
         """
-        revocations, now_ns = self._revocations(), time.monotonic_ns()
+        revocations = self._revocations()
         for gateway in self._known.values():
             if (link := gateway.link) is None:
                 continue
@@ -215,12 +213,12 @@ class Gateways:
             self.roster.discard(name)
             if self._known[name].link is None:
                 del self._known[name]
-        self._note_absent(now_ns)
+        self._note_absent()
 
-    def _note_absent(self, now_ns: int) -> None:
+    def _note_absent(self) -> None:
         absent = {
             each.name
-            for each in self.statuses(now_ns)
+            for each in self.statuses()
             if not each.connected and not each.left and each.silent_ns >= STOPPED_NS
         }
         for name in sorted(absent - self._absent):

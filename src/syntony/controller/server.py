@@ -46,7 +46,7 @@ from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
-from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
+from syntony.controller.solve import Solved, SolveLoop, Solver
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
@@ -114,6 +114,7 @@ class Controller:
         self._solving = SolveLoop(
             solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
         )
+        self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
@@ -136,7 +137,7 @@ class Controller:
         enrolment = self._membership.enrolment
         self._gateways = Gateways(
             GatewayRoster(self._state),
-            self._listening.heard,
+            self._listening,
             self._leadership.follow,
             self._stored_anywhere,
             lambda: enrolment.revocations,
@@ -359,12 +360,12 @@ class Controller:
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        reported = timelines_per_host(
-            timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
+        solved = self._solved = Solved(
+            timelines, self._solving.utc, self._solving.last_step, self._solved
         )
-        for host, message in reported.items():
-            if message.timelines and (session := self._sessions.get(host)) is not None:
-                session.tell(message, now_ns)
+        for host, clocks in self._fleet.mesh.clocks.items():
+            if (session := self._sessions.get(host)) is not None:
+                session.tell(solved, clocks, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()
