@@ -101,7 +101,7 @@ def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
     chosen = np.asarray(places, np.intp)
     starts, counts = (np.cumsum(every) - every)[chosen], every[chosen]
     shifts = starts - (np.cumsum(counts) - counts)
-    return np.arange(counts.sum(), dtype=np.intp) + np.repeat(shifts, counts)
+    return np.asarray(np.arange(counts.sum(), dtype=np.intp) + np.repeat(shifts, counts))
 
 
 def of_pieces(table: str, pieces: Sequence[Piece]) -> Probed:
