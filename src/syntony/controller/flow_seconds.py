@@ -36,31 +36,39 @@ class _Way(NamedTuple):
     rows: Index
     flows: Index
     """Of each row, the place of its flow."""
-    single: bool
-    """No flow is there twice."""
+    absent: Index
+    """Flows without a row."""
+    source: Index | None
+    """Of each flow its row, any for one that is absent; None where one has several, or none any."""
 
     @classmethod
-    def of(cls, chosen: NDArray[np.bool_], place: Ints) -> _Way:
+    def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _Way:
         rows = np.flatnonzero(chosen)
         flows = place[rows]
-        return cls(rows, flows, int(np.bincount(flows).max(initial=0)) <= 1)
+        times = np.bincount(flows, minlength=size)
+        source = None
+        if times.max(initial=0) == 1:
+            source = np.zeros(size, np.intp)
+            source[flows] = rows
+        return cls(rows, flows, np.flatnonzero(times == 0), source)
 
-    def sums(self, values: Values, size: int) -> Ints:
+    def sums(self, values: Values, size: int) -> Values:
         """Of each flow, (size,)."""
-        if not self.single:
+        if self.source is None:
             return _summed(self.flows, values[self.rows], size)
-        found = np.zeros(size, np.int64)
-        found[self.flows] = values[self.rows]
+        found = values[self.source]
+        found[self.absent] = 0
         return found
 
     def most(self, values: Floats, size: int, least: float) -> Floats:
         """Of each flow, (size,); `least` where there is none, or none that is a number."""
-        found = np.full(size, least)
-        if self.single:
-            found[self.flows] = np.fmax(values[self.rows], least)
-        else:
+        if self.source is None:
+            found = np.full(size, least)
             np.fmax.at(found, self.flows, values[self.rows])
-        return found
+            return found
+        found = values[self.source]
+        found[self.absent] = least
+        return found if np.isnan(least) else np.fmax(found, least)
 
 
 class _Placed(NamedTuple):
@@ -70,8 +78,6 @@ class _Placed(NamedTuple):
     """Of `FlowSeconds._flows_of`."""
     there: _Way
     back: _Way
-    absent: Index
-    """Flows of which no requests are reported."""
     flows: int
     """How many there are."""
 
@@ -175,11 +181,10 @@ class FlowSeconds:
         if known is None or not _same(known.fields, fields):
             keys, forward = fields[0], fields[1] > 0
             place = self._places(keys, forward)
-            there = _Way.of(forward, place)
-            back = _Way.of(~forward & (place >= 0), place)
             flows = self._watch.flows
-            absent = np.flatnonzero(np.bincount(there.flows, minlength=flows) == 0)
-            known = self._placed = _Placed(fields, there, back, absent, flows)
+            there = _Way.of(forward, place, flows)
+            back = _Way.of(~forward & (place >= 0), place, flows)
+            known = self._placed = _Placed(fields, there, back, flows)
         return known
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
@@ -237,8 +242,9 @@ def _counted(rows: Probed | None, placed: _Placed) -> SecondCounts:
         delay_ns[number] = way.most(p50_ns, flows, np.nan)
         slowest_ns[number] = way.most(max_ns, flows, np.nan)
     counts[history.UNRESOLVED] = there.sums(values["unresolved"], flows)
-    counts[:, placed.absent] = 0
-    delay_ns[:, placed.absent] = slowest_ns[:, placed.absent] = np.nan
+    # Nothing is known of a flow whose requests are not reported.
+    counts[:, there.absent] = 0
+    delay_ns[:, there.absent] = slowest_ns[:, there.absent] = np.nan
     errors = values["clk_err_ns"].astype(np.float64)
     # An error that is not finite: not known.
     clk_err_ns = there.most(np.where(np.isfinite(errors), errors, 0.0), flows, 0.0)

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from syntony.controller.access import Caller
+from syntony.controller.access_tokens import ToldAccess
 from syntony.controller.batches import Piece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
@@ -27,7 +28,7 @@ from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
 from syntony.controller.relayed_rows import Names, rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import StoreAlone
 from syntony.controller.sessions import Session, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
@@ -40,6 +41,7 @@ from syntony.wire.enrol import Revocations
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.gateways import (
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -65,6 +67,7 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.roles import Role
+from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +110,8 @@ class Gateway:
         self._sessions: dict[str, _Relayed] = {}
         """Host → its agent, attached here."""
         self._streams: dict[int, _Relayed] = {}
+        self.access = ToldAccess(civil_now)
+        """Whom the HTTP API serves, as a leader last said."""
         self.revocations: Revocations | None = None
         """As a leader last said."""
         self.ready = asyncio.Event()
@@ -182,12 +187,14 @@ class Gateway:
 
     def admit(self, who: Caller) -> None:
         """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
-        if who.certificate is None:
-            return
+        if who.certificate is not None:
+            self.admit_certificate(who.certificate)
+
+    def admit_certificate(self, certificate: Certificate) -> None:
+        """Raises `UsageError`: it is revoked or has expired, or nobody knows yet."""
         if self.revocations is None:
             raise UsageError("this gateway has not heard of a leader yet")
-        why = refusal(who.certificate, self.revocations, self._civil_now())
-        if why:
+        if why := refusal(certificate, self.revocations, self._civil_now()):
             raise UsageError(why)
 
     def refused(self) -> None:
@@ -284,6 +291,18 @@ class Gateway:
             )
         return await self._dispatcher.carry_out(query, who)
 
+    async def respond(
+        self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        """A question that the store alone answers. Raises as `Dispatcher.respond` does, and
+        `UsageError`: the caller's certificate is refused."""
+        self.admit(who)
+        return await self._dispatcher.respond(query, who, render)
+
+    def api(self) -> RelayedApi:
+        """Raises `RefusedError`: always."""
+        raise RefusedError("this is a gateway itself; gateways ask leaders")
+
     def _instant(self) -> Instant:
         """Raises `BusyError`: fleet time is not known here."""
         if (fleet_ns := self.fleet_now()) is None:
@@ -347,6 +366,8 @@ class Gateway:
                 relayed.session.outbox.close()
         elif isinstance(message, FleetNow):
             self._fleet = message.fleet_ns, time.monotonic_ns()
+        elif isinstance(message, AccessNews):
+            self.access.take(message)
         elif isinstance(message, Revocations):
             self.revocations = message
             self.ready.set()

@@ -40,14 +40,14 @@ from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.relayed_rows import Told
-from syntony.controller.retention import keep
+from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
 from syntony.controller.sessions import Session
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
-from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
+from syntony.controller.solve import Solved, SolveLoop, Solver
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
@@ -79,6 +79,8 @@ LOOK_REST = 9
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
+MINUTES_INTERVAL_NS = 30 * S
+"""Between two looks for minutes that are over."""
 
 
 class Controller:
@@ -89,7 +91,7 @@ class Controller:
         store: open; closed by anyone who opened it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
-        open_api: `syntony.api.serve.HttpServer`; None: no API, whatever is configured.
+        open_api: `syntony.api.serve.leader_api`; None: no API, whatever is configured.
 
     Raises:
         ConfigError: a state directory that cannot be used.
@@ -113,6 +115,7 @@ class Controller:
         self._solving = SolveLoop(
             solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
         )
+        self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
@@ -136,7 +139,7 @@ class Controller:
         enrolment = self._membership.enrolment
         self._gateways = Gateways(
             GatewayRoster(self._state),
-            self._listening.heard,
+            self._listening,
             self._leadership.follow,
             self._stored_by_gateway,
             lambda: enrolment.revocations,
@@ -227,6 +230,7 @@ class Controller:
         )
         await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
+        self.hub.served_api = doors.api
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
@@ -279,6 +283,7 @@ class Controller:
                 (PLACE_INTERVAL_NS, self._segments.store_segments),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
+                (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce),
@@ -360,12 +365,12 @@ class Controller:
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        reported = timelines_per_host(
-            timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
+        solved = self._solved = Solved(
+            timelines, self._solving.utc, self._solving.last_step, self._solved
         )
-        for host, message in reported.items():
-            if message.timelines and (session := self._sessions.get(host)) is not None:
-                session.tell(message, now_ns)
+        for host, clocks in self._fleet.mesh.clocks.items():
+            if (session := self._sessions.get(host)) is not None:
+                session.tell(solved, clocks, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()
@@ -426,7 +431,8 @@ class Controller:
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment
-        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed)
+        access = self._services.access.live()
+        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:
@@ -437,6 +443,10 @@ class Controller:
         if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
             self._ingest.put_local(rows)
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
+
+    async def _sum_up_minutes(self) -> None:
+        if (fleet_now_ns := self._fleet_now()) is not None:
+            await asyncio.to_thread(sum_up_minutes, self._store, fleet_now_ns)
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:

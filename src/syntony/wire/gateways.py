@@ -14,6 +14,7 @@ import msgspec
 from syntony.wire.coding import decode
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import Bundle, Refuse, Unknown, kinds_of, unbundled
+from syntony.wire.query import Failure
 
 RELAY = "/syntony.Fleet/Relay"
 RELAY_QUERY = "/syntony.Fleet/RelayQuery"
@@ -158,7 +159,30 @@ class FleetNow(msgspec.Struct, frozen=True, kw_only=True, tag="fleet-now"):
     fleet_ns: int
 
 
-ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | Refuse
+class ApiAccess(msgspec.Struct, frozen=True, array_like=True):
+    """A token or session of the HTTP API that is good; see `state.access_tokens.Access`."""
+
+    digest: str
+    """SHA-256 of its secret, from which nothing follows: secrets have 256 random bits."""
+    number: int
+    kind: str
+    parent: int
+    role: str
+    name: str
+    expires_ns: int
+    """Civil time."""
+
+
+class AccessNews(msgspec.Struct, frozen=True, kw_only=True, tag="access-news"):
+    """Tokens and sessions that came or changed, and digests of those that are not good any more."""
+
+    known: tuple[ApiAccess, ...] = ()
+    gone: tuple[str, ...] = ()
+    first: bool = False
+    """Of this stream: what was known before is forgotten."""
+
+
+ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessNews | Refuse
 
 # --- requests --------------------------------------------------------------------------------
 
@@ -172,9 +196,53 @@ class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="relayed-req
     peer: str
 
 
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True, tag="api-request"):
+    """An HTTP request that came to a gateway, with the credentials that it came with: the leader
+    checks them itself. The answer is an `ApiHead` and the body, in pages."""
+
+    method: str
+    scheme: str
+    host: str
+    port: int
+    """Where the gateway serves it: the session's cookie is named after that."""
+    path: str
+    query: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    client: str
+    """Address of the client, as the gateway says."""
+    client_port: int
+
+
+class ApiHead(msgspec.Struct, frozen=True, kw_only=True, tag="api-head"):
+    """Of the answer to an `ApiRequest`."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
+class EventsAfter(msgspec.Struct, frozen=True, kw_only=True, tag="events-after"):
+    """Live events after one that is known, as soon as there are any; none after some seconds."""
+
+    last_id: str
+
+
+class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, tag="live-event"):
+    """One of them."""
+
+    epoch: str
+    number: int
+    topic: str
+    data: bytes
+    """As browsers are sent it."""
+
+
 _UP = msgspec.msgpack.Decoder(FromGateway | Bundle), msgspec.msgpack.Decoder(FromGateway)
 _DOWN = msgspec.msgpack.Decoder(ToGateway | Bundle), msgspec.msgpack.Decoder(ToGateway)
-_request: msgspec.msgpack.Decoder[RelayedRequest] = msgspec.msgpack.Decoder(RelayedRequest)
+Relayed = RelayedRequest | ApiRequest | EventsAfter
+_request: msgspec.msgpack.Decoder[Relayed] = msgspec.msgpack.Decoder(Relayed)
+_head: msgspec.msgpack.Decoder[ApiHead | Failure] = msgspec.msgpack.Decoder(ApiHead | Failure)
+_event: msgspec.msgpack.Decoder[LiveEvent | Failure] = msgspec.msgpack.Decoder(LiveEvent | Failure)
 _KINDS = kinds_of(FromGateway | Bundle, ToGateway)
 
 
@@ -188,6 +256,16 @@ def to_gateway(data: bytes) -> Iterator[ToGateway | Unknown]:
     return unbundled(*_DOWN, data, _KINDS)
 
 
-def decode_relayed(data: bytes) -> RelayedRequest:
-    """Raises `WireError`."""
+def decode_relayed(data: bytes) -> Relayed:
+    """What a gateway asks. Raises `WireError`."""
     return decode(_request, data)
+
+
+def decode_head(data: bytes) -> ApiHead | Failure:
+    """First page of the answer to an `ApiRequest`. Raises `WireError`."""
+    return decode(_head, data)
+
+
+def decode_event(data: bytes) -> LiveEvent | Failure:
+    """A page of the answer to `EventsAfter`. Raises `WireError`."""
+    return decode(_event, data)
