@@ -39,7 +39,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(requested: argparse.Namespace, seed: int) -> Run:
     framework, kind = programs.by_name(requested.job)
-    wish = contention.Wish(
+    wish = contention.ContentionOptions(
         framework=framework,
         kind=kind,
         python=sys.executable if framework == "builtin" else find_torch(),

@@ -59,10 +59,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no run."""
 
 
-def wish_for(requested: argparse.Namespace, job: str, scenario: str, times: Times) -> nic_flap.Wish:
+def wish_for(
+    requested: argparse.Namespace, job: str, scenario: str, times: Times
+) -> nic_flap.NicFlapOptions:
     framework, kind = programs.by_name(job)
     python = sys.executable if framework == "builtin" else find_torch()
-    return nic_flap.Wish(
+    return nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -73,7 +75,7 @@ def wish_for(requested: argparse.Namespace, job: str, scenario: str, times: Time
     )
 
 
-def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+def trial(wish: nic_flap.NicFlapOptions, mode: modes.Mode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
     with place.lab_for(mode, wish.spec) as lab:

@@ -42,7 +42,9 @@ KINDS = (
 
 
 def run(kind: Kind) -> Report | None:
-    wish = incast.Wish(elements=kind.step_mib * incast.ELEMENTS, plain=kind.plain, times=TIMES)
+    wish = incast.IncastOptions(
+        elements=kind.step_mib * incast.ELEMENTS, plain=kind.plain, times=TIMES
+    )
     try:
         return make_report(incast.drill(wish, lambda text: print(f"  {text}", file=sys.stderr)))
     except SyntonyError as error:

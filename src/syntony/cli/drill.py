@@ -105,7 +105,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
         raise UsageError("--nccl is for --over verbs")
     framework, kind, python = chosen_job("builtin" if over == "verbs" else job)
     times = Times(limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else Times().start_s)
-    wish = nic_flap.Wish(
+    wish = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -212,7 +212,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
-    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    wish = drill.VERBS_WISH if over == "verbs" else drill.ContentionOptions()
     if wish.verbs:
         _only_over_tcp({"--job": framework != "builtin", "--hosts": hosts, "--spines": spines})
     spec = wish.spec if wish.verbs else _sized(wish.spec, hosts, spines)
@@ -312,7 +312,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.incast_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    wish = drill.VERBS_WISH if over == "verbs" else drill.IncastOptions()
     if wish.verbs:
         _only_over_tcp({"--plain": plain, "--congestion": congestion})
     wish = msgspec.structs.replace(

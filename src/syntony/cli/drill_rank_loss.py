@@ -50,13 +50,13 @@ def command(  # noqa: PLR0917 - click calls it by name
 
     Example: syntony lab drill rank-loss --out /tmp/drill
     """
-    from syntony.lab.drill.rank_loss import Wish, drill
+    from syntony.lab.drill.rank_loss import RankLossOptions, drill
     from syntony.lab.drill.rank_loss_report import make_report, save
     from syntony.lab.drill.report import check_out
 
     if kill_at >= steps:
         raise UsageError(f"--at {kill_at}: the job has {steps} steps")
-    wish = Wish(
+    wish = RankLossOptions(
         python=python_of("gloo"), ranks=ranks, steps=steps, kill_at=kill_at,
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),

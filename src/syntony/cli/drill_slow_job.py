@@ -56,7 +56,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     drill.check_rate(to)
     times = drill.Times(quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit))
     framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
-    wish = drill.Wish(framework=framework, kind=kind, python=python, to=to, times=times)
+    wish = drill.SlowJobOptions(framework=framework, kind=kind, python=python, to=to, times=times)
     if out is not None:
         check_out(out)
     trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))

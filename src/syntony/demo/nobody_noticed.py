@@ -37,7 +37,7 @@ def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
     PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
     """
     framework, kind, python = torch_or_plain_sockets(stage.screen.say)
-    wish = nic_flap.Wish(
+    wish = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,

@@ -29,7 +29,7 @@ def nobody_waits(stage: Stage) -> tuple[Claim, ...]:
         "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
         "a minute goes into learning where each source port leads"
     )
-    wish = contention.Wish(times=TIMES)
+    wish = contention.ContentionOptions(times=TIMES)
     return claims(figures(contention.drill(wish, stage.screen.say)))
 
 

@@ -29,7 +29,7 @@ def rank_lost(stage: Stage) -> tuple[Claim, ...]:
     Raises:
         MissingError: PyTorch is not installed.
     """
-    wish = rank_loss.Wish(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
+    wish = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []
         for name in (rank_loss.CALM, rank_loss.SYNTONY):

@@ -89,7 +89,7 @@ def test_agents_killed_and_gone_over_one_by_one_never_give_two_controllers_a_say
 @pytest.mark.slow
 @pytest.mark.lab
 def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) -> None:
-    specs = contention.job_specs(lab, contention.Wish())
+    specs = contention.job_specs(lab, contention.ContentionOptions())
     wraps = [
         (sys.executable, "-m", "syntony", "run", "--job", n, "--") for n in contention.JOBS
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
 @pytest.mark.lab
 def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None:
     """ECMP may have been lucky: then it is killed while it has nothing to move."""
-    specs = contention.job_specs(lab, contention.Wish())
+    specs = contention.job_specs(lab, contention.ContentionOptions())
     with contention.started(
         lab, contention.JOBS, specs, contention.Times(alone_ns=0), lambda _: None
     ) as (jobs, _):
@@ -181,7 +181,7 @@ def test_a_lab_without_agents_is_refused_in_one_line(able: None) -> None:
         live("t-bare", "--hosts", "4") as bare,
         pytest.raises(UsageError, match="without agents"),
     ):
-        contention.drill(contention.Wish(), said.append, lab=bare)
+        contention.drill(contention.ContentionOptions(), said.append, lab=bare)
     assert not said
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OUTAGE_NS = S
-WISH = nic_flap.Wish(
+WISH = nic_flap.NicFlapOptions(
     framework="builtin",
     kind="all-reduce",
     python=sys.executable,

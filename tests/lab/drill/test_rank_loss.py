@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from syntony.lab.drill.rank_loss import CALM, SYNTONY, TODAY, StepLine, Trial, Wish
+from syntony.lab.drill.rank_loss import CALM, SYNTONY, TODAY, RankLossOptions, StepLine, Trial
 from syntony.lab.drill.rank_loss_report import figures, make_report, picture
 from syntony.model import S
 
-WISH = Wish(python="python", ranks=3, steps=20, victim=1)
+WISH = RankLossOptions(python="python", ranks=3, steps=20, victim=1)
 
 
 def trial(name: str, seconds: list[tuple[float, int]], **changes: object) -> Trial:

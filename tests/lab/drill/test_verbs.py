@@ -170,7 +170,7 @@ def test_everybody_sends_to_the_first_machine() -> None:
     lab: Any = Place(3, "image")
     spec = incast.job_spec(lab, incast.VERBS_WISH)
     assert (spec.kind, spec.hosts, spec.net) == ("gather", ("h0", "h1", "h2"), "syntony")
-    assert not incast.job_spec(lab, incast.Wish(senders=2)).net
+    assert not incast.job_spec(lab, incast.IncastOptions(senders=2)).net
 
 
 def test_a_lab_without_machines_is_refused() -> None:

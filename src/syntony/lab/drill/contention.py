@@ -69,7 +69,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int = 16 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str = "builtin"
@@ -84,7 +84,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Over RDMA, between two virtual machines that both jobs share."""
 
 
-VERBS_WISH = Wish(
+VERBS_WISH = ContentionOptions(
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
     times=Times(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
@@ -136,7 +136,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drill(
-    wish: Wish,
+    wish: ContentionOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
@@ -165,7 +165,7 @@ def drill(
                 command(place, "observe")
 
 
-def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+def job_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
     """Hosts of either leaf to the jobs in turns, ranks in turns below either leaf, so that a ring
     crosses the spines at every hop. Raises `UsageError`: too few hosts."""
     hosts, addresses = lab.status().hosts, lab.addresses(4)
@@ -188,7 +188,7 @@ def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
     )
 
 
-def verbs_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+def verbs_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
     """All jobs between the same two hosts. Raises `UsageError`: the lab has no RDMA."""
     verbs.check_lab(lab)
     hosts, addresses = lab.status().hosts[: verbs.HOSTS], lab.addresses(4)
@@ -241,7 +241,7 @@ def placed_lab(
 
 
 def _run(
-    lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
+    lab: Lab, wish: ContentionOptions, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> Trial:  # fmt: skip
     wraps = (
         [verbs.managed(*each) for each in zip(wish.jobs, VERBS_RAILS, strict=True)]
@@ -291,7 +291,7 @@ def end(jobs: Sequence[Job]) -> None:
 
 def _all(
     lab: Lab,
-    wish: Wish,
+    wish: ContentionOptions,
     jobs: Sequence[Job],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],

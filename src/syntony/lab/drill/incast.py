@@ -49,7 +49,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int = 16 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     senders: int = SENDERS
@@ -64,7 +64,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Over RDMA, between virtual machines."""
 
 
-VERBS_WISH = Wish(
+VERBS_WISH = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
@@ -93,7 +93,9 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     """That its connections use."""
 
 
-def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> IncastTrial:
+def drill(
+    wish: IncastOptions, say: Callable[[str], None], *, lab: Lab | None = None
+) -> IncastTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
     Raises:
@@ -117,7 +119,7 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
                     place.run(host, "sysctl", "-qw", f"{_SYSCTL}={name}")
 
 
-def job_spec(lab: Lab, wish: Wish) -> JobSpec:
+def job_spec(lab: Lab, wish: IncastOptions) -> JobSpec:
     """The first host receives. Raises `UsageError`: too few hosts, or none with RDMA."""
     if wish.verbs:
         verbs.check_lab(lab)
@@ -154,7 +156,7 @@ def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
 
 
 def _run(
-    lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
+    lab: Lab, wish: IncastOptions, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
     samples: list[Sample] = []
     wrap: tuple[str, ...] = (*MANAGED, JOB, "--")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.scenarios import Scenario
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str
@@ -66,7 +66,7 @@ WITHOUT_NCCL = (
 
 
 def drill_over_verbs(
-    wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None
+    wish: NicFlapOptions, say: Callable[[str], None], *, lab: Lab | None = None
 ) -> list[Trial]:
     """All runs in one lab, for machines take long to boot; a job of two ranks. Without NCCL there
     is nothing to compare with: what the job does today is left out.
@@ -89,7 +89,7 @@ def drill_over_verbs(
 
 
 def drill(
-    wish: Wish,
+    wish: NicFlapOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
@@ -113,7 +113,7 @@ def drill(
     return trials
 
 
-def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
+def one(lab: Lab, wish: NicFlapOptions, act: Act, say: Callable[[str], None]) -> Trial:
     """One run in a lab that is up."""
     spec = job_spec(
         lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts

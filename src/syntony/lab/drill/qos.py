@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import NIC, SPEC, Times, Trial, Wish
+from syntony.lab.drill.contention import NIC, SPEC, ContentionOptions, Times, Trial
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
@@ -93,10 +93,10 @@ class Gold(NamedTuple):
     after: float
 
 
-def wish(seed: int, times: Times) -> Wish:
+def wish(seed: int, times: Times) -> ContentionOptions:
     """The drill."""
     spec = msgspec.structs.replace(SPEC, hosts=HOSTS, rate_bps=RATE_BPS, seed=seed)
-    return Wish(spec=spec, times=times, jobs=JOBS)
+    return ContentionOptions(spec=spec, times=times, jobs=JOBS)
 
 
 def gold(found: Figures) -> Gold:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.lab.drill.rank_loss import CALM, SYNTONY, StepLine, Trial, Wish
+from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, StepLine, Trial
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
 from syntony.view import rank_loss_chart
@@ -64,7 +64,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
 
 
-def make_report(wish: Wish, trials: Sequence[Trial]) -> Report:
+def make_report(wish: RankLossOptions, trials: Sequence[Trial]) -> Report:
     """Figures of all trials; the first is the undisturbed one."""
     return Report(
         ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
@@ -72,7 +72,7 @@ def make_report(wish: Wish, trials: Sequence[Trial]) -> Report:
     )  # fmt: skip
 
 
-def figures(wish: Wish, trial: Trial, calm: Trial) -> RunFigures:
+def figures(wish: RankLossOptions, trial: Trial, calm: Trial) -> RunFigures:
     """Of one trial."""
     watched = trial.steps[_watcher(wish)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
@@ -103,7 +103,7 @@ def _stall_s(watched: Sequence[StepLine], killed_ns: int | None, last: int | Non
     return max(((b - a) / S for a, b in itertools.pairwise(at_ns[:4])), default=None)
 
 
-def _watcher(wish: Wish) -> int:
+def _watcher(wish: RankLossOptions) -> int:
     return (wish.victim + 1) % wish.ranks
 
 
@@ -112,7 +112,7 @@ def _results(trial: Trial) -> list[set[tuple[int, str]]]:
     return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
 
 
-def picture(wish: Wish, trials: Sequence[Trial], report: Report) -> Picture:
+def picture(wish: RankLossOptions, trials: Sequence[Trial], report: Report) -> Picture:
     """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
@@ -150,7 +150,7 @@ def _steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def save(report: Report, ran: tuple[Wish, Sequence[Trial]], directory: Path) -> Report:
+def save(report: Report, ran: tuple[RankLossOptions, Sequence[Trial]], directory: Path) -> Report:
     """Report, trials and chart as files of `directory`; the report with their names.
 
     Raises:

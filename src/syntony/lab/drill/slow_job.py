@@ -61,7 +61,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     limit_ns: int = 60 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str
@@ -137,7 +137,7 @@ class _Recorder(NamedTuple):
             return None
 
 
-def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
+def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
     Raises:
@@ -162,7 +162,7 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
 
 
 def _run(
-    recorder: _Recorder, wish: Wish, spec: JobSpec, job: Job, say: Callable[[str], None]
+    recorder: _Recorder, wish: SlowJobOptions, spec: JobSpec, job: Job, say: Callable[[str], None]
 ) -> SlowTrial:
     lab = recorder.lab
     looks: list[Look] = []
