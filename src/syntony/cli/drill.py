@@ -27,10 +27,10 @@ from syntony.lab.jobs import programs
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.contention_report import Report as ContentionReport
+    from syntony.lab.drill.contention_report import ContentionReport
     from syntony.lab.drill.figures import RunFigures
-    from syntony.lab.drill.incast_report import Report as IncastReport
-    from syntony.lab.drill.report import Report
+    from syntony.lab.drill.incast_report import IncastReport
+    from syntony.lab.drill.report import NicFlapReport
     from syntony.lab.plan import FabricSpec
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -127,7 +127,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     conclude(report, trials, out, as_json=as_json, save=save, show=show)
 
 
-def show(report: Report) -> None:
+def show(report: NicFlapReport) -> None:
     """The table, and where the files are."""
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"

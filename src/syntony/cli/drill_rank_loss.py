@@ -14,7 +14,7 @@ from syntony.errors import UsageError
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.rank_loss_report import Report
+    from syntony.lab.drill.rank_loss_report import RankLossReport
 
 
 @click.command(name="rank-loss")
@@ -70,7 +70,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     context.exit(0 if report.held else 1)
 
 
-def _show(report: Report) -> None:
+def _show(report: RankLossReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"

@@ -13,7 +13,7 @@ from syntony.lab.client import open_lab
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.slow_job_report import Report as SlowReport
+    from syntony.lab.drill.slow_job_report import SlowJobReport as SlowReport
 
 
 @click.command(name="slow-job")

@@ -38,7 +38,7 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import Report
+from syntony.torch.recovery import RankReport
 from syntony.torch.spare_host import start_spare
 from syntony.torch.spool import PROLOGUE
 
@@ -312,7 +312,7 @@ class Coordinator:
             case {"kind": "boundary", "boundary": int(boundary)}:
                 return state.on_boundary(worker, boundary, now_ns)
             case {"kind": "frozen", "generation": int(generation), **rest}:
-                report = Report(
+                report = RankReport(
                     int(rest["boundary"]), bool(rest["stepped"]), bool(rest["gives"]),
                     {int(r): tuple(map(int, each)) for r, each in rest["shadows"].items()},
                 )  # fmt: skip

@@ -21,7 +21,7 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import START, Refusal, Report, make_plan
+from syntony.torch.recovery import START, RankReport, Refusal, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -176,7 +176,7 @@ class Formation:
             return self._advance()
         return self._give_up(forming.shortage, forming.lost)
 
-    def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
+    def on_frozen(self, worker: Worker, generation: int, report: RankReport) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""
         forming = self.forming
         if forming is None or worker.rank is None or generation != self.generation:

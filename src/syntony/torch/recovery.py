@@ -21,7 +21,7 @@ what went wrong at once, the others a learning rate or the like that takes effec
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RankReport:
     """What a surviving rank says of itself once nothing of its state changes any more."""
 
     boundary: int
@@ -69,7 +69,7 @@ class Refusal:
 
 
 def make_plan(
-    survivors: Mapping[int, Report],
+    survivors: Mapping[int, RankReport],
     lost: Mapping[int, int],
     shards: Mapping[int, str] | None = None,
 ) -> Plan | Refusal:
@@ -91,7 +91,7 @@ def make_plan(
 
 
 def _planned(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], boundary: int
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], boundary: int
 ) -> Plan | Refusal:
     if boundary == START:
         return _from_the_start(survivors)
@@ -106,8 +106,8 @@ def _planned(
 
 
 def _peers(
-    survivors: Mapping[int, Report], shards: Mapping[int, str], rank: int
-) -> dict[int, Report]:
+    survivors: Mapping[int, RankReport], shards: Mapping[int, str], rank: int
+) -> dict[int, RankReport]:
     """Ranks with the same part of the parameters as a lost one."""
     return {
         other: each for other, each in survivors.items() if shards.get(other) == shards.get(rank)
@@ -115,7 +115,7 @@ def _peers(
 
 
 def _shadowed(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str]
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str]
 ) -> dict[int, int] | Refusal:
     """Of lost ranks that no survivor is like, the newest boundary of which there is a copy."""
     found = {}
@@ -130,7 +130,7 @@ def _shadowed(
 
 
 def _sharded(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str],
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str],
     boundary: int,
 ) -> Plan | Refusal:  # fmt: skip
     copies = _shadowed(survivors, lost, shards)
@@ -157,7 +157,7 @@ def _sharded(
     return replace(plan, sources=sources)
 
 
-def _provided(survivors: Mapping[int, Report], boundary: int) -> Plan | Refusal:
+def _provided(survivors: Mapping[int, RankReport], boundary: int) -> Plan | Refusal:
     live = _first(survivors, lambda each: each.boundary == boundary and not each.stepped)
     if live is not None:
         return Plan(boundary, live, undo=False)
@@ -167,14 +167,14 @@ def _provided(survivors: Mapping[int, Report], boundary: int) -> Plan | Refusal:
     return Refusal(f"no rank has the parameters of step {boundary} any more")
 
 
-def _from_the_start(survivors: Mapping[int, Report]) -> Plan | Refusal:
+def _from_the_start(survivors: Mapping[int, RankReport]) -> Plan | Refusal:
     late = [rank for rank, each in survivors.items() if each.boundary > START + 1 or each.stepped]
     if late:
         return Refusal(f"rank {late[0]} is past its first step, another has not begun")
     return Plan(START, min(survivors), undo=False)
 
 
-def _first(survivors: Mapping[int, Report], fits: Callable[[Report], bool]) -> int | None:
+def _first(survivors: Mapping[int, RankReport], fits: Callable[[RankReport], bool]) -> int | None:
     return min(
         (rank for rank, each in survivors.items() if each.gives and fits(each)), default=None
     )

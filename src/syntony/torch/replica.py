@@ -24,7 +24,7 @@ from syntony.torch import ddp, sharding
 from syntony.torch.gradients import Gradients, parameters_of
 from syntony.torch.modules import Modules, bytes_in, memory_of
 from syntony.torch.random_state import random_state, set_random_state
-from syntony.torch.recovery import START, Report
+from syntony.torch.recovery import START, RankReport
 from syntony.torch.sharding import WHOLE, is_sharded, like, local
 from syntony.torch.track import patch_init, track
 
@@ -142,12 +142,12 @@ class Replica:
             self._stepping = False
             self.cv.notify_all()
 
-    def freeze(self) -> Report:
+    def freeze(self) -> RankReport:
         """Wait for a step under way; from now on none begins, and no boundary is passed."""
         with self.cv:
             self.cv.wait_for(lambda: not self._stepping, STEP_S)
             self._frozen = True
-            return Report(self.boundary, bool(self.stepped), gives=not self._after)
+            return RankReport(self.boundary, bool(self.stepped), gives=not self._after)
 
     def thaw(self) -> None:
         with self.cv:

@@ -23,7 +23,7 @@ DELAY = "one-way delay p99, ms"
 _NUMBERS = {2: "Two", 3: "Three"}
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str
@@ -37,10 +37,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(trial: Trial, drill: str = "contention") -> Report:
+def make_report(trial: Trial, drill: str = "contention") -> ContentionReport:
     """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
-    return Report(
+    return ContentionReport(
         drill=drill,
         job=job.title,
         jobs=len(trial.jobs),
@@ -70,7 +70,7 @@ def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Pictu
     )
 
 
-def save(report: Report, trial: Trial, directory: Path) -> Report:
+def save(report: ContentionReport, trial: Trial, directory: Path) -> ContentionReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:

@@ -51,7 +51,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """Jain's index of what the links to the receiver carried of each flow (1: all alike)."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = "incast"
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(ran: IncastTrial) -> Report:
+def make_report(ran: IncastTrial) -> IncastReport:
     """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
@@ -90,7 +90,7 @@ def make_report(ran: IncastTrial) -> Report:
         if sample.at_ns >= trial.acted_ns
     ]
     first = next((at_ns for at_ns, flows in held if flows), None)
-    return Report(
+    return IncastReport(
         senders=job.ranks - 1,
         fabric=f"{spec.hosts} hosts × {spec.rails} rails ({ran.rails} used), "
         f"{format_rate(spec.rate_bps)}, "
@@ -152,12 +152,12 @@ def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
     return float(means.sum() ** 2 / (len(means) * square)) if square else 0.0
 
 
-def transport(report: Report) -> str:
+def transport(report: IncastReport) -> str:
     """What carries the job, for a person."""
     return f"TCP {report.congestion}" if report.congestion else "RDMA"
 
 
-def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
+def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.Picture:
     """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
@@ -175,7 +175,7 @@ def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
     )
 
 
-def save(report: Report, ran: IncastTrial, directory: Path) -> Report:
+def save(report: IncastReport, ran: IncastTrial, directory: Path) -> IncastReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:

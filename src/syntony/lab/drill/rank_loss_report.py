@@ -45,7 +45,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of Syntony: all ranks had the same parameters two steps after."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = DRILL
@@ -64,9 +64,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
 
 
-def make_report(wish: RankLossOptions, trials: Sequence[Trial]) -> Report:
+def make_report(wish: RankLossOptions, trials: Sequence[Trial]) -> RankLossReport:
     """Figures of all trials; the first is the undisturbed one."""
-    return Report(
+    return RankLossReport(
         ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
         runs=tuple(figures(wish, each, trials[0]) for each in trials),
     )  # fmt: skip
@@ -112,7 +112,7 @@ def _results(trial: Trial) -> list[set[tuple[int, str]]]:
     return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
 
 
-def picture(wish: RankLossOptions, trials: Sequence[Trial], report: Report) -> Picture:
+def picture(wish: RankLossOptions, trials: Sequence[Trial], report: RankLossReport) -> Picture:
     """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
@@ -132,7 +132,7 @@ def picture(wish: RankLossOptions, trials: Sequence[Trial], report: Report) -> P
     )
 
 
-def _instant(watched: Sequence[StepLine], report: Report) -> int:
+def _instant(watched: Sequence[StepLine], report: RankLossReport) -> int:
     step = next((e.killed_at_step for e in report.runs if e.killed_at_step is not None), 0)
     return next((each.at_ns for each in watched if each.step >= step), 0)
 
@@ -150,7 +150,9 @@ def _steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def save(report: Report, ran: tuple[RankLossOptions, Sequence[Trial]], directory: Path) -> Report:
+def save(
+    report: RankLossReport, ran: tuple[RankLossOptions, Sequence[Trial]], directory: Path
+) -> RankLossReport:
     """Report, trials and chart as files of `directory`; the report with their names.
 
     Raises:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.slow_job import FlowSeries, Look, SlowTrial
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON. Seconds since the flow was made slow."""
 
     drill: str = "slow-job"
@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-def make_report(trial: SlowTrial) -> Report:
+def make_report(trial: SlowTrial) -> SlowJobReport:
     """Figures of a trial."""
     began_ns = trial.outage.began_ns
     quiet = [look for look in trial.looks if look.at_ns <= trial.outage.requested_ns]
@@ -73,7 +73,7 @@ def make_report(trial: SlowTrial) -> Report:
     during = (began_ns + S, trial.ended_ns)
     mine = [each for each in trial.flows if each.flow in trial.names]
     siblings = [each for each in trial.flows if each.flow not in trial.names]
-    return Report(
+    return SlowJobReport(
         job=trial.job,
         ranks=trial.ranks,
         flows=len(trial.flows),
@@ -95,7 +95,7 @@ def make_report(trial: SlowTrial) -> Report:
     )
 
 
-def save(report: Report, trial: SlowTrial, directory: Path) -> Report:
+def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:
@@ -107,7 +107,7 @@ def save(report: Report, trial: SlowTrial, directory: Path) -> Report:
     return write_report(report, report.drill, charts, raw, directory)
 
 
-def picture(trial: SlowTrial, report: Report) -> Picture:
+def picture(trial: SlowTrial, report: SlowJobReport) -> Picture:
     """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
