@@ -96,7 +96,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import nic_flap, verbs
     from syntony.lab.drill.report import check_out, make_report, save
-    from syntony.lab.drill.trial import Times
+    from syntony.lab.drill.trial import NicFlapTimes
 
     outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
     if over == "verbs" and job not in {None, "builtin"}:
@@ -104,7 +104,9 @@ def flap(  # noqa: PLR0917 - click calls it by name
     if over != "verbs" and nccl is not None:
         raise UsageError("--nccl is for --over verbs")
     framework, kind, python = chosen_job("builtin" if over == "verbs" else job)
-    times = Times(limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else Times().start_s)
+    times = NicFlapTimes(
+        limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else NicFlapTimes().start_s
+    )
     wish = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
@@ -258,7 +260,9 @@ def qos(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.contention_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    times = drill.Times(before_ns=positive("--before", before), after_ns=positive("--after", after))
+    times = drill.ContentionTimes(
+        before_ns=positive("--before", before), after_ns=positive("--after", after)
+    )
     if out is not None:
         check_out(out)
     if pace:

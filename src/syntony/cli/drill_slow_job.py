@@ -54,7 +54,9 @@ def command(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.slow_job_report import make_report, save
 
     drill.check_rate(to)
-    times = drill.Times(quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit))
+    times = drill.SlowJobTimes(
+        quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit)
+    )
     framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
     wish = drill.SlowJobOptions(framework=framework, kind=kind, python=python, to=to, times=times)
     if out is not None:

@@ -8,7 +8,7 @@ from syntony.demo.claims import Claim
 from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
-from syntony.lab.drill.trial import Times
+from syntony.lab.drill.trial import NicFlapTimes
 from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FAULT = "link-down"
 OUTAGE_NS = 3 * S
-TIMES = Times(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
+TIMES = NicFlapTimes(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
 """Three runs within a minute, PyTorch's start included."""
 NOTICED_NS = 1_000 * MS
 """Claimed longest pause beyond an ordinary step, on a busy machine of two cores. What a quiet one

@@ -12,7 +12,7 @@ from syntony.model import S
 if TYPE_CHECKING:
     from syntony.demo.stage import Stage
 
-TIMES = contention.Times(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
+TIMES = contention.ContentionTimes(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
 FASTER = 1.1
 """Claimed least gain where ECMP had crowded a link, on a busy machine of two cores. What a quiet
 one does is in docs/reference/figures.md."""

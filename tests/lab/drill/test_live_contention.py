@@ -121,7 +121,7 @@ def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None
     """ECMP may have been lucky: then it is killed while it has nothing to move."""
     specs = contention.job_specs(lab, contention.ContentionOptions())
     with contention.started(
-        lab, contention.JOBS, specs, contention.Times(alone_ns=0), lambda _: None
+        lab, contention.JOBS, specs, contention.ContentionTimes(alone_ns=0), lambda _: None
     ) as (jobs, _):
         contention.wait_map(lab, 2)
         contention.command(lab, "act")

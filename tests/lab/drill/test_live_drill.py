@@ -14,7 +14,7 @@ from syntony import cli
 from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
-from syntony.lab.drill.trial import Times, Trial
+from syntony.lab.drill.trial import NicFlapTimes, Trial
 from syntony.lab.plan import FabricSpec
 from syntony.model import S
 
@@ -29,7 +29,7 @@ WISH = nic_flap.NicFlapOptions(
     python=sys.executable,
     fault="link-down",
     outage_ns=OUTAGE_NS,
-    times=Times(before_ns=S, after_ns=2 * S, limit_ns=20 * S),
+    times=NicFlapTimes(before_ns=S, after_ns=2 * S, limit_ns=20 * S),
 )
 CALM = nic_flap.Act(name="no failure", mode=modes.PLAIN, faulty=False)
 TODAY = nic_flap.Act(name="today", mode=modes.PLAIN, faulty=True)
@@ -75,7 +75,7 @@ def test_a_spine_blackhole_hits_what_the_job_uses(lab: LiveLab) -> None:
 @pytest.mark.lab
 def test_a_job_that_does_not_end_in_time_hangs(lab: LiveLab) -> None:
     """TCP's next retry comes later than anybody waits."""
-    times = Times(before_ns=S // 2, after_ns=0, limit_ns=1)
+    times = NicFlapTimes(before_ns=S // 2, after_ns=0, limit_ns=1)
     wish = msgspec.structs.replace(WISH, fault="blackhole", outage_ns=4 * S, times=times)
     said: list[str] = []
     (trial,) = nic_flap.drill(wish, said.append, lab=lab, runs=(TODAY,))
@@ -116,7 +116,7 @@ def test_hosts_are_afterwards_as_they_were(lab: LiveLab, name: str) -> None:
 def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
     """The port that the kernel let peers join at is not free at once."""
     act = nic_flap.Act(name="kernel", mode=modes.KERNEL_MPTCP, faulty=False)
-    wish = msgspec.structs.replace(WISH, outage_ns=1, times=Times(before_ns=S, after_ns=0))
+    wish = msgspec.structs.replace(WISH, outage_ns=1, times=NicFlapTimes(before_ns=S, after_ns=0))
     trials = nic_flap.drill(wish, lambda _text: None, lab=lab, runs=(act, act))
     assert [(t.finished, t.hung) for t in trials] == [(True, ())] * 2
 

@@ -60,7 +60,7 @@ END_S = 30.0
 _WARM_STEPS, _VERBS_WARM_STEPS = 20, 5
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long ECMP is watched, and Syntony after it was switched on."""
 
     alone_ns: int = 4 * S
@@ -77,7 +77,7 @@ class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
     python: str = sys.executable
     elements: int = ELEMENTS
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: ContentionTimes = ContentionTimes()
     jobs: tuple[str, ...] = JOBS
     """Their names; the first one is also watched alone."""
     verbs: bool = False
@@ -87,7 +87,7 @@ class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
 VERBS_WISH = ContentionOptions(
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=Times(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
+    times=ContentionTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where all takes longer."""
@@ -257,7 +257,7 @@ def started(  # noqa: PLR0917 - two of them go together
     lab: Lab,
     names: Sequence[str],
     specs: Sequence[JobSpec],
-    times: Times,
+    times: ContentionTimes,
     say: Callable[[str], None],
     wraps: Sequence[tuple[str, ...]] | None = None,
 ) -> Iterator[tuple[list[Job], tuple[int, int]]]:
@@ -308,7 +308,7 @@ def _all(
 def observed(
     lab: Lab,
     jobs: Mapping[str, Job],
-    times: Times,
+    times: ContentionTimes,
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
     *,

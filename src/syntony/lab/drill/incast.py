@@ -42,7 +42,7 @@ _AGAIN = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long TCP is watched alone, and paced."""
 
     before_ns: int = 10 * S
@@ -59,7 +59,7 @@ class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     congestion: str = ""
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: IncastTimes = IncastTimes()
     verbs: bool = False
     """Over RDMA, between virtual machines."""
 
@@ -68,7 +68,7 @@ VERBS_WISH = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=Times(before_ns=20 * S, after_ns=60 * S),
+    times=IncastTimes(before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where all takes longer."""

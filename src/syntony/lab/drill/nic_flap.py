@@ -10,7 +10,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
-from syntony.lab.drill.trial import Times, Trial, run_trial
+from syntony.lab.drill.trial import NicFlapTimes, Trial, run_trial
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
@@ -31,7 +31,7 @@ class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = "link-down"
     outage_ns: int = scenarios.OUTAGE_NS
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: NicFlapTimes = NicFlapTimes()
     verbs: bool = False
     """Over RDMA, between virtual machines."""
     nccl: str = ""

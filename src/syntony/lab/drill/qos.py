@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import NIC, SPEC, ContentionOptions, Times, Trial
+from syntony.lab.drill.contention import NIC, SPEC, ContentionOptions, ContentionTimes, Trial
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
@@ -43,7 +43,9 @@ RATE_BPS = 30_000_000
 """Three jobs on two cores."""
 
 
-def link_drill(times: Times, say: Callable[[str], None], elements: int = LINK_ELEMENTS) -> Trial:
+def link_drill(
+    times: ContentionTimes, say: Callable[[str], None], elements: int = LINK_ELEMENTS
+) -> Trial:
     """Each job has a sender of its own and they have one receiver: TCP's shares, then pacing.
 
     Raises:
@@ -77,7 +79,7 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
 
 
 def _link_run(
-    lab: Lab, specs: Sequence[JobSpec], times: Times, say: Callable[[str], None]
+    lab: Lab, specs: Sequence[JobSpec], times: ContentionTimes, say: Callable[[str], None]
 ) -> Trial:
     with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
         say("three jobs run: one receiver, one link to it")
@@ -93,7 +95,7 @@ class Gold(NamedTuple):
     after: float
 
 
-def wish(seed: int, times: Times) -> ContentionOptions:
+def wish(seed: int, times: ContentionTimes) -> ContentionOptions:
     """The drill."""
     spec = msgspec.structs.replace(SPEC, hosts=HOSTS, rate_bps=RATE_BPS, seed=seed)
     return ContentionOptions(spec=spec, times=times, jobs=JOBS)

@@ -54,7 +54,7 @@ AFTER_NS = 5 * S
 _END_S = 30.0
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long nothing is wrong, and how long the flow may take to be named."""
 
     quiet_ns: int = 20 * S
@@ -69,7 +69,7 @@ class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     to: str = "2mbit"
     """What the slow flow can send."""
-    times: Times = Times()
+    times: SlowJobTimes = SlowJobTimes()
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ WARM_STEPS = 5
 _PATIENCE_S = 1.0
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long a run measures before and after its scenario, and waits for a hanging job."""
 
     before_ns: int = 4 * S
@@ -83,7 +83,7 @@ def run_trial(
     scenario: Callable[[], Scenario],
     *,
     name: str = "",
-    times: Times | None = None,
+    times: NicFlapTimes | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Trial:
     """Runs the job once.
@@ -95,7 +95,7 @@ def run_trial(
         RemoteError: the job did not start.
         SyntonyError: a fault could not be injected.
     """
-    times = times or Times()
+    times = times or NicFlapTimes()
     alone = mode.own_mptcp and spec.framework == "builtin"
     if alone:
         spec = msgspec.structs.replace(spec, mptcp=True)
