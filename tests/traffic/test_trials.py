@@ -10,7 +10,7 @@ from syntony.model import MS, US, S
 from syntony.traffic.demand import Flow, Path
 from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
-from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
+from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 T0 = 100 * S
 WANTED = 100e9
@@ -22,14 +22,16 @@ def move(flow: str = "a", cause: MoveCause = MoveCause.CROWDED) -> Move:
     return Move(flow, "job", "old", "new", cause, "", T0)
 
 
-def trial(before: dict[str, float], *moves: Move, queues: dict[str, int] | None = None) -> Trial:
-    return Trial(
+def trial(
+    before: dict[str, float], *moves: Move, queues: dict[str, int] | None = None
+) -> MoveTrial:
+    return MoveTrial(
         moves={each.flow_id: each for each in moves or (move(),)}, links=frozenset(),
         before=before, queues=queues or {}, requested_ns=T0, done_ns=T0,
     )  # fmt: skip
 
 
-def judged(each: Trial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
+def judged(each: MoveTrial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
     rates = {flow: FlowRate(SETTLED, share * WANTED) for flow, share in after.items()}
     return each.judge(Seen(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
 

@@ -39,7 +39,7 @@ from syntony.traffic.problem import (
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.seen import PathDelay, Seen
 from syntony.traffic.shares import Claim, share
-from syntony.traffic.trials import Trial
+from syntony.traffic.trials import MoveTrial
 from syntony.traffic.turn import Turn
 
 STALLED = Reason(Cause.FABRIC, "stalled", NOW, NOW)
@@ -208,7 +208,7 @@ def test_trials_of_flows_that_are_gone_are_over() -> None:
     mover = Mover()
     mover.update(colliding())
     move = Move("j0", "j", "s0", "s1", MoveCause.CROWDED, "", S)
-    mover._trials = [Trial({"j0": move}, frozenset(), {}, {}, S, {"j0"})]
+    mover._trials = [MoveTrial({"j0": move}, frozenset(), {}, {}, S, {"j0"})]
     assert mover.on_trial == mover.under_way == {"j0"}
     mover.update(colliding()[1:])
     assert mover.on_trial == mover.under_way == frozenset()

@@ -22,7 +22,7 @@ from syntony.traffic.moves import Move, MoveCause, MovePolicy
 from syntony.traffic.place import Placer, solve
 from syntony.traffic.problem import DEAD
 from syntony.traffic.seen import Fresh, Seen
-from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
+from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
 """Causes that no rest and no doubt may delay."""
@@ -38,7 +38,7 @@ class Mover:
         self._paths: dict[str, str] = {}
         """Where flows are, or are going."""
         self._model = Model(())
-        self._trials: list[Trial] = []
+        self._trials: list[MoveTrial] = []
         self.judged: dict[str, TrialResult] = {}
         """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
         where nothing could judge them (an undo is not judged)."""
@@ -136,7 +136,7 @@ class Mover:
             self._start(undone, seen, now_ns, undo=True)
         return undone
 
-    def _take_back(self, trial: Trial, now_ns: int) -> list[Move]:
+    def _take_back(self, trial: MoveTrial, now_ns: int) -> list[Move]:
         moves = []
         for flow_id, move in trial.moves.items():
             self._bad[flow_id, move.new].failed(now_ns, self.policy)
@@ -284,7 +284,7 @@ class Mover:
                 if (delay := seen.delays.get((m.flow_id, m.old)))
             }
             self._trials.append(
-                Trial(
+                MoveTrial(
                     moves=movers,
                     links=links,
                     before=rates_since(seen.rates, watched, wanted, fresh_ns),

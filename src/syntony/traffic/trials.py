@@ -25,7 +25,7 @@ class TrialResult(enum.Enum):
 
 
 @dataclass(slots=True)
-class Trial:
+class MoveTrial:
     """Moves that were asked for together, and how those they touch fared before."""
 
     moves: dict[str, Move]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from syntony.lab.drill import contention_report, qos
-from syntony.lab.drill.contention import SPEC, JobRun, Sample, Trial
+from syntony.lab.drill.contention import SPEC, ContentionTrial, JobRun, Sample
 from syntony.lab.drill.contention_figures import (
     PAYLOAD,
     ROCE_PAYLOAD,
@@ -81,8 +81,8 @@ def move(result: str) -> MoveView:
     )  # fmt: skip
 
 
-def trial(**more: Any) -> Trial:
-    base = Trial(
+def trial(**more: Any) -> ContentionTrial:
+    base = ContentionTrial(
         spec=SPEC,
         alone_ns=(22 * S, 26 * S),
         began_ns=2 * S,

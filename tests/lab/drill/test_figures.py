@@ -16,7 +16,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import chart, scenarios
 from syntony.lab.drill.figures import completions_ns, figures, throughput
 from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
-from syntony.lab.drill.trial import Outage, Trial
+from syntony.lab.drill.trial import NicFlapTrial, Outage
 from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line, to_line
 from syntony.model import MS, S
 from syntony.view import throughput_chart
@@ -25,7 +25,7 @@ FAULT_NS, HEALED_NS, WISHED_NS = 4 * S, 9 * S, 15 * S
 RANKS = 2
 
 
-def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Trial:
+def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> NicFlapTrial:
     """Two ranks in step, the second 1 ms later; measuring starts when the first step is done."""
     records: list[Record] = []
     at_ns = 0
@@ -41,7 +41,7 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
         records += [Done(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
     if end == "died":
         records.append(Failed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True))
-    base = Trial(
+    base = NicFlapTrial(
         name="x",
         mode="plain-tcp",
         job="all-reduce (built-in)",
@@ -70,7 +70,7 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
 
 STEADY = [100] * 150
 STALLED = [100] * 40 + [8000] + [100] * 30
-TABLE: dict[str, tuple[Trial, dict[str, Any]]] = {
+TABLE: dict[str, tuple[NicFlapTrial, dict[str, Any]]] = {
     "nothing happens": (
         trial(STEADY),
         {"outcome": "finished", "steps": 150, "step_p50_s": 0.1, "longest_step_s": 0.1,

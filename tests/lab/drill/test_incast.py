@@ -9,7 +9,7 @@ import pytest
 
 from syntony import cli
 from syntony.lab.drill import incast_report
-from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.contention import ContentionTrial, JobRun, Sample
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
 from syntony.lab.jobs.records import Done, Record, Step
@@ -63,7 +63,7 @@ def sample(at_ns: int) -> Sample:
 
 @pytest.fixture
 def ran() -> IncastTrial:
-    trial = Trial(
+    trial = ContentionTrial(
         spec=SPEC, alone_ns=(0, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
         fleet_ahead_ns=AHEAD_NS, jobs=(job(),), moves=(),
         samples=tuple(sample(at_ns) for at_ns in range(0, END_NS, 500 * MS)),

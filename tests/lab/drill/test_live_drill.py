@@ -14,7 +14,7 @@ from syntony import cli
 from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
-from syntony.lab.drill.trial import NicFlapTimes, Trial
+from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial
 from syntony.lab.plan import FabricSpec
 from syntony.model import S
 
@@ -58,7 +58,7 @@ def test_a_failure_stalls_plain_tcp_for_as_long_as_it_lasts(lab: LiveLab, tmp_pa
     assert {file.rsplit(".", 1)[1] for file in whole.files} == {"png", "svg", "jsonl", "json"}
     assert json.loads((tmp_path / "new" / "nic-flap.json").read_text())["runs"][1]["resets"] == 0
     lines = (tmp_path / "new" / "nic-flap.trials.jsonl").read_bytes().splitlines()
-    again = [msgspec.json.decode(line, type=Trial) for line in lines]
+    again = [msgspec.json.decode(line, type=NicFlapTrial) for line in lines]
     assert make_report("nic-flap", "link-down", "x", again).runs == make.runs
 
 

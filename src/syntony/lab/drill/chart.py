@@ -13,13 +13,13 @@ from syntony.view.throughput_chart import Line, Picture
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from syntony.lab.drill.trial import Trial
+    from syntony.lab.drill.trial import NicFlapTrial
 
 BIN_NS = 250 * MS
 """Three steps or more of the default job: shorter bins would show the beat of steps and bins."""
 
 
-def picture(trials: Sequence[Trial], found: Sequence[RunFigures], meaning: str) -> Picture:
+def picture(trials: Sequence[NicFlapTrial], found: Sequence[RunFigures], meaning: str) -> Picture:
     """Lines in the order of the trials, time relative to each trial's own first fault.
 
     The faults drawn are those of the first trial that had any.
@@ -42,11 +42,11 @@ def picture(trials: Sequence[Trial], found: Sequence[RunFigures], meaning: str) 
     )  # fmt: skip
 
 
-def _label(trial: Trial) -> str:
+def _label(trial: NicFlapTrial) -> str:
     return f"{trial.outages[0].kind} {trial.outages[0].target}"
 
 
-def line(trial: Trial, run: RunFigures) -> Line:
+def line(trial: NicFlapTrial, run: RunFigures) -> Line:
     """Throughput in bins from the start of measuring until the job was asked to end.
 
     A stall that the job has not survived is drawn as the zero that it was.

@@ -114,7 +114,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """Of its ranks."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run; instants are CLOCK_MONOTONIC."""
 
     spec: FabricSpec
@@ -141,7 +141,7 @@ def drill(
     *,
     lab: Lab | None = None,
     classes: tuple[JobClass, ...] = (),
-) -> Trial:
+) -> ContentionTrial:
     """Runs all jobs once, in a lab of their own unless one is given.
 
     Args:
@@ -242,7 +242,7 @@ def placed_lab(
 
 def _run(
     lab: Lab, wish: ContentionOptions, specs: tuple[JobSpec, ...], say: Callable[[str], None]
-) -> Trial:  # fmt: skip
+) -> ContentionTrial:  # fmt: skip
     wraps = (
         [verbs.managed(*each) for each in zip(wish.jobs, VERBS_RAILS, strict=True)]
         if wish.verbs
@@ -295,7 +295,7 @@ def _all(
     jobs: Sequence[Job],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
-) -> Trial:
+) -> ContentionTrial:
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
     if wish.verbs:
@@ -313,7 +313,7 @@ def observed(
     say: Callable[[str], None],
     *,
     what: str = "placement",
-) -> Trial:
+) -> ContentionTrial:
     """Jobs that run, by name: watched as things are, watched when `what` acts, and ended."""
     samples: list[Sample] = []
     began_ns = time.monotonic_ns()
@@ -326,7 +326,7 @@ def observed(
     moves = ask_moves(lab) if what == "placement" else ()
     watch_late(lab, samples, ended_ns)
     end([*jobs.values()])
-    return Trial(
+    return ContentionTrial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
         began_ns=began_ns,

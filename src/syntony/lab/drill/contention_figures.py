@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.lab.drill.contention import JobRun, Sample, Trial
+    from syntony.lab.drill.contention import ContentionTrial, JobRun, Sample
     from syntony.lab.plan import FabricSpec
 
 PAYLOAD = 1428 / 1514
@@ -78,7 +78,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
 
 
-def figures(trial: Trial) -> Figures:
+def figures(trial: ContentionTrial) -> Figures:
     """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs, trial.verbs) / 1e6
     alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
@@ -139,7 +139,7 @@ def rate_mbps(job: JobRun, from_ns: int, to_ns: int) -> float:
     return throughput(edges, from_ns, to_ns) * job.ranks * bytes_per_step(job) * 8 / 1e6
 
 
-def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+def bins_mbps(trial: ContentionTrial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Middles of bins in s since Syntony acted, and each job's rate in them."""
     starts = np.arange(trial.began_ns, trial.ended_ns - BIN_NS + 1, BIN_NS)
     at_s = (starts + BIN_NS // 2 - trial.acted_ns) / S
@@ -150,7 +150,7 @@ def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.f
     return at_s, rates
 
 
-def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def delays_ms(trial: ContentionTrial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
     worst: dict[int, int] = {}
     for at_ns, _, p99_ns in measured(trial):
@@ -161,7 +161,7 @@ def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])
 
 
-def measured(trial: Trial) -> set[tuple[int, int, int]]:
+def measured(trial: ContentionTrial) -> set[tuple[int, int, int]]:
     """(end of the second, p50, p99) of every flow and second; the end on CLOCK_MONOTONIC."""
     return {
         (flow.owd_at_ns - trial.fleet_ahead_ns, flow.owd_p50_ns, flow.owd_p99_ns)
@@ -171,7 +171,7 @@ def measured(trial: Trial) -> set[tuple[int, int, int]]:
     }
 
 
-def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) -> Phase:
+def _phase(name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum: float) -> Phase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
     # Whole seconds of this phase, whenever they came to be known.
@@ -195,7 +195,7 @@ def shared_links(sample: Sample, nics: bool = False) -> int:
     return sum(link.flows > 1 and ("/" in link.link) is nics for link in sample.traffic.links)
 
 
-def _resolved_s(trial: Trial, before: float, after: float) -> float | None:
+def _resolved_s(trial: ContentionTrial, before: float, after: float) -> float | None:
     if after * RESOLVED <= before:
         return None
     at_s, rates = bins_mbps(trial)

@@ -14,7 +14,7 @@ from syntony.view import contention_chart
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from syntony.lab.drill.contention import Trial
+    from syntony.lab.drill.contention import ContentionTrial
     from syntony.wire.traffic import MoveView
 
 
@@ -37,7 +37,7 @@ class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(trial: Trial, drill: str = "contention") -> ContentionReport:
+def make_report(trial: ContentionTrial, drill: str = "contention") -> ContentionReport:
     """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
     return ContentionReport(
@@ -52,7 +52,7 @@ def make_report(trial: Trial, drill: str = "contention") -> ContentionReport:
     )
 
 
-def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Picture:
+def picture(trial: ContentionTrial, found: Figures, fabric: str) -> contention_chart.Picture:
     """The chart of a trial."""
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
@@ -70,7 +70,7 @@ def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Pictu
     )
 
 
-def save(report: ContentionReport, trial: Trial, directory: Path) -> ContentionReport:
+def save(report: ContentionReport, trial: ContentionTrial, directory: Path) -> ContentionReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:

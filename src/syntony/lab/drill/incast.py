@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, verbs
-from syntony.lab.drill.contention import Sample, Trial
+from syntony.lab.drill.contention import ContentionTrial, Sample
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
@@ -85,7 +85,7 @@ class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
 class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run."""
 
-    trial: Trial
+    trial: ContentionTrial
     receiver: str
     congestion: str
     retransmits: tuple[Retransmits, ...]
@@ -184,7 +184,7 @@ def _run(
         sent.append(_retransmits(lab, spec))
         contention.end([job])
         run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
-    trial = Trial(
+    trial = ContentionTrial(
         spec=lab.file().spec,
         alone_ns=(began_ns, began_ns),
         began_ns=began_ns,

@@ -10,7 +10,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
-from syntony.lab.drill.trial import NicFlapTimes, Trial, run_trial
+from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial, run_trial
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
@@ -67,7 +67,7 @@ WITHOUT_NCCL = (
 
 def drill_over_verbs(
     wish: NicFlapOptions, say: Callable[[str], None], *, lab: Lab | None = None
-) -> list[Trial]:
+) -> list[NicFlapTrial]:
     """All runs in one lab, for machines take long to boot; a job of two ranks. Without NCCL there
     is nothing to compare with: what the job does today is left out.
 
@@ -94,7 +94,7 @@ def drill(
     *,
     lab: Lab | None = None,
     runs: tuple[Act, ...] = RUNS,
-) -> list[Trial]:
+) -> list[NicFlapTrial]:
     """Runs the job once per act, each in a lab of its own unless one is given.
 
     Raises:
@@ -105,7 +105,7 @@ def drill(
     scenarios.meaning(wish.fault)
     for act in runs:
         check_mode(act.mode, wish.framework)
-    trials: list[Trial] = []
+    trials: list[NicFlapTrial] = []
     for act in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
         with lab_for(act.mode, wish.spec, lab) as place:
@@ -113,7 +113,7 @@ def drill(
     return trials
 
 
-def one(lab: Lab, wish: NicFlapOptions, act: Act, say: Callable[[str], None]) -> Trial:
+def one(lab: Lab, wish: NicFlapOptions, act: Act, say: Callable[[str], None]) -> NicFlapTrial:
     """One run in a lab that is up."""
     spec = job_spec(
         lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts

@@ -9,7 +9,13 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import NIC, SPEC, ContentionOptions, ContentionTimes, Trial
+from syntony.lab.drill.contention import (
+    NIC,
+    SPEC,
+    ContentionOptions,
+    ContentionTimes,
+    ContentionTrial,
+)
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
@@ -45,7 +51,7 @@ RATE_BPS = 30_000_000
 
 def link_drill(
     times: ContentionTimes, say: Callable[[str], None], elements: int = LINK_ELEMENTS
-) -> Trial:
+) -> ContentionTrial:
     """Each job has a sender of its own and they have one receiver: TCP's shares, then pacing.
 
     Raises:
@@ -80,7 +86,7 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
 
 def _link_run(
     lab: Lab, specs: Sequence[JobSpec], times: ContentionTimes, say: Callable[[str], None]
-) -> Trial:
+) -> ContentionTrial:
     with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
         say("three jobs run: one receiver, one link to it")
         contention.wait_delays(lab, JOBS)

@@ -58,7 +58,7 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True):
     """In full: equal text is an equal number."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the program."""
 
     name: str
@@ -75,7 +75,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Its last lines."""
 
 
-def drill(wish: RankLossOptions, directory: Path, say: Callable[[str], None]) -> list[Trial]:
+def drill(
+    wish: RankLossOptions, directory: Path, say: Callable[[str], None]
+) -> list[RankLossTrial]:
     """The three runs, in `directory`.
 
     Raises:
@@ -90,7 +92,9 @@ def drill(wish: RankLossOptions, directory: Path, say: Callable[[str], None]) ->
     return trials
 
 
-def run(wish: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]) -> Trial:
+def run(
+    wish: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
+) -> RankLossTrial:
     """One run.
 
     Raises:
@@ -120,7 +124,7 @@ def run(wish: RankLossOptions, name: str, directory: Path, say: Callable[[str], 
     finally:
         _end(process)
     ranks = range(wish.ranks)
-    return Trial(
+    return RankLossTrial(
         name=name, began_ns=began_ns, ended_ns=time.monotonic_ns(), exit_code=code,
         killed_ns=killed_ns, steps=tuple(tuple(lines(out, rank)) for rank in ranks),
         sha256=tuple(_text(out / f"{rank}.sha256") for rank in ranks),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, StepLine, Trial
+from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLossTrial, StepLine
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
 from syntony.view import rank_loss_chart
@@ -64,7 +64,7 @@ class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
         return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
 
 
-def make_report(wish: RankLossOptions, trials: Sequence[Trial]) -> RankLossReport:
+def make_report(wish: RankLossOptions, trials: Sequence[RankLossTrial]) -> RankLossReport:
     """Figures of all trials; the first is the undisturbed one."""
     return RankLossReport(
         ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
@@ -72,7 +72,7 @@ def make_report(wish: RankLossOptions, trials: Sequence[Trial]) -> RankLossRepor
     )  # fmt: skip
 
 
-def figures(wish: RankLossOptions, trial: Trial, calm: Trial) -> RunFigures:
+def figures(wish: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial) -> RunFigures:
     """Of one trial."""
     watched = trial.steps[_watcher(wish)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
@@ -107,12 +107,14 @@ def _watcher(wish: RankLossOptions) -> int:
     return (wish.victim + 1) % wish.ranks
 
 
-def _results(trial: Trial) -> list[set[tuple[int, str]]]:
+def _results(trial: RankLossTrial) -> list[set[tuple[int, str]]]:
     """Each rank's losses; a step done in two ways is there twice."""
     return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
 
 
-def picture(wish: RankLossOptions, trials: Sequence[Trial], report: RankLossReport) -> Picture:
+def picture(
+    wish: RankLossOptions, trials: Sequence[RankLossTrial], report: RankLossReport
+) -> Picture:
     """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
@@ -151,7 +153,7 @@ def _steps(count: int) -> str:
 
 
 def save(
-    report: RankLossReport, ran: tuple[RankLossOptions, Sequence[Trial]], directory: Path
+    report: RankLossReport, ran: tuple[RankLossOptions, Sequence[RankLossTrial]], directory: Path
 ) -> RankLossReport:
     """Report, trials and chart as files of `directory`; the report with their names.
 

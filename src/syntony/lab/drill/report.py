@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from syntony.lab.drill.trial import Trial
+    from syntony.lab.drill.trial import NicFlapTrial
 
 
 class NicFlapReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,9 @@ class NicFlapReport(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(drill: str, fault: str, meaning: str, trials: Sequence[Trial]) -> NicFlapReport:
+def make_report(
+    drill: str, fault: str, meaning: str, trials: Sequence[NicFlapTrial]
+) -> NicFlapReport:
     """Figures of every trial."""
     first = trials[-1]
     return NicFlapReport(
@@ -65,7 +67,7 @@ def check_out(directory: Path) -> None:
         raise MissingError(f"--out {directory}: cannot be written")
 
 
-def save(report: NicFlapReport, trials: Sequence[Trial], directory: Path) -> NicFlapReport:
+def save(report: NicFlapReport, trials: Sequence[NicFlapTrial], directory: Path) -> NicFlapReport:
     """Report, trials and chart as files of `directory`; the report with their names.
 
     Raises:

@@ -51,7 +51,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run that figures are made from; instants are CLOCK_MONOTONIC."""
 
     name: str
@@ -85,7 +85,7 @@ def run_trial(
     name: str = "",
     times: NicFlapTimes | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Trial:
+) -> NicFlapTrial:
     """Runs the job once.
 
     Args:
@@ -127,7 +127,7 @@ def run_trial(
         else:
             job.kill()
             records = job.records()
-        return Trial(
+        return NicFlapTrial(
             name=name or mode.name,
             mode=mode.name,
             job=spec.name,
