@@ -128,7 +128,7 @@ def upright_at(axes: Axes) -> list[float]:
 
 
 def throughput(saved: list[Figure], *lines: Line, faults: Any = ((0.0, 3.0), (8.0, 9.5))) -> Figure:
-    picture = throughput_chart.Picture(
+    picture = throughput_chart.ThroughputChart(
         title="A title", subtitle="a subtitle", unit="Mb/s", lines=lines, faults_s=faults,
         fault_label="nic1 dies",
     )  # fmt: skip
@@ -201,7 +201,7 @@ def contention(
     saved: list[Figure], jobs: int, delay: tuple[float, ...] = (2.0, 7.0, 1.0)
 ) -> Figure:
     at_s = (-5.0, 0.0, 5.0)
-    picture = contention_chart.Picture(
+    picture = contention_chart.ContentionChart(
         title="A title", subtitle="a subtitle", optimum=100.0,
         jobs=tuple(
             Curve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Curve", "Picture", "check", "render"]
+__all__ = ["FORMATS", "ContentionChart", "Curve", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
 _INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
@@ -37,7 +37,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         return cls(label=label, at_s=tuple(at_s.tolist()), value=tuple(value.tolist()))
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says; time is in seconds since Syntony was switched on."""
 
     title: str
@@ -51,7 +51,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds."""
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: ContentionChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -60,7 +60,7 @@ def render(picture: Picture, kind: str) -> bytes:
     return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: ContentionChart) -> None:
     above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
     below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
     if len(picture.jobs) > 1:

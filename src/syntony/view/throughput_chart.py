@@ -38,7 +38,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """When the job died or was killed, since the fault; None: it finished."""
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says."""
 
     title: str
@@ -56,7 +56,7 @@ def check() -> None:
         raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: ThroughputChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -85,7 +85,7 @@ def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) 
         return out.getvalue()
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: ThroughputChart) -> None:
     axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
     top = max((max(line.rate, default=0.0) for line in picture.lines), default=0.0) or 1.0
     axes.set_ylim(top * _BELOW, top * _ABOVE)
@@ -108,7 +108,7 @@ def _span(lines: Sequence[Line]) -> tuple[float, float]:
     return min(instants), max(instants)
 
 
-def _style(axes: Any, picture: Picture) -> None:
+def _style(axes: Any, picture: ThroughputChart) -> None:
     axes.set_xlabel("seconds since the fault", color=_FAINT)
     axes.set_ylabel(picture.unit, color=_FAINT)
     plain(axes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.lab.drill.figures import RunFigures, edges_ns, throughput
 from syntony.model import MS, S
-from syntony.view.throughput_chart import Line, Picture
+from syntony.view.throughput_chart import Line, ThroughputChart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +19,16 @@ BIN_NS = 250 * MS
 """Three steps or more of the default job: shorter bins would show the beat of steps and bins."""
 
 
-def picture(trials: Sequence[NicFlapTrial], found: Sequence[RunFigures], meaning: str) -> Picture:
+def picture(
+    trials: Sequence[NicFlapTrial], found: Sequence[RunFigures], meaning: str
+) -> ThroughputChart:
     """Lines in the order of the trials, time relative to each trial's own first fault.
 
     The faults drawn are those of the first trial that had any.
     """
     faulty = next((trial for trial in trials if trial.outages), None)
     first = trials[0]
-    return Picture(
+    return ThroughputChart(
         title=f"{first.job}: {meaning}",
         subtitle=f"{first.ranks} hosts, {first.elements * 4 / 2**20:.3g} MiB a rank and step, "
         f"every result checked; the same fault on the same schedule",

@@ -52,12 +52,14 @@ def make_report(trial: ContentionTrial, drill: str = "contention") -> Contention
     )
 
 
-def picture(trial: ContentionTrial, found: Figures, fabric: str) -> contention_chart.Picture:
+def picture(
+    trial: ContentionTrial, found: Figures, fabric: str
+) -> contention_chart.ContentionChart:
     """The chart of a trial."""
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]
-    return contention_chart.Picture(
+    return contention_chart.ContentionChart(
         title=f"{_NUMBERS.get(len(trial.jobs), 'Jobs')} jobs, one fabric: {first.title}",
         subtitle=f"{fabric}; every result checked; "
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "

@@ -157,11 +157,11 @@ def transport(report: IncastReport) -> str:
     return f"TCP {report.congestion}" if report.congestion else "RDMA"
 
 
-def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.Picture:
+def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
     """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
-    return contention_chart.Picture(
+    return contention_chart.ContentionChart(
         title=f"Incast: {report.senders} senders, one receiver",
         subtitle=f"{report.fabric}, {transport(report)}; every result checked; "
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "

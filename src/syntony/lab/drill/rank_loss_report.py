@@ -13,7 +13,7 @@ from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLoss
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
 from syntony.view import rank_loss_chart
-from syntony.view.rank_loss_chart import Line, Picture
+from syntony.view.rank_loss_chart import Line, RankLossChart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def _results(trial: RankLossTrial) -> list[set[tuple[int, str]]]:
 
 def picture(
     wish: RankLossOptions, trials: Sequence[RankLossTrial], report: RankLossReport
-) -> Picture:
+) -> RankLossChart:
     """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
@@ -126,7 +126,7 @@ def picture(
             at_s=tuple((each.at_ns - zero_ns) / S for each in watched),
             loss=tuple(float(each.loss) for each in watched),
         ))  # fmt: skip
-    return Picture(
+    return RankLossChart(
         title=f"{report.job}: a rank is killed",
         subtitle=f"{report.ranks} ranks on one host, rank {report.victim} killed (SIGKILL); "
         f"a checkpoint every {report.checkpoint_every} steps",

@@ -12,7 +12,7 @@ from syntony.lab.drill.slow_job import is_named
 from syntony.lab.jobs.records import Failed, Step
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
-from syntony.view.slow_job_chart import Curve, Picture
+from syntony.view.slow_job_chart import Curve, SlowJobChart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,12 +107,12 @@ def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobRep
     return write_report(report, report.drill, charts, raw, directory)
 
 
-def picture(trial: SlowTrial, report: SlowJobReport) -> Picture:
+def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
     """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
     found = ((report.detected_s, "stands out"), (report.named_s, "named"))
-    return Picture(
+    return SlowJobChart(
         title=f"{trial.job}: one flow among {report.flows} made slow",
         subtitle=report.verdict or "not named",
         curves=tuple(
