@@ -34,7 +34,7 @@ class RankReport:
     """Of which ranks it holds a copy of their state (`shadow`), at which boundaries."""
 
 
-class Source(NamedTuple):
+class StateSource(NamedTuple):
     """Who gives a replacement its parameters and optimizer state."""
 
     rank: int
@@ -53,12 +53,12 @@ class Plan:
     it sends parameters and optimizer state as well."""
     undo: bool
     """The provider is past the boundary's step: it sends the parameters from before it as well."""
-    sources: Mapping[int, Source] = field(default_factory=dict)
+    sources: Mapping[int, StateSource] = field(default_factory=dict)
     """Of lost ranks whose parameters are not everybody's."""
 
-    def source(self, rank: int) -> Source:
+    def source(self, rank: int) -> StateSource:
         """Of a replacement's state."""
-        return self.sources.get(rank, Source(self.provider, self.undo))
+        return self.sources.get(rank, StateSource(self.provider, self.undo))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ def _sharded(
             found = _provided(peers, boundary)
             if isinstance(found, Refusal):
                 return found
-            sources[rank] = Source(found.provider, found.undo)
+            sources[rank] = StateSource(found.provider, found.undo)
             continue
         holder = min((r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())),
                      default=None)  # fmt: skip
         if holder is None:
             return Refusal(f"nobody has a copy of rank {rank}'s parameters of step {boundary}")
-        sources[rank] = Source(holder, undo=False)
+        sources[rank] = StateSource(holder, undo=False)
     return replace(plan, sources=sources)
 
 

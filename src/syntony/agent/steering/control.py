@@ -78,7 +78,7 @@ HANDOVER_S = 2.0
 NICENESS = -10
 
 
-class Source(Protocol):
+class ReadableSource(Protocol):
     """A file that becomes readable when the machine has something to say."""
 
     def fileno(self) -> int: ...
@@ -93,7 +93,7 @@ class Source(Protocol):
         ...
 
 
-class OwnSource(Source, Protocol):
+class OwnSource(ReadableSource, Protocol):
     """A source that path control closes."""
 
     def close(self) -> None: ...
@@ -339,7 +339,7 @@ class PathControl:
             self._corroboration.was_away(now_ns)
             self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
 
-    def _timed(self) -> Sequence[Source]:
+    def _timed(self) -> Sequence[ReadableSource]:
         return self._sources if self._liveness is None else (*self._sources, self._liveness)
 
     def _due_ns(self) -> int:
@@ -348,7 +348,7 @@ class PathControl:
         return min([self._routine_ns, *(due for due in dues if due is not None)])
 
     @staticmethod
-    def _poll(source: Source) -> list[PathEvent | events.WireHeard]:
+    def _poll(source: ReadableSource) -> list[PathEvent | events.WireHeard]:
         """In an order in which a renamed NIC is first known by its new name, then gone under its
         old one."""
         heard = source.poll(time.monotonic_ns())
