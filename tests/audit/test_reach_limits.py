@@ -22,7 +22,7 @@ from syntony.audit.checks.hierarchy import _place, _reported, _same
 from syntony.audit.fabric_check import audit_fabric
 from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_text
 from syntony.audit.pairs import limit_of
-from syntony.audit.parse.routes import Route, Table
+from syntony.audit.parse.routes import KernelRoute, Table
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
 from syntony.audit.reach import DirectionResult, Loaded, Survey, Trace
 from syntony.audit.reach_judge import judge
@@ -161,8 +161,8 @@ def test_a_trace_arrives_when_its_last_hop_is_the_far_end() -> None:
 # --- routes ---
 
 
-def route(prefix: str, *hops: str, table: str = "main", thrown: str = "") -> Route:
-    return Route(table, ipaddress.ip_network(prefix), hops, thrown)
+def route(prefix: str, *hops: str, table: str = "main", thrown: str = "") -> KernelRoute:
+    return KernelRoute(table, ipaddress.ip_network(prefix), hops, thrown)
 
 
 def test_a_destination_goes_by_the_longest_prefix_of_the_main_table() -> None:

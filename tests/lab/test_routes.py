@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.lab.plan import FabricSpec, Link, LinkKind, Plan, make_plan
-from syntony.lab.routes import MAIN, Route, routes
+from syntony.lab.routes import MAIN, NamespaceRoute, routes
 
 _SIZES = st.builds(
     FabricSpec,
@@ -60,7 +60,7 @@ class Walker:
         return peers
 
     @staticmethod
-    def _longest(table: tuple[Route, ...], target: str) -> Route | None:
+    def _longest(table: tuple[NamespaceRoute, ...], target: str) -> NamespaceRoute | None:
         address = ipaddress.ip_address(target)
         fit = [
             (ipaddress.ip_network(route.prefix).prefixlen, route)

@@ -21,7 +21,7 @@ from syntony.agent.plans import start_flows
 from syntony.errors import MissingError, SyntonyError
 from syntony.io.clocks import ClockSource
 from syntony.io.probe import NoRdmaPortError, ProbeEngine
-from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, Route
+from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, VerbsRoute
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.model.probes import DeviceClockReading
@@ -308,7 +308,7 @@ class VerbsPlane:
             if each is not None and each.qpn and each.nic_id == key[1]
         }
         routes = {
-            Route(flow.src, known[key], flow.flow_label, flow.dscp, flow.sl): None
+            VerbsRoute(flow.src, known[key], flow.flow_label, flow.dscp, flow.sl): None
             for flow in self.flows
             if (key := (flow.src, flow.dst_nic_id)) in known
         }

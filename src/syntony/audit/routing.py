@@ -10,7 +10,7 @@ from functools import cached_property
 
 from syntony.audit.checks.routes import RoutingTables
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
-from syntony.audit.parse.routes import MAIN, Network, Route, Table
+from syntony.audit.parse.routes import MAIN, KernelRoute, Network, Table
 from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
@@ -233,7 +233,7 @@ class _Fleet:
         return {self._owner[v] for v in exact.hops if v in self._owner} if exact else set()
 
     @cached_property
-    def _exact(self) -> dict[str, dict[Network, Route]]:
+    def _exact(self) -> dict[str, dict[Network, KernelRoute]]:
         return {
             t.device: {r.network: r for r in t.routes if r.table == MAIN} for t in self._tables
         }  # fmt: skip
@@ -271,7 +271,7 @@ class _Widths:
         self.disputed: dict[str, str] = {}
         """Destination to why no width is usual."""
 
-    def usual(self, route: Route) -> int:
+    def usual(self, route: KernelRoute) -> int:
         """Of a destination; of any, where fewer than three devices have it; 0 if undecided."""
         votes = self._of_place[_place(route)]
         decision = votes.decide() if votes.total >= MIN_VOTERS else self._any
@@ -280,7 +280,7 @@ class _Widths:
         return decision.value or 0
 
 
-def _place(route: Route) -> tuple[str, Network]:
+def _place(route: KernelRoute) -> tuple[str, Network]:
     return route.table, route.network
 
 

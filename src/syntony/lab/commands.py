@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from syntony.lab.plan import CONTROLLER, Link, LinkKind, Plan, Port
-from syntony.lab.routes import Route, source_rules
+from syntony.lab.routes import NamespaceRoute, source_rules
 
 RULE_PREFERENCE = 1000
 HASH_FIELDS = 55
@@ -90,12 +90,12 @@ def address_lines(plan: Plan, node: str) -> list[str]:
     return lines
 
 
-def route_lines(verb: str, routes: Iterable[Route]) -> list[str]:
+def route_lines(verb: str, routes: Iterable[NamespaceRoute]) -> list[str]:
     """`verb` is ``add``, ``replace`` or ``del``."""
     return [_route_line(verb, route) for route in routes]
 
 
-def _route_line(verb: str, route: Route) -> str:
+def _route_line(verb: str, route: NamespaceRoute) -> str:
     head = f"route {verb} {route.prefix} table {route.table}"
     if verb == "del":
         return head

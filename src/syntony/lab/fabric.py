@@ -7,7 +7,7 @@ from pathlib import Path
 
 from syntony.lab import commands, netns
 from syntony.lab.plan import CONTROLLER, Plan
-from syntony.lab.routes import Route, routes
+from syntony.lab.routes import NamespaceRoute, routes
 
 _THREADS = 4
 """`ip` and `tc` mostly wait for the kernel's RTNL lock: more threads than this gain nothing."""
@@ -43,7 +43,7 @@ def _sysctls(plan: Plan, node: str) -> dict[str, str]:
     return values
 
 
-def _routes(node: str, wanted: tuple[Route, ...]) -> None:
+def _routes(node: str, wanted: tuple[NamespaceRoute, ...]) -> None:
     netns.batch(node, ["ip"], commands.route_lines("add", wanted))
 
 
