@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.nccl import provider
@@ -61,14 +60,14 @@ print(len(wrong), sum(wrong))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment() -> dict[str, str]:
     try:
         directory = net_plugin().parent
     except MissingError as error:
         pytest.skip(str(error))
     return os.environ | {
         "LD_LIBRARY_PATH": str(directory),
-        "SYNTONY_NCCL_IBVERBS": str(provider.build(tmp_path)),
+        "SYNTONY_NCCL_IBVERBS": str(provider.built()),
         "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
     }
 
