@@ -18,7 +18,7 @@ from syntony.controller.access_tokens import SESSION_NS, AccessControl, csrf_tok
 from syntony.controller.enrolment import Enrolment
 from syntony.errors import UsageError, WireError
 from syntony.model import S
-from syntony.state.access_tokens import Access, Kind
+from syntony.state.access_tokens import Access, SecretKind
 from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import read_certificate
@@ -113,10 +113,10 @@ class Identifier:
             scheme, _, secret = authorization.partition(" ")
             if scheme.lower() != "bearer":
                 raise _unauthenticated("use the header Authorization: Bearer TOKEN")
-            return self._by_secret(request, secret.strip(), Kind.TOKEN)
+            return self._by_secret(request, secret.strip(), SecretKind.TOKEN)
         cookie = request.cookies.get(cookie_name(request))
         if cookie:
-            known = self._by_secret(request, cookie, Kind.SESSION)
+            known = self._by_secret(request, cookie, SecretKind.SESSION)
             given = request.headers.get(CSRF, "").encode()
             right = secrets.compare_digest(given, csrf_token(cookie).encode())
             if request.method in UNSAFE and not right:
@@ -132,7 +132,7 @@ class Identifier:
             )
         return self._by_certificate(request, der)
 
-    def _by_secret(self, request: Request, secret: str, kind: Kind) -> Known:
+    def _by_secret(self, request: Request, secret: str, kind: SecretKind) -> Known:
         try:
             access = self._access.find(secret[:MAX_SECRET])
             if access.kind != kind:
@@ -140,7 +140,7 @@ class Identifier:
         except UsageError as error:
             raise self.failed(request, error) from error
         identity = Identity(Role(access.role), access.name)
-        if kind is Kind.TOKEN:
+        if kind is SecretKind.TOKEN:
             return Known(Caller(identity, origin(request)), access)
         by = "" if access.parent else f", OIDC session {access.number}"
         return Known(Caller(identity, origin(request) + by), access, secret)

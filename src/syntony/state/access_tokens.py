@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-class Kind(enum.StrEnum):
+class SecretKind(enum.StrEnum):
     """What a secret is good for."""
 
     TOKEN = "token"  # noqa: S105 - a kind
@@ -144,7 +144,7 @@ class AccessTokenStore:
                 (now_ns, number, number, now_ns),
             ).fetchall()
             kind, role, name = row
-            what = "session" if kind == Kind.SESSION else "access token"
+            what = "session" if kind == SecretKind.SESSION else "access token"
             log_change(database, at_ns, issuer, (what, f"{number}: {role} {name}", "", comment))
         return tuple(sorted(row[0] for row in revoked))
 
@@ -164,7 +164,7 @@ def _insert(database: Connection, token: Access) -> Access:
     database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
     database.execute(
         "DELETE FROM access_token WHERE kind = ? AND (expires_ns <= ? OR revoked_ns > 0)",
-        (Kind.SESSION, now_ns),
+        (SecretKind.SESSION, now_ns),
     )
     (live,) = database.execute(
         "SELECT COUNT(*) FROM access_token WHERE expires_ns > ? AND revoked_ns = 0", (now_ns,)
