@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import Answer, Receiver
@@ -195,7 +195,9 @@ def summary(state: ControlState, service: IncidentService) -> dict[str, Any]:
         "silences": [(each.subject, each.first_ns) for each in book.silences],
         "changes": [(each.what, each.at_ns, each.after) for each in state.changes(0, 999)],
         "waiting": service.notifier.waiting(),
-        "acked": [each.number for each in book.incidents if each.state is State.ACKNOWLEDGED],
+        "acked": [
+            each.number for each in book.incidents if each.state is IncidentState.ACKNOWLEDGED
+        ],
     }
 
 

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.alerts.incidents import Book, BookState, ChangeKind, Incident, IncidentChange, State
+from syntony.alerts.incidents import (
+    Book,
+    BookState,
+    ChangeKind,
+    Incident,
+    IncidentChange,
+    IncidentState,
+)
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify
@@ -47,7 +54,7 @@ def incident(number: int = 1, **fields: object) -> Incident:
         rule="link-flapping",
         subject="h0/rail0",
         severity=Severity.CRITICAL,
-        state=State.OPEN,
+        state=IncidentState.OPEN,
         summary="h0/rail0: link has flapped 9 times within the past hour",
         remedy="reseat",
         opened_ns=T0,
@@ -229,7 +236,7 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
     one = incident()
     for minute in range(3):
         notifier.deliver(minute * RESEND_NS, T0, book(one))
-    one.state, one.resolved_ns = State.RESOLVED, T0 + S
+    one.state, one.resolved_ns = IncidentState.RESOLVED, T0 + S
     for minute in range(3, 60):
         notifier.deliver(minute * RESEND_NS, T0 + S, book(one))
     url, alerts, _ = far.got[0]
@@ -358,7 +365,7 @@ def test_nobody_there() -> None:
 def test_alertmanager_is_told_in_the_worlds_time(state: ControlState) -> None:
     """An end in its future would be no end: fleet time need not be the world's."""
     far = Far()
-    over = incident(state=State.RESOLVED, resolved_ns=T0 + S)
+    over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S)
     Reported([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import Connection, Remote, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic, WatchedFlow
@@ -65,7 +65,7 @@ class Host:
         self.add(self.first, "nic0")
 
     def add(self, flow: FourTuple, nic: str | None, since_ns: int = 0) -> Subflow:
-        subflow = Subflow(flow, nic, State.UP, since_ns)
+        subflow = Subflow(flow, nic, SubflowState.UP, since_ns)
         self.conn.subflows[flow] = subflow
         return subflow
 

@@ -7,7 +7,7 @@ import pytest
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import NO_HURRY_NS, LocalNic, Progress, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
@@ -133,7 +133,7 @@ def test_a_pair_whose_deaths_heal_at_once_is_given_more_time_for_a_while() -> No
 
 def stalled_after_ms(*, lossy: bool) -> int:
     """How long a flow is silent before it is judged; the kernel's timer runs 200, 400, 800 ms."""
-    judge = Subflow(FLOW, "n0", State.UP, 0)
+    judge = Subflow(FLOW, "n0", SubflowState.UP, 0)
     lost = 0
     for at_ms in range(0, 1_000, 100):  # it goes on all the time, with losses or without
         lost += 3 if lossy else 0

@@ -9,7 +9,7 @@ from tests.traffic.test_pacer_steps import LINK, RATE, flow, part
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Attempts, Connection, State, Subflow
+from syntony.traffic.connection import Attempts, Connection, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
@@ -150,7 +150,7 @@ def test_a_connection_that_is_told_of_begins_with_nothing_to_undo() -> None:
     assert conn.announced_ns == conn.seen_ns == NOW
     assert conn.heard_by_ns > NOW
     assert of(Host().settle(), Retire) == [], "only what an earlier agent may have put on standby"
-    subflow = Subflow(FourTuple("a", 1, "b", 2), "n", State.UP, NOW)
+    subflow = Subflow(FourTuple("a", 1, "b", 2), "n", SubflowState.UP, NOW)
     assert (subflow.one_of, subflow.on_standby, subflow.rate_bps) == (False, False, 0)
     assert (subflow.retransmits, subflow.lossy_ns, subflow.local_id) == (0, None, 0)
     tries = Attempts()

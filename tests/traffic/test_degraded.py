@@ -17,7 +17,7 @@ from tests.traffic.one_end import (
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection, State
+from syntony.traffic.connection import Connection, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Cause,
@@ -79,7 +79,7 @@ def test_a_degraded_connection_says_what_is_in_the_way() -> None:
     stuck = Host()
     flow = FourTuple(here(1), 61_000, there(1), POLICY.port)
     stuck.add(flow, "nic1").stalled = Reason(Cause.FABRIC, "", NOW, NOW)
-    stuck.conn.subflows[flow].state = State.UP
+    stuck.conn.subflows[flow].state = SubflowState.UP
     assert (
         Redundancy(stuck.health)
         ._obstacle(stuck.conn, nics()[1], NOW)

@@ -10,7 +10,7 @@ from tests.traffic.test_plain import Host as PlainHost
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
-from syntony.traffic.connection import Attempts, Connection, State, Subflow
+from syntony.traffic.connection import Attempts, Connection, Subflow, SubflowState
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
@@ -183,7 +183,7 @@ def sample(at_ns: int, acked: int, **more: int) -> FlowSample:
 def test_a_lossy_flow_of_the_last_five_seconds_stalls_after_two_timers_and_half_a_second(
     at_ns: int, backoff: int, stalled: bool
 ) -> None:
-    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     subflow.take(sample(S // 2, 100), POLICY)
     subflow.take(sample(S, 101, retransmits=1), POLICY)
     assert subflow.take(sample(at_ns, 101, retransmits=2, backoff=backoff), POLICY) is stalled

@@ -17,8 +17,8 @@ from syntony.traffic.connection import (
     Attempts,
     Connection,
     Remote,
-    State,
     Subflow,
+    SubflowState,
 )
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.meter import WINDOW_NS, Meter
@@ -41,7 +41,7 @@ def sample(at_ns: int, acked: int = 100, **more: int) -> FlowSample:
 
 
 def subflow() -> Subflow:
-    found = Subflow(FLOW, "nic0", State.UP, 0)
+    found = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     found.take(sample(0, unacked=0), POLICY)
     return found
 
@@ -110,7 +110,7 @@ def test_what_is_told_of_a_stall() -> None:
     found.excuse(80 * MS)
     assert not found.take(sample(130 * MS, retransmits=2), POLICY), "counted from then"
     assert found.take(sample(140 * MS, retransmits=2), POLICY)
-    coming = Subflow(FLOW, "nic0", State.COMING, 0)
+    coming = Subflow(FLOW, "nic0", SubflowState.COMING, 0)
     coming.take(sample(0, unacked=0), POLICY)
     assert not coming.take(sample(S, retransmits=3), POLICY), "it has carried nothing yet"
 
@@ -164,9 +164,9 @@ def test_a_pair_is_used_by_what_is_coming_and_carries_by_what_gets_on() -> None:
     conn = Connection(7, 0, accepted=False)
     pair = ("nic0", FLOW.remote)
     assert not conn.uses(pair)
-    conn.subflows[FLOW] = Subflow(FLOW, "nic0", State.COMING, 0)
+    conn.subflows[FLOW] = Subflow(FLOW, "nic0", SubflowState.COMING, 0)
     assert (conn.uses(pair), conn.carries(pair), conn.up()) == (True, False, [])
-    conn.subflows[FLOW].state = State.UP
+    conn.subflows[FLOW].state = SubflowState.UP
     assert conn.carries(pair)
     assert not conn.carries(("nic1", FLOW.remote))
     conn.subflows[FLOW].stalled = Reason(Cause.FABRIC, "", 0, 0)

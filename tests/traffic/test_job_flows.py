@@ -14,7 +14,7 @@ from tests.traffic.test_place import leaf_spine
 from syntony.agent.steering.orders import flows_report
 from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board
-from syntony.traffic.connection import State
+from syntony.traffic.connection import SubflowState
 from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
 from syntony.traffic.moving import Moving, Order
 from syntony.traffic.place import current_choice
@@ -75,7 +75,7 @@ def test_what_does_not_carry_or_belongs_to_nobody_is_not_told() -> None:
     assert {flow.nic for flow in reported(host)} == {"nic0", "nic1"}, (
         "not of a NIC that is not ours"
     )
-    coming.state = State.COMING
+    coming.state = SubflowState.COMING
     assert {flow.nic for flow in reported(host)} == {"nic0"}
     host.conn.job = ""
     assert reported(host) == []

@@ -21,7 +21,7 @@ from tests.traffic.one_end import (
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Remote, State, Subflow
+from syntony.traffic.connection import Remote, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.failover import WATCH_EVERY_NS, Failover
 from syntony.traffic.instructions import (
@@ -118,7 +118,7 @@ def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> Non
 
 
 def test_a_second_of_progress_is_a_rate() -> None:
-    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", State.UP, 0)
+    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", SubflowState.UP, 0)
 
     def take(at_ns: int, acked: int) -> None:
         subflow.take(

@@ -15,7 +15,7 @@ from tests.traffic.test_relocate import give, on_rail, order, outcome, settled
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent
 from syntony.traffic import events
-from syntony.traffic.connection import FIRST_SUBFLOW_ID, Connection, State
+from syntony.traffic.connection import FIRST_SUBFLOW_ID, Connection, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
@@ -120,7 +120,7 @@ def test_what_was_given_up_and_comes_up_all_the_same_is_not_taken() -> None:
     assert SECOND not in found.conn.subflows
     found.conn.ended.clear()
     found.table.take(found.conn, up)
-    assert found.conn.subflows[SECOND].state is State.UP
+    assert found.conn.subflows[SECOND].state is SubflowState.UP
 
 
 def test_a_refused_end_is_ordered_again_and_a_refused_join_without_a_subflow_is_forgotten() -> None:

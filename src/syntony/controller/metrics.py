@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from syntony import __version__
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
 from syntony.controller.fleet import Fleet
@@ -299,6 +299,6 @@ def put_incidents(sheet: Sheet, service: IncidentService) -> None:
 def _state(incident: Incident) -> str:
     if incident.cause:
         return "explained"
-    if incident.silenced and incident.state is State.OPEN:
+    if incident.silenced and incident.state is IncidentState.OPEN:
         return "silenced"
     return incident.state.value

@@ -40,7 +40,7 @@ UNREPEATED = 6
 trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
 
 
-class State(enum.Enum):
+class SubflowState(enum.Enum):
     """Of a subflow."""
 
     COMING = enum.auto()
@@ -88,7 +88,7 @@ class Subflow:
         "state",
     )  # fmt: skip
 
-    def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
+    def __init__(self, flow: FourTuple, nic: str | None, state: SubflowState, now_ns: int) -> None:
         self.flow = flow
         self.nic = nic
         """The local NIC; None when the address is on none that we manage."""
@@ -156,7 +156,7 @@ class Subflow:
             self.retransmits = sample.retransmits
             self.stalled = None
             return False
-        if self.stalled is not None or self.state is not State.UP:
+        if self.stalled is not None or self.state is not SubflowState.UP:
             return False
         heard_ns = sample.at_ns - sample.last_ack_ns
         partial = (
@@ -323,7 +323,7 @@ class Connection:
 
     def up(self) -> list[Subflow]:
         """Those that can carry data."""
-        return [each for each in self.subflows.values() if each.state is State.UP]
+        return [each for each in self.subflows.values() if each.state is SubflowState.UP]
 
     def uses(self, pair: tuple[str, str]) -> bool:
         """Whether a subflow is between a NIC and a remote address, or about to be."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from syntony.model import S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import Connection, Remote, Subflow, SubflowState
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
@@ -104,7 +104,7 @@ class ConnectionTable:
             gone = [
                 flow
                 for flow, subflow in conn.subflows.items()
-                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS
+                if subflow.state is SubflowState.UP and now_ns - subflow.seen_ns > FORGET_NS
             ]
             for flow in gone:
                 del conn.subflows[flow]
@@ -199,7 +199,7 @@ class ConnectionTable:
             if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
                 self._add(conn, event.flow, event.at_ns, event.local_id)
             return ()
-        subflow.state = State.UP
+        subflow.state = SubflowState.UP
         subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
         conn.tries(*subflow.pair).succeeded()
         conn.lost.pop(subflow.pair, None)
@@ -213,7 +213,7 @@ class ConnectionTable:
         pair = subflow.pair
         tries = conn.tries(*pair)
         tries.failed(event.at_ns, self._policy)
-        if subflow.state is State.UP and not conn.uses(pair):
+        if subflow.state is SubflowState.UP and not conn.uses(pair):
             evidence = "ended by the peer or the kernel"
             conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)
         # The whole connection may be closing: its other subflows go within a moment.
@@ -255,7 +255,7 @@ class ConnectionTable:
     # --- within ---
 
     def _add(self, conn: Connection, flow: FourTuple, now_ns: int, local_id: int) -> Subflow:
-        subflow = Subflow(flow, self._health.nic_of(flow.local), State.UP, now_ns)
+        subflow = Subflow(flow, self._health.nic_of(flow.local), SubflowState.UP, now_ns)
         subflow.local_id = local_id
         conn.subflows[flow] = subflow
         if not conn.local:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from syntony.model import MS, S
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import Connection, Subflow, SubflowState
 from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
 from syntony.traffic.peers import JoinPair, remote_at
@@ -57,7 +57,11 @@ class Relocation:
             return GONE
         if (subflow.nic, subflow.flow.remote) in conn.moving:
             return MOVING
-        if subflow.state is not State.UP or subflow.stalled or self._steering.fault(conn, subflow):
+        if (
+            subflow.state is not SubflowState.UP
+            or subflow.stalled
+            or self._steering.fault(conn, subflow)
+        ):
             return IN_HAND
         return ""
 
@@ -107,7 +111,7 @@ class Relocation:
             self._done(turn, moving, new)
         elif turn.now_ns >= moving.began_ns + GIVE_UP_NS:
             self._call_off(turn, moving, old, "the old subflow could not be ended in time")
-        elif new.state is State.UP:
+        elif new.state is SubflowState.UP:
             self._drain(turn, moving, old, new)
 
     def _make(self, turn: Turn, order: Order, port: int | None) -> None:

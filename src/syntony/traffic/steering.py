@@ -16,8 +16,8 @@ from syntony.traffic.connection import (
     AT_ONCE_PARTIAL,
     TOGETHER_PARTIAL,
     Connection,
-    State,
     Subflow,
+    SubflowState,
 )
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
@@ -144,7 +144,7 @@ class Steering:
         """End subflows on dead paths, and those that would not come up."""
         for subflow in list(turn.conn.subflows.values()):
             reason = self.fault(turn.conn, subflow)
-            if subflow.state is State.COMING:
+            if subflow.state is SubflowState.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
                 heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
                 if subflow.one_of and turn.conn.carries(subflow.pair):
@@ -258,7 +258,7 @@ class Steering:
                 self.end(turn, subflow, subflow.stalled)
             elif not self.acting:
                 self._tell(turn, subflow, "would-replace", subflow.stalled)
-            elif not any(each.state is State.COMING for each in conn.subflows.values()):
+            elif not any(each.state is SubflowState.COMING for each in conn.subflows.values()):
                 self._replace(turn, subflow, subflow.stalled)
 
     def _replace(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
@@ -332,7 +332,7 @@ class Steering:
         another's there, or an address that the peer gave up and may have again, for it has no path
         left to say so. Not every fabric routes between rails; the handshake tells."""
         conn = turn.conn
-        if any(each.state is State.COMING for each in conn.subflows.values()):
+        if any(each.state is SubflowState.COMING for each in conn.subflows.values()):
             return
         if not self._needs_cross_rail(turn):
             return
@@ -417,7 +417,7 @@ class Steering:
         if port is None:
             port = self._port(conn, way)
         flow = FourTuple(way.local, port, remote.address, remote.port)
-        subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
+        subflow = Subflow(flow, way.nic, SubflowState.COMING, turn.now_ns)
         subflow.local_id = conn.new_id()
         conn.subflows[flow] = subflow
         create = Create(

@@ -66,7 +66,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
 
 
 class StateQuery(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """How everything is; answered by `State`, asked once a second."""
+    """How everything is; answered by `ReactorState`, asked once a second."""
 
     rows: int
     """Rows before this number are kept by who asks, and need not be reported again."""
@@ -125,7 +125,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     torn: int
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+class ReactorState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """How the reactor is."""
 
     nics: tuple[NicInfo, ...]
@@ -184,4 +184,4 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     reason: str
 
 
-Answer = Began | ReactorUpdate | Records | State | Probing | Obeyed | Failed
+Answer = Began | ReactorUpdate | Records | ReactorState | Probing | Obeyed | Failed

@@ -37,10 +37,10 @@ from syntony.agent.reactor.messages import (
     Probing,
     ProbingQuery,
     ProcessPaces,
+    ReactorState,
     ReactorUpdate,
     Records,
     Request,
-    State,
     StateQuery,
 )
 from syntony.agent.reactor.server import Server
@@ -251,11 +251,11 @@ class Reactor:
             seen, flows=(*its.flows(), *its.rails()), outcomes=its.outcomes()
         )
 
-    def _state(self, rows: int) -> State:
+    def _state(self, rows: int) -> ReactorState:
         now_ns = time.monotonic_ns()
         link, usage, verbs = self.job_link, own_usage(), self.verbs.status()
         first, waiting = self.steering.rows(rows)
-        return State(
+        return ReactorState(
             nics=tuple(
                 msgspec.structs.replace(
                     nic,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import Connection, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.moving import Outcome
@@ -87,7 +87,7 @@ def _plain_state(flow: PlainFlow) -> str:
 
 
 def _state(subflow: Subflow) -> str:
-    if subflow.state is State.COMING:
+    if subflow.state is SubflowState.COMING:
         return "coming"
     if subflow.stalled is not None:
         return "stalled"
