@@ -39,7 +39,7 @@ ABSENT_NS = 10 * S
 """A driver that is loaded later is found within so long."""
 
 
-class Status(NamedTuple):
+class VerbsStatus(NamedTuple):
     """What is known of the plane."""
 
     parts: tuple[PartStatus, ...] = ()
@@ -150,11 +150,11 @@ class VerbsPlane:
             return b""
         return self._engine.drain().tobytes()
 
-    def status(self) -> Status:
+    def status(self) -> VerbsStatus:
         """As of now."""
         if self._engine is None or not self._layers:
-            return Status(parts=self._part_statuses)
-        return Status(
+            return VerbsStatus(parts=self._part_statuses)
+        return VerbsStatus(
             self._part_statuses,
             dict(self._layers),
             dict(self._clocks),

@@ -12,7 +12,7 @@ from syntony.demo.claims import Truth
 from syntony.demo.screen import Scene, Screen
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
-from syntony.lab.messages import Status
+from syntony.lab.messages import LabStatus
 from syntony.model import S, Timeline
 from syntony.wire.clocks import ClockQuery
 from syntony.wire.incidents import IncidentsQuery
@@ -35,7 +35,7 @@ class Stage:
         self.screen = screen
         self.struck = False
         """An act has ended the lab."""
-        self.status: Status = lab.status()
+        self.status: LabStatus = lab.status()
         self._target = f"unix:{lab.controller_socket}"
         self._title = (
             f"{len(self.status.hosts)} hosts × {self.status.spec.rails} rails, "

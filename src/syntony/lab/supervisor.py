@@ -28,13 +28,13 @@ from syntony.lab.messages import (
     Injected,
     InjectRequest,
     LabFile,
+    LabStatus,
     LinkStatus,
     PathRequest,
     Paths,
     Refused,
     Reply,
     Request,
-    Status,
     StatusRequest,
 )
 from syntony.lab.plan import ROUTER, make_plan
@@ -174,9 +174,9 @@ class Supervisor:
             case DownRequest():
                 return Going()
 
-    def _status(self) -> Status:
+    def _status(self) -> LabStatus:
         plan = self._plan
-        return Status(
+        return LabStatus(
             name=self._file.name,
             directory=str(self._directory),
             age_ns=time.monotonic_ns() - self._started_ns,
