@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from syntony.errors import WireError
-from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attribute_list, attributes
+from syntony.io.netlink import NLM_F_DUMP, NetlinkMessage, attribute, attribute_list, attributes
 from syntony.io.netlink_socket import CREATE, NetlinkSocket
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def _rank(kept: Kept) -> tuple[int, bool]:
     return kept.kind, far
 
 
-def _address(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
+def _address(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[Kept]:
     """Permanent global addresses; link-local ones come by themselves."""
     if message.type != _NEWADDR or len(message.payload) < _ADDR.size:
         return
@@ -109,7 +109,7 @@ def _address(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
                    frozenset({index}))  # fmt: skip
 
 
-def _route(message: Message, indexes: Collection[int]) -> Iterator[Kept]:
+def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[Kept]:
     """What someone has installed, whatever its table."""
     if message.type != NEWROUTE or len(message.payload) < RTMSG.size:
         return

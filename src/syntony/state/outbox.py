@@ -8,7 +8,7 @@ from syntony.state.control import ControlState
 from syntony.state.database import Connection
 
 
-class Message(NamedTuple):
+class OutboxMessage(NamedTuple):
     """One message to one receiver."""
 
     number: int
@@ -39,7 +39,7 @@ class Outbox:
             "DELETE FROM outbox WHERE receiver = ? AND number <= ?", (receiver, newest[0])
         ).rowcount
 
-    def next(self, receiver: str, after: int = 0) -> Message | None:
+    def next(self, receiver: str, after: int = 0) -> OutboxMessage | None:
         """The oldest message for a receiver with a number above `after`. Raises `StateError`."""
         rows = self._state.read(
             "SELECT number, body FROM outbox WHERE receiver = ? AND number > ? "
@@ -47,7 +47,7 @@ class Outbox:
             receiver,
             after,
         )
-        return Message(*rows[0]) if rows else None
+        return OutboxMessage(*rows[0]) if rows else None
 
     def remove(self, number: int) -> None:
         """The receiver has it, or never will. Raises `StateError`: it comes again."""
