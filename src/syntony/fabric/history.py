@@ -48,7 +48,7 @@ class SecondCounts(NamedTuple):
     """(flows,): 1-sigma of the clocks in these."""
 
 
-class Window(NamedTuple):
+class HistoryWindow(NamedTuple):
     """Sums over a window."""
 
     name: str
@@ -101,10 +101,10 @@ class FlowHistory:
         most `FINE_S`. Delays stay."""
         self.counts.forget(flows, keep_s)
 
-    def windows(self, flows: int) -> list[Window]:
+    def windows(self, flows: int) -> list[HistoryWindow]:
         """As `WindowSums.windows`."""
         return [
-            Window(f"{seconds}s", seconds, _widened(total, flows, 0))
+            HistoryWindow(f"{seconds}s", seconds, _widened(total, flows, 0))
             for seconds, total in self.counts.windows()
         ]
 
