@@ -75,7 +75,7 @@ def wish_for(
     )
 
 
-def trial(wish: nic_flap.NicFlapOptions, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+def trial(wish: nic_flap.NicFlapOptions, mode: modes.JobMode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
     with place.lab_for(mode, wish.spec) as lab:

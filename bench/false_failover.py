@@ -123,7 +123,7 @@ class Tally:
         }
 
 
-def cycle(lab: Lab, mode: modes.Mode, kind: str, tally: Tally, end_s: float) -> None:
+def cycle(lab: Lab, mode: modes.JobMode, kind: str, tally: Tally, end_s: float) -> None:
     """One minute, or what is left."""
     until_s = min(end_s, time.monotonic() + CYCLE_S)
     framework, what = programs.by_name(kind)

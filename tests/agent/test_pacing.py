@@ -12,7 +12,7 @@ from syntony.io.pacing import Paced
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.traffic import Pace, Paces
 
 FOUR = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
@@ -41,7 +41,7 @@ def flow(job: str = "train-1", four: FourTuple = FOUR) -> JobFlow:
     )  # fmt: skip
 
 
-def keeper(kernel: Kernel, mode: Mode = Mode.ACT) -> PaceKeeper[Paced]:
+def keeper(kernel: Kernel, mode: FailoverMode = FailoverMode.ACT) -> PaceKeeper[Paced]:
     return PaceKeeper(Policy(mode=mode, pace=("train-*",)), kernel, socket_key)
 
 
@@ -85,12 +85,14 @@ def test_orders_that_are_not_obeyed(what: str, message: Paces, fleet_ns: int | N
 @pytest.mark.parametrize(
     ("what", "mode", "job", "stopped"),
     [
-        ("observing", Mode.OBSERVE, "train-1", False),
-        ("not named", Mode.ACT, "other", False),
-        ("stopped", Mode.ACT, "train-1", True),
+        ("observing", FailoverMode.OBSERVE, "train-1", False),
+        ("not named", FailoverMode.ACT, "other", False),
+        ("stopped", FailoverMode.ACT, "train-1", True),
     ],
 )
-def test_flows_that_are_not_held_back(what: str, mode: Mode, job: str, stopped: bool) -> None:
+def test_flows_that_are_not_held_back(
+    what: str, mode: FailoverMode, job: str, stopped: bool
+) -> None:
     kernel = Kernel()
     it = keeper(kernel, mode)
     it.take(paces(), FLEET_NS, 0)

@@ -27,7 +27,7 @@ from syntony.errors import MissingError, SyntonyError, WireError
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import S
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, PairKeys, Plan, ProbeKeys
 from syntony.wire.traffic import Move, Moves
@@ -43,7 +43,7 @@ def plan(generation: int = 1) -> Plan:
 
 @contextmanager
 def running(place: Path) -> Iterator[Reactor]:
-    with reacting(config(place, Mode.OFF)) as reactor:
+    with reacting(config(place, FailoverMode.OFF)) as reactor:
         yield reactor
 
 

@@ -28,7 +28,7 @@ from syntony.traffic.fair import max_min
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.instructions import Avoid, Instruction, Notice
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.traffic import FlowsReport, Move, Moves
 
 STEP_NS = 250 * MS
@@ -114,7 +114,7 @@ class World:
         self.now_ns = 1_000 * S
         self.down: set[str] = set()
         self.windows = 5
-        policy = Policy(mode=Mode.ACT, place=place)
+        policy = Policy(mode=FailoverMode.ACT, place=place)
         self.agents = {
             host: Agent(
                 host,

@@ -17,7 +17,7 @@ from syntony.agent.steering.orders import flows_report
 from syntony.model import S
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.meter import HEADERS
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Pace, Paces
 
@@ -33,7 +33,7 @@ class Side:
         self.link = link
         self.refuses = ""
         self.keeper = PaceKeeper(
-            Policy(mode=Mode.ACT, pace=("night",)), ProcessPacing(self._obey), process_key,
+            Policy(mode=FailoverMode.ACT, pace=("night",)), ProcessPacing(self._obey), process_key,
             PROCESS_RENEW_NS,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from syntony.traffic.failover import Failover
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import NOT_LEFT, RailOrder
 from syntony.wire.traffic import FlowView, Move
 
@@ -32,7 +32,7 @@ class Side:
     def __init__(self, link: JobLink) -> None:
         self.link = link
         nics = [LocalNic(name=f"rail{k}", rail=k, addresses=(at,)) for k, at in enumerate(RAILS)]
-        policy = Policy(mode=Mode.ACT, place=("night",), confirm_ns=3600 * S)
+        policy = Policy(mode=FailoverMode.ACT, place=("night",), confirm_ns=3600 * S)
         self.failover = Failover(policy, nics, seed=1)
         self.view = View(self.failover, lambda _: "")
         self.orders = 0

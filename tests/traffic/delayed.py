@@ -17,7 +17,7 @@ from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.instructions import Create, Instruction, Note, Refused, Retire
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 TICK_NS = 1 * MS
 CHUNK = 5_792
@@ -133,7 +133,7 @@ class Run:
         self.reported: list[tuple[int, Note]] = []
         rails = range(len(shapes))
         self.machine = Failover(
-            Policy(mode=Mode.ACT if agent else Mode.OBSERVE),
+            Policy(mode=FailoverMode.ACT if agent else FailoverMode.OBSERVE),
             [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1",)) for k in rails],
             seed,
         )

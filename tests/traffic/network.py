@@ -27,7 +27,7 @@ from syntony.traffic.instructions import (
     Withdraw,
 )
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 HOSTS = ("a", "b")
 WIRE_NS = 200_000
@@ -100,7 +100,7 @@ class World:
         doubles each time."""
         self.now_ns = 0
         self.event_loss = event_loss
-        self.policy = policy or Policy(mode=Mode.ACT)
+        self.policy = policy or Policy(mode=FailoverMode.ACT)
         self.rails = rails
         other = {"a": "b", "b": "a"}
         self.hosts = {

@@ -9,11 +9,11 @@ from syntony.traffic.connection import Connection, Remote, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
 
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 APP = 5000
 NOW = 100 * S
 

@@ -13,10 +13,10 @@ from syntony.traffic.connection import TAKEN
 from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Create, Destroy, Instruction, Refused
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 T = TypeVar("T")
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 NICS = [LocalNic(name=f"nic{rail}", rail=rail, addresses=(f"10.{rail}.0.1",)) for rail in (0, 1)]
 TRIES = 4
 """In vain, until the next one waits."""

@@ -18,7 +18,7 @@ from syntony.traffic.connection import SubflowState
 from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
 from syntony.traffic.moving import Moving, Order
 from syntony.traffic.place import current_choice
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.problem import (
     DEAD,
     PlacementProblem,
@@ -28,7 +28,7 @@ from syntony.traffic.problem import (
 )
 from syntony.traffic.relocate import Relocation
 
-MOVABLE = Policy(mode=Mode.ACT, place=("tr*",))
+MOVABLE = Policy(mode=FailoverMode.ACT, place=("tr*",))
 
 
 def reported(host: Host, policy: Policy = MOVABLE) -> list[JobFlow]:
@@ -57,8 +57,8 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     [
         ({}, MOVABLE, True, True),
         ({"accepted": True}, MOVABLE, False, False),
-        ({}, Policy(mode=Mode.ACT, place=("other",)), True, False),
-        ({}, Policy(mode=Mode.ACT), True, False),
+        ({}, Policy(mode=FailoverMode.ACT, place=("other",)), True, False),
+        ({}, Policy(mode=FailoverMode.ACT), True, False),
     ],
 )
 def test_who_dialled_may_move_it_if_the_job_has_asked_for_it(

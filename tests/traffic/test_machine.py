@@ -30,11 +30,11 @@ from syntony.traffic.instructions import (
     Watch,
 )
 from syntony.traffic.pairs import Reply
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 
 def test_a_port_that_the_kernel_refused_is_not_drawn_again() -> None:
-    policy = Policy(mode=Mode.ACT, port_low=61_000, port_high=61_001)
+    policy = Policy(mode=FailoverMode.ACT, port_low=61_000, port_high=61_001)
     host = Host(policy)
     host.announced(1, policy.port)
     table = ConnectionTable(policy, host.health, host.steering.ports)

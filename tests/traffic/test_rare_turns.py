@@ -26,7 +26,7 @@ from syntony.traffic.moving import Outcome
 from syntony.traffic.pairs import Reply, WatchedFlow
 from syntony.traffic.plain import ASK
 from syntony.traffic.planned import Planned
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.relocate import GIVE_UP_NS
 from syntony.traffic.standby import refused_standby
 
@@ -274,7 +274,7 @@ def test_an_old_subflow_that_does_not_end_is_carried_on_with() -> None:
 
 
 def test_orders_beyond_the_seconds_budget_are_not_carried_out() -> None:
-    world = settled(policy=Policy(mode=Mode.ACT, place=("tr*",), max_actions_per_s=1))
+    world = settled(policy=Policy(mode=FailoverMode.ACT, place=("tr*",), max_actions_per_s=1))
     for number in range(4):
         give(world, order(world, move_id=f"m{number}", flow=on_rail(world.hosts["a"], number % 2)))
     reported = [each.result for each in world.hosts["a"].machine.relocation.outcomes]
@@ -299,7 +299,7 @@ def test_whose_a_socket_is_is_asked_until_it_is_known_or_often_enough() -> None:
     assert plain.is_new(msgspec.structs.replace(stranger, flow=OTHER)), "another connection by now"
     assert not plain.is_new(msgspec.structs.replace(stranger, token=5))
     assert not plain.is_new(msgspec.structs.replace(stranger, inode=0))
-    off = PlainHost(Policy(mode=Mode.ACT, plain=False)).machine.plain
+    off = PlainHost(Policy(mode=FailoverMode.ACT, plain=False)).machine.plain
     assert not off.is_new(stranger)
     assert off.sample(stranger) == []
 

@@ -15,7 +15,7 @@ from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
 from syntony.traffic.meter import HEADERS
-from syntony.traffic.policy import Mode, Policy, is_named
+from syntony.traffic.policy import FailoverMode, Policy, is_named
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Paces
 
@@ -88,7 +88,7 @@ class PaceKeeper(Generic[_K]):
 
     def may(self, flow: JobFlow, *, stopped: bool) -> bool:
         """Whether this flow would be held back."""
-        allowed = self._policy.mode is Mode.ACT and not stopped
+        allowed = self._policy.mode is FailoverMode.ACT and not stopped
         return allowed and is_named(flow.job, self._policy.pace)
 
     def rate(self, flow: JobFlow) -> int:

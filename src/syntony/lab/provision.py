@@ -27,7 +27,7 @@ from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _agent(
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
         reactor_dir=MACHINE_RUN if file.image else "",
-        traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
+        traffic=Policy(mode=FailoverMode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         read_gpus=False,  # they are the machine's, not a host's of the lab
         synthetic_clock=file.clocks[host],
     )

@@ -21,7 +21,7 @@ from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Reason, Redirect
 from syntony.traffic.plain_flow import PlainFlow
-from syntony.traffic.policy import Mode, Policy, is_named
+from syntony.traffic.policy import FailoverMode, Policy, is_named
 from syntony.traffic.ways import ways_of
 
 FORGET_NS = 3 * S
@@ -388,7 +388,7 @@ class PlainPaths:
         return [Quicken(inode=known.inode, rto_ns=self._policy.plain_rto_ns)]
 
     def _reported(self, expects: list[Expect]) -> list[Instruction]:
-        return [*expects] if self._policy.mode is Mode.ACT else []
+        return [*expects] if self._policy.mode is FailoverMode.ACT else []
 
     def _drop(self, known: PlainFlow) -> list[Instruction]:
         self.flows.pop(known.inode, None)

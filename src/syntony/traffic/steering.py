@@ -32,7 +32,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
 from syntony.traffic.standby import Standby
@@ -67,7 +67,7 @@ class Steering:
     @property
     def acting(self) -> bool:
         """Whether anything may be touched."""
-        return self._policy.mode is Mode.ACT and not self.stopped
+        return self._policy.mode is FailoverMode.ACT and not self.stopped
 
     def settle(self, conn: Connection, now_ns: int) -> Turn:
         """What to do now, and when to look again."""

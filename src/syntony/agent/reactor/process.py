@@ -53,7 +53,7 @@ from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, NicRef, S
 from syntony.model.names import device_clock
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import ProcessView, Switch
 from syntony.wire.messages import NicInfo
 from syntony.wire.probes import Plan, ProbeKeys
@@ -136,7 +136,7 @@ class Reactor:
         starts: dict[str, Callable[[], None]] = {
             f"nic:{nic.name}": partial(self._attach, nic.name) for nic in self._config.nics
         }
-        if self._config.traffic.mode is not Mode.OFF:
+        if self._config.traffic.mode is not FailoverMode.OFF:
             starts |= {"failover": self.steering.start, "join-port": self._check_join_port}
         starts["job-socket"] = self.job_link.start
         starts["probing"] = self._start_flows
@@ -206,7 +206,7 @@ class Reactor:
     def _hear_jobs(self) -> None:
         self._processes = self.job_link.report()
         rails: tuple[JobFlow, ...] = ()
-        if self._config.traffic.mode is not Mode.OFF:
+        if self._config.traffic.mode is not FailoverMode.OFF:
             nics = {address: name for name, address in self.nics.addresses().items()}
             rails = self.job_link.rates.flows(nics)
         self.steering.use(self.job_link.paths, rails)

@@ -59,7 +59,7 @@ from syntony.traffic.moving import Order
 from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import RailOrder
 from syntony.traffic.round_trips import LOOK_NS
 from syntony.wire.probes import ProbeFlow
@@ -477,7 +477,7 @@ class PathControl:
         return found
 
     def _restore(self, nic: str) -> None:
-        if self._policy.mode is not Mode.ACT or self._failover.steering.stopped:
+        if self._policy.mode is not FailoverMode.ACT or self._failover.steering.stopped:
             return
         self._detours.restore(nic)
         try:

@@ -25,7 +25,7 @@ from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.moving import REMEMBERED, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.probes import Plan
@@ -57,7 +57,7 @@ class PathService:
         self._control: PathControl | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
-        if config.traffic.mode is not Mode.OFF:
+        if config.traffic.mode is not FailoverMode.OFF:
             self._mode = "unavailable: not started yet"
 
     def start(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from syntony.lab.client import Lab
-    from syntony.lab.drill.modes import Mode
+    from syntony.lab.drill.modes import JobMode
     from syntony.lab.drill.scenarios import Scenario
 
 
@@ -42,7 +42,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     """One of the three runs."""
 
     name: str
-    mode: Mode
+    mode: JobMode
     faulty: bool
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.lab.drill.fleet import verdict_ns
-from syntony.lab.drill.modes import JOB, Mode, prepared
+from syntony.lab.drill.modes import JOB, JobMode, prepared
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.records import Record
 from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
@@ -79,7 +79,7 @@ class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
 def run_trial(
     lab: Lab,
     spec: JobSpec,
-    mode: Mode,
+    mode: JobMode,
     scenario: Callable[[], Scenario],
     *,
     name: str = "",
