@@ -12,12 +12,12 @@ import msgspec
 
 from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
 
-__all__ = ["FORMATS", "Line", "RankLossChart", "render"]
+__all__ = ["FORMATS", "RankLossChart", "RankLossLine", "render"]
 _SIZE_IN = (10.0, 6.0)
 _INK, _FAINT = "#22303c", "#8d99ae"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossLine(msgspec.Struct, frozen=True, kw_only=True):
     """One run, in the order in which it did its steps."""
 
     label: str
@@ -32,7 +32,7 @@ class RankLossChart(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     subtitle: str
-    lines: tuple[Line, ...]
+    lines: tuple[RankLossLine, ...]
 
 
 def render(picture: RankLossChart, kind: str) -> bytes:

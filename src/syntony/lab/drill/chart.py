@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.lab.drill.figures import RunFigures, edges_ns, throughput
 from syntony.model import MS, S
-from syntony.view.throughput_chart import Line, ThroughputChart
+from syntony.view.throughput_chart import ThroughputChart, ThroughputLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _label(trial: NicFlapTrial) -> str:
     return f"{trial.outages[0].kind} {trial.outages[0].target}"
 
 
-def line(trial: NicFlapTrial, run: RunFigures) -> Line:
+def line(trial: NicFlapTrial, run: RunFigures) -> ThroughputLine:
     """Throughput in bins from the start of measuring until the job was asked to end.
 
     A stall that the job has not survived is drawn as the zero that it was.
@@ -59,7 +59,7 @@ def line(trial: NicFlapTrial, run: RunFigures) -> Line:
     zero_ns = trial.fault_ns[0]
     last_ns = trial.wished_end_ns - (trial.wished_end_ns - trial.began_ns) % BIN_NS
     starts = np.arange(trial.began_ns, last_ns, BIN_NS)
-    return Line(
+    return ThroughputLine(
         label=run.name,
         note=verdict(run),
         at_s=tuple(float(t + BIN_NS // 2 - zero_ns) / S for t in starts),

@@ -13,7 +13,7 @@ from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLoss
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
 from syntony.view import rank_loss_chart
-from syntony.view.rank_loss_chart import Line, RankLossChart
+from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,7 +120,7 @@ def picture(
     for trial, run in zip(trials, report.runs, strict=True):
         watched = trial.steps[_watcher(wish)]
         zero_ns = trial.killed_ns or _instant(watched, report)
-        found.append(Line(
+        found.append(RankLossLine(
             label=trial.name,
             note=_note(run),
             at_s=tuple((each.at_ns - zero_ns) / S for each in watched),
