@@ -23,7 +23,7 @@ import numpy as np
 from tests.live import LiveLab, live
 
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.records import StepRecord
 from syntony.lab.jobs.runner import Job
 
 READ_S = 0.5
@@ -79,7 +79,7 @@ def main() -> int:
                     print(f"clock_job: a rank ended early: {job.complaint()}", file=sys.stderr)
                     return 1
             done = (job.steps_done() - before) / (time.monotonic() - began_s)
-            wrong = sum(record.wrong for record in job.records() if isinstance(record, Step))
+            wrong = sum(record.wrong for record in job.records() if isinstance(record, StepRecord))
     rows = [row(host, readings, lapses[host]) for host, readings in sorted(found.items())]
     everything = [reading for readings in found.values() for reading in readings]
     rows.append(row("all", everything, sum(lapses.values())))

@@ -26,7 +26,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.records import StepRecord
 from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
@@ -93,7 +93,7 @@ class Tally:
         if not job.finished():
             self.broken += 1
             print(f"a job did not end as asked: {job.complaint()}", file=sys.stderr, flush=True)
-        steps = [record for record in job.records() if isinstance(record, Step)]
+        steps = [record for record in job.records() if isinstance(record, StepRecord)]
         self.steps += job.steps_done()
         self.wrong += sum(step.wrong for step in steps)
         self.longest_s = max([self.longest_s, *((s.end_ns - s.start_ns) / S for s in steps)])

@@ -32,7 +32,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
 from syntony.lab.drill.fleet import fleet_ahead_ns, wait_ready
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.records import StepRecord
 from syntony.lab.jobs.runner import Job
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import World, allow_realtime, new_lab
@@ -95,7 +95,7 @@ def wait_used(lab: Lab, target: str) -> None:
 
 
 def longest_step_ms(job: Job, from_ns: int) -> float:
-    steps = [each for each in job.records() if isinstance(each, Step)]
+    steps = [each for each in job.records() if isinstance(each, StepRecord)]
     about = [each for each in steps if from_ns < each.end_ns and each.start_ns < from_ns + S]
     return max((each.end_ns - each.start_ns for each in about), default=0) / MS
 

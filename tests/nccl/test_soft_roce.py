@@ -14,7 +14,7 @@ from syntony.lab.client import Lab, open_lab
 from syntony.lab.drill import modes, verbs
 from syntony.lab.drill.place import job_spec
 from syntony.lab.jobs.nccl_mesh import PLUGIN
-from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.records import StepRecord
 from syntony.lab.jobs.runner import Job
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
@@ -55,7 +55,7 @@ def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
         job.wish_end()
         assert job.wait_end(SLOW_S), job.said()
         assert job.finished(), job.complaint()
-        steps = [each for each in job.records() if isinstance(each, Step)]
+        steps = [each for each in job.records() if isinstance(each, StepRecord)]
         said = "\n".join(job.said())
     assert sum(each.wrong for each in steps) == 0
     for rail in ("rxe_rail0", "rxe_rail1"):

@@ -66,7 +66,7 @@ class Operation(NamedTuple):
     """0: not yet."""
 
 
-class Step(NamedTuple):
+class OperationStep(NamedTuple):
     number: int
     begin_ns: int
     end_ns: int
@@ -81,7 +81,7 @@ class Reported(NamedTuple):
     """-1: not known."""
     ranks: int
     operations: tuple[Operation, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OperationStep, ...] = ()
     dropped: int = 0
     """Records lost since the reading before."""
 
@@ -138,14 +138,18 @@ class OperationsReader:
         self._next = newest + 1
         return rows, skipped
 
-    def _parse(self, rows: Any, comms: Any, now_ns: int) -> tuple[list[Operation], list[Step]]:
+    def _parse(
+        self, rows: Any, comms: Any, now_ns: int
+    ) -> tuple[list[Operation], list[OperationStep]]:
         reported: list[Operation] = []
-        steps: list[Step] = []
+        steps: list[OperationStep] = []
         for row in rows.tolist():
             kind, operation, comm, seq, size, at_ns, end_ns, data_ns, _, _ = row
             in_time = now_ns - OLDEST_NS < at_ns <= now_ns + S and seq < 1 << 62
             if kind == STEP and in_time and at_ns <= end_ns <= now_ns + S:
-                steps.append(Step(seq, at_ns, end_ns, min(max(0, data_ns), end_ns - at_ns)))
+                steps.append(
+                    OperationStep(seq, at_ns, end_ns, min(max(0, data_ns), end_ns - at_ns))
+                )
             elif kind == BEGIN and in_time and operation < len(NAMES) and size < 1 << 62:
                 named = _named(comms, comm)
                 if named is None:

@@ -15,7 +15,7 @@ from syntony.lab.drill.contention_figures import (
     figures,
     optimum_bps,
 )
-from syntony.lab.jobs.records import Done, Record, Step
+from syntony.lab.jobs.records import Done, Record, StepRecord
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
@@ -36,7 +36,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
     while at_ns < END_NS + S:
         start_ns, at_ns = at_ns, at_ns + (400 if at_ns < resolved_ns else 200) * MS
         records += [
-            Step(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
+            StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
         ]
         step += 1
     records += [Done(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]

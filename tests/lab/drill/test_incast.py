@@ -12,7 +12,7 @@ from syntony.lab.drill import incast_report
 from syntony.lab.drill.contention import ContentionTrial, JobRun, Sample
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
-from syntony.lab.jobs.records import Done, Record, Step
+from syntony.lab.jobs.records import Done, Record, StepRecord
 from syntony.model import MS, S
 from syntony.view import contention_chart
 from syntony.wire.traffic import PlacedFlow, Traffic
@@ -29,7 +29,8 @@ def job() -> JobRun:
     while at_ns < END_NS + S:
         start_ns, at_ns = at_ns, at_ns + (400 if at_ns < ACTED_NS else 250) * MS
         records += [
-            Step(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in range(3)
+            StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0)
+            for r in range(3)
         ]
         step += 1
     records += [Done(rank=r, at_ns=at_ns, steps=step) for r in range(3)]

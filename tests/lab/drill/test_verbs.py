@@ -17,7 +17,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import contention, incast, verbs
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Done, Ready, Record, Step, on_arrival_clock
+from syntony.lab.jobs.records import Done, Ready, Record, StepRecord, on_arrival_clock
 
 
 @pytest.fixture
@@ -193,13 +193,13 @@ def test_records_of_two_machines_are_counted_by_one_clock() -> None:
             begin_ns, at_ns = at_ns, at_ns + draw.randrange(1, 10**8)
             truth.append((begin_ns, at_ns))
             late_ns = least_ns + (draw.randrange(10**7) if number else 0)
-            record: Record = Step(
+            record: Record = StepRecord(
                 rank=1, step=number, start_ns=begin_ns + ahead_ns, end_ns=at_ns + ahead_ns, wrong=0
             )
             said.append((at_ns + late_ns, record))
         said.append((at_ns + 10**9, Done(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
         found = on_arrival_clock(said)
-        steps = [each for each in found if isinstance(each, Step)]
+        steps = [each for each in found if isinstance(each, StepRecord)]
         assert [(each.start_ns, each.end_ns) for each in steps] == [
             (begin + least_ns, end + least_ns) for begin, end in truth
         ]

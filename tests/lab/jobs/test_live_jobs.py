@@ -12,7 +12,7 @@ from tests.live import LiveLab, eventually, live
 
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.jobs.programs import BY_NAME, JobSpec
-from syntony.lab.jobs.records import Step
+from syntony.lab.jobs.records import StepRecord
 from syntony.lab.jobs.runner import Job
 from syntony.lab.jobs.torch_build import find_torch
 
@@ -48,7 +48,7 @@ def test_the_builtin_job_ends_when_asked_with_every_result_right(
         job.wish_end()
         assert job.wait_end(END_S)
         assert job.finished()
-        steps = [record for record in job.records() if isinstance(record, Step)]
+        steps = [record for record in job.records() if isinstance(record, StepRecord)]
     assert all(step.wrong == 0 and step.start_ns < step.end_ns for step in steps)
     assert len({sum(step.rank == rank for step in steps) for rank in range(4)}) == 1
 
@@ -56,7 +56,7 @@ def test_the_builtin_job_ends_when_asked_with_every_result_right(
 def test_a_planted_wrong_number_is_told_by_every_rank(lab: LiveLab) -> None:
     with Job(lab, msgspec.structs.replace(spec(lab), spoil=3)) as job:
         job.wait_steps(6)
-        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
+        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, StepRecord) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 
 
@@ -113,7 +113,7 @@ def test_the_same_through_pytorch(lab: LiveLab, name: str) -> None:
         job.wish_end()
         assert job.wait_end(END_S)
         assert job.finished(), job.complaint()
-        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
+        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, StepRecord) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from syntony.lab.drill.figures import completions_ns, throughput
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def figures(trial: ContentionTrial) -> Figures:
         flows=len(flows),
         undone=sum(move.result == "undone" for move in done),
         refused=sum(m.result not in _DONE | {"would move", "ordered"} for m in trial.moves),
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),
     )  # fmt: skip

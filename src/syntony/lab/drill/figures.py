@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def completions_ns(records: Sequence[Record], ranks: int) -> NDArray[np.int64]:
     """When each step was complete everywhere, in order; steps that some rank lacks are left out."""
     ends: dict[int, list[int]] = {}
     for record in records:
-        if isinstance(record, Step):
+        if isinstance(record, StepRecord):
             ends.setdefault(record.step, []).append(record.end_ns)
     whole = [max(ends[step]) for step in sorted(ends) if len(ends[step]) == ranks]
     return np.array(whole, dtype=np.int64)
@@ -121,7 +121,7 @@ def figures(trial: NicFlapTrial) -> RunFigures:
         return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
         resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in trial.records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in trial.records),
     )
 
 

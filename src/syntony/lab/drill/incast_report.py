@@ -19,7 +19,7 @@ from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
 from syntony.lab.drill.report import write_report
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.view import contention_chart
@@ -102,7 +102,7 @@ def make_report(ran: IncastTrial) -> IncastReport:
         kept=after.mbps / before.mbps if before.mbps else 0.0,
         paced_flows=max((flows for _, flows in held), default=0),
         paced_after_s=None if first is None else (first - trial.acted_ns) / S,
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in job.records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in job.records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in job.records),
         finished=job.finished,
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.lab.drill.report import write_report
 from syntony.lab.drill.slow_job import is_named
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
 from syntony.view.slow_job_chart import Curve, SlowJobChart
@@ -89,7 +89,7 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
         siblings_ms=_delay_ms(siblings, during),
         step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
         step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
-        wrong=sum(isinstance(each, Step) and each.wrong > 0 for each in trial.records),
+        wrong=sum(isinstance(each, StepRecord) and each.wrong > 0 for each in trial.records),
         lost=sum(isinstance(each, Failed) and each.connection_lost for each in trial.records),
         ended=trial.finished,
     )
@@ -170,6 +170,6 @@ def _delay_ms(flows: Iterable[FlowSeries], during: tuple[int, int]) -> float | N
 def _step_ms(trial: SlowTrial, during: tuple[int, int]) -> float | None:
     longest: dict[int, int] = {}
     for each in trial.records:
-        if isinstance(each, Step) and during[0] <= each.start_ns < during[1]:
+        if isinstance(each, StepRecord) and during[0] <= each.start_ns < during[1]:
             longest[each.step] = max(longest.get(each.step, 0), each.end_ns - each.start_ns)
     return median(longest.values()) / MS if longest else None

@@ -100,7 +100,11 @@ def run(rank: Rank, collective: str, number: int, spoil_at: int | None, pause_ns
             _say(_failed(number, step, error))
             return 3
         end_ns = time.monotonic_ns()
-        _say(records.Step(rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong))
+        _say(
+            records.StepRecord(
+                rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong
+            )
+        )
         step += 1
         if last:
             _say(records.Done(rank=number, at_ns=time.monotonic_ns(), steps=step))
