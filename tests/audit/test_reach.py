@@ -12,9 +12,9 @@ from tests.live import LiveLab, live
 from syntony.audit.latency import off_the_line
 from syntony.audit.reach import (
     DirectionResult,
-    Flow,
     HostNic,
     Loaded,
+    ReachFlow,
     Survey,
     Trace,
     bad_nics,
@@ -43,7 +43,7 @@ def nics(hosts: int = 8, rails: int = 2, odd: dict[str, int] | None = None) -> t
 
 
 def made(
-    lost: Callable[[Flow], bool] = lambda _: False,
+    lost: Callable[[ReachFlow], bool] = lambda _: False,
     *,
     place: Callable[[str], tuple[int, int]] | None = None,
     odd: dict[str, int] | None = None,
@@ -104,7 +104,7 @@ def test_one_dead_pair_is_a_pair() -> None:
 
 
 def test_a_small_mtu_is_named_by_its_nic_and_by_what_is_lost() -> None:
-    def lost(flow: Flow) -> bool:
+    def lost(flow: ReachFlow) -> bool:
         return flow.size > 0 and "h3/rail0" in {flow.src, flow.dst}
 
     assert bad(judge(made(lost, odd={"h3/rail0": 1500}))) == {("be.conn.mtu", "h3/rail0")}
@@ -132,9 +132,9 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
     names = {address: name for name, address in _addresses(fabric()).items()}
     leaf, dead, alive = (_addresses(fabric())[n] for n in ("leaf0-0", "spine0", "spine1"))
     assert names[leaf] == "leaf0-0"
-    lost_flow = Flow("h0/rail0", "h4/rail0", 49152, 0)
+    lost_flow = ReachFlow("h0/rail0", "h4/rail0", 49152, 0)
     good_flow = lost_flow._replace(sport=49153)
-    back = Flow("h4/rail0", "h0/rail0", 49152, 0)
+    back = ReachFlow("h4/rail0", "h0/rail0", 49152, 0)
     traces = [
         Trace(lost_flow, (leaf,)),
         Trace(good_flow, (leaf, alive, "10.9.9.9", "*")),
@@ -148,7 +148,7 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
 
 
 def test_flows_that_nobody_answered_end_at_their_sender() -> None:
-    lost = [Flow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
+    lost = [ReachFlow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
     traces = [Trace(lost[0], ()), Trace(lost[1], ()), Trace(lost[0]._replace(sport=1), ("a", "*"))]
     (reported,) = culprits(made(traces=traces))
     assert (reported.after, reported.flows, set(reported.alive)) == ("", tuple(lost), {"a"})

@@ -19,9 +19,9 @@ from syntony.audit.reach import (
     FIRST_PORT,
     PORTS,
     DirectionResult,
-    Flow,
     HostNic,
     Loaded,
+    ReachFlow,
     Survey,
     Trace,
     host_of,
@@ -197,14 +197,14 @@ class _Conductor:
 
     def _heard(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
         """Lost requests told from lost replies: the other end says what it heard."""
-        lost: dict[str, list[Flow]] = defaultdict(list)
+        lost: dict[str, list[ReachFlow]] = defaultdict(list)
         for each in seen:
             if each.lost or each.big is False:
-                ports = [Flow(each.src, each.dst, port, 0) for port in each.lost]
-                large = [Flow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
+                ports = [ReachFlow(each.src, each.dst, port, 0) for port in each.lost]
+                large = [ReachFlow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
                 lost[host_of(each.dst)] += ports + large
 
-        def heard(other: Surveyor) -> set[Flow]:
+        def heard(other: Surveyor) -> set[ReachFlow]:
             mine = lost[other.host]
             rows = [[self._address[f.src], f.sport, self._address[f.dst], f.size > 0] for f in mine]
             reported = other.order({"heard": rows})
@@ -213,8 +213,8 @@ class _Conductor:
         arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
         return [_judged(each, arrived) for each in seen]
 
-    def _traces(self, wanted: Iterable[Flow]) -> tuple[Trace, ...]:
-        by_host: dict[str, list[Flow]] = defaultdict(list)
+    def _traces(self, wanted: Iterable[ReachFlow]) -> tuple[Trace, ...]:
+        by_host: dict[str, list[ReachFlow]] = defaultdict(list)
         for flow in wanted:
             by_host[host_of(flow.src)].append(flow)
 
@@ -279,7 +279,7 @@ class _Conductor:
                 for nic in each.nics
                 if (pair := (str(nic), f"{partner[each.host]}/{nic.name}")) in living
             ]
-            flows = [self._wire(Flow(*pair, FIRST_PORT, 0)) for pair in pairs]
+            flows = [self._wire(ReachFlow(*pair, FIRST_PORT, 0)) for pair in pairs]
             reported = each.order({what: flows, "count": count}) if flows else []
             return list(zip(pairs, reported, strict=True))
 
@@ -287,7 +287,7 @@ class _Conductor:
             for pair, row in reported:
                 yield (self._names[pair[0]], self._names[pair[1]]), row
 
-    def _wire(self, flow: Flow) -> list[object]:
+    def _wire(self, flow: ReachFlow) -> list[object]:
         return [self._address[flow.src], self._address[flow.dst], flow.sport]
 
 
@@ -299,13 +299,13 @@ def _seen(leg: Leg, row: Sequence[Any]) -> DirectionResult:
     )  # fmt: skip
 
 
-def _judged(each: DirectionResult, arrived: set[Flow]) -> DirectionResult:
+def _judged(each: DirectionResult, arrived: set[ReachFlow]) -> DirectionResult:
     """With what the other end heard: a large packet whose reply was lost has passed; one whose path
     loses small packets, too, says nothing of the MTU.
     """
-    back = tuple(port for port in each.lost if Flow(each.src, each.dst, port, 0) in arrived)
+    back = tuple(port for port in each.lost if ReachFlow(each.src, each.dst, port, 0) in arrived)
     big = each.big
-    if big is False and Flow(each.src, each.dst, FIRST_PORT, 1) in arrived:
+    if big is False and ReachFlow(each.src, each.dst, FIRST_PORT, 1) in arrived:
         big = True
     lost = tuple(port for port in each.lost if port not in back)
     if big is False and FIRST_PORT in lost:
