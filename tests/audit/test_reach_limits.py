@@ -22,7 +22,7 @@ from syntony.audit.checks.hierarchy import _place, _reported, _same
 from syntony.audit.fabric_check import audit_fabric
 from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_text
 from syntony.audit.pairs import limit_of
-from syntony.audit.parse.routes import KernelRoute, Table
+from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
 from syntony.audit.reach import DirectionResult, Loaded, Survey, Trace
 from syntony.audit.reach_judge import judge
@@ -167,7 +167,7 @@ def route(prefix: str, *hops: str, table: str = "main", thrown: str = "") -> Ker
 
 def test_a_destination_goes_by_the_longest_prefix_of_the_main_table() -> None:
     """Two switches that send it to each other by different prefixes."""
-    one = Table("s1", frozenset({"10.0.0.1"}), (
+    one = RoutingTable("s1", frozenset({"10.0.0.1"}), (
         route("10.7.0.0/16", "10.0.0.2"), route("0.0.0.0/0", "10.0.0.9")))  # fmt: skip
     for theirs, goes_round in (
         ((route("10.0.0.0/8", "10.0.0.1"),), True),
@@ -177,7 +177,7 @@ def test_a_destination_goes_by_the_longest_prefix_of_the_main_table() -> None:
         ((route("0.0.0.0/0", "10.0.0.9"), route("10.0.0.0/8", "10.0.0.1")), True),
         ((route("0.0.0.0/0", "10.0.0.1"), route("10.0.0.0/8", "10.0.0.9")), False),
     ):  # fmt: skip
-        other = Table("s2", frozenset({"10.0.0.2"}), theirs)
+        other = RoutingTable("s2", frozenset({"10.0.0.2"}), theirs)
         circles = [r for r in judge_routes([one, other]) if "10.7.0.0/16 goes round" in r.got]
         assert bool(circles) is goes_round, theirs
 

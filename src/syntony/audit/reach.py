@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from syntony.audit.cabling import Cabling, natural
 from syntony.audit.majority import MajorityVote, Votes, own_vote
-from syntony.audit.parse.routes import Table
+from syntony.audit.parse.routes import RoutingTable
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
 
@@ -123,7 +123,7 @@ class Survey(NamedTuple):
     """Perfect matchings that were tested, re-tests of suspects included."""
     sampled: bool = False
     """Not every pair was asked."""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[RoutingTable, ...] = ()
     """Routing tables of the hosts that told theirs."""
     lldp: Mapping[str, str] = {}
     """Host to what its `lldpctl` prints, where it has one."""

@@ -18,7 +18,7 @@ from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from syntony.audit.parse.routes import Table
+    from syntony.audit.parse.routes import RoutingTable
     from syntony.audit.reach import Survey
     from syntony.audit.reach_latency import Direction
     from syntony.audit.result import Result
@@ -190,7 +190,7 @@ def options_patterns(text: str) -> Sequence[str]:
 
 def _tables(
     reached: Reached, options: NetworkOptions
-) -> tuple[list[Table], Mapping[str, str]]:  # fmt: skip
+) -> tuple[list[RoutingTable], Mapping[str, str]]:  # fmt: skip
     from syntony.io.audit.tables import COMMAND, read_tables, switch_tables
 
     tables, silent = switch_tables(

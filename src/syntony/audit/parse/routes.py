@@ -27,7 +27,7 @@ class KernelRoute(NamedTuple):
     """``blackhole``, ``unreachable``…; empty where packets are forwarded."""
 
 
-class Table(NamedTuple):
+class RoutingTable(NamedTuple):
     """What one device forwards by."""
 
     device: str
@@ -36,7 +36,7 @@ class Table(NamedTuple):
     routes: tuple[KernelRoute, ...]
 
 
-def parse_routes(text: str, device: str) -> Table:
+def parse_routes(text: str, device: str) -> RoutingTable:
     """A device's table, whichever of the two forms it is in.
 
     Raises:
@@ -50,13 +50,13 @@ def parse_routes(text: str, device: str) -> Table:
         if isinstance(reported, list):
             return _iproute(reported, device)
         if isinstance(reported, dict):
-            return Table(device, frozenset(), tuple(_frr(reported)))
+            return RoutingTable(device, frozenset(), tuple(_frr(reported)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"{device}: an entry makes no sense: {error}") from error
     raise UnreadableError(f"{device}: neither `ip -j route` nor FRR's `show ip route json`")
 
 
-def _iproute(reported: list[Any], device: str) -> Table:
+def _iproute(reported: list[Any], device: str) -> RoutingTable:
     """``ip -j route show table all`` (iproute2, ip/iproute.c)."""
     own, routes = set(), []
     for each in reported:
@@ -72,7 +72,7 @@ def _iproute(reported: list[Any], device: str) -> Table:
         thrown = kind if kind in _NO_WAY else ""
         hops = () if thrown else tuple(_vias(each))
         routes.append(KernelRoute(str(each.get("table", MAIN)), network, hops, thrown))
-    return Table(device, frozenset(own), tuple(routes))
+    return RoutingTable(device, frozenset(own), tuple(routes))
 
 
 def _vias(route: Mapping[str, Any]) -> Iterator[str]:

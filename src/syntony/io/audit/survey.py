@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.pairs import matchings, sample_rounds, sampled
-from syntony.audit.parse.routes import Table, parse_routes
+from syntony.audit.parse.routes import RoutingTable, parse_routes
 from syntony.audit.reach import (
     FIRST_PORT,
     PORTS,
@@ -169,7 +169,7 @@ class _Conductor:
             {host: text for host, text in lldp.items() if text},
         )  # fmt: skip
 
-    def _tables(self) -> Iterator[Table]:
+    def _tables(self) -> Iterator[RoutingTable]:
         """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
         reported = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
         for host, text in reported.items():
