@@ -13,10 +13,10 @@ from syntony.model import MS, S
 from syntony.traffic import operations_page as page
 from syntony.traffic.operations_page import (
     OPEN_NS,
+    NewOperations,
     Operation,
     OperationsReader,
     OperationStep,
-    Reported,
 )
 
 NOW_NS = 5_000 * S
@@ -57,7 +57,7 @@ def named(rank: int = 1, ranks: int = 4) -> Written:
     return made
 
 
-def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> Reported:
+def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> NewOperations:
     return reader.read(made.read, now_ns)
 
 

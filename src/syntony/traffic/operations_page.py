@@ -74,7 +74,7 @@ class OperationStep(NamedTuple):
     """Waited for data."""
 
 
-class Reported(NamedTuple):
+class NewOperations(NamedTuple):
     """What is new."""
 
     rank: int
@@ -97,13 +97,13 @@ class OperationsReader:
         self.malformed = 0
         """Records that could not be used."""
 
-    def read(self, read: Read, now_ns: int) -> Reported:
+    def read(self, read: Read, now_ns: int) -> NewOperations:
         """What has come since the last call; `now_ns` is CLOCK_MONOTONIC."""
         head = read(RECORDS_AT, 0)
         header = np.frombuffer(head, HEADER, 1)[0] if len(head) == RECORDS_AT else None
         if header is None or header["magic"] != MAGIC or header["version"] != VERSION:
             self.malformed += 1
-            return Reported(-1, 0)
+            return NewOperations(-1, 0)
         rank, ranks = int(header["rank"]), int(header["ranks"])
         if not -1 <= rank < ranks <= MAX_RANKS:
             rank, ranks = -1, 0
@@ -111,7 +111,7 @@ class OperationsReader:
         rows, skipped = self._rows(read, int(header["newest"]))
         comms = np.frombuffer(head, COMM, COMMS, HEADER.itemsize)
         operations, steps = self._parse(rows, comms, now_ns)
-        return Reported(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
+        return NewOperations(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
 
     def _count_lost(self, lost: int) -> int:
         fresh, self._lost = lost - self._lost, lost

@@ -30,7 +30,7 @@ class Fault(NamedTuple):
     """A later message with this pattern and the same item says that it is over: then a warning."""
 
 
-class Reported(NamedTuple):
+class LoggedFaults(NamedTuple):
     """What the log says of one item."""
 
     fault: Fault
@@ -134,7 +134,7 @@ def is_known_fault(line: str) -> bool:
     return any(fault.pattern.search(line) for fault in FAULTS)
 
 
-def kernel_faults(log: str) -> Iterator[Reported]:
+def kernel_faults(log: str) -> Iterator[LoggedFaults]:
     """Each kind of fault of each item once, with how often it was said.
 
     Args:
@@ -153,4 +153,4 @@ def kernel_faults(log: str) -> Iterator[Reported]:
                 ended[" ".join(match["item"].split())] = number
         for item, numbers in found.items():
             over = ended.get(item, -1) > numbers[-1]
-            yield Reported(fault, item, len(numbers), lines[numbers[0]].strip(), over)
+            yield LoggedFaults(fault, item, len(numbers), lines[numbers[0]].strip(), over)
