@@ -11,7 +11,7 @@ from syntony.audit.checks.gpu_speed import _copy_floor
 from syntony.audit.majority import Votes
 from syntony.audit.nccl.judge import Run, Terms, judge
 from syntony.audit.nccl.log import Log
-from syntony.audit.nccl.output import Output, Row
+from syntony.audit.nccl.output import Output, SizeResult
 from syntony.audit.nccl.plan import Case
 from syntony.audit.parse.bandwidth import D2H, H2D, P2P
 from syntony.audit.result import Result, Status
@@ -23,7 +23,7 @@ P, F, W, U, S = Status.PASS, Status.FAIL, Status.WARN, Status.UNKNOWN, Status.SK
 
 
 def output(busbw: float, *, wrong: int | None = 0, tail: float = 0.0) -> Output:
-    row = Row(size=1 << 30, out_of_place=busbw, in_place=busbw / 2, wrong=wrong,
+    row = SizeResult(size=1 << 30, out_of_place=busbw, in_place=busbw / 2, wrong=wrong,
               p50_us=100.0 if tail else 0.0, p99_us=100.0 * tail)  # fmt: skip
     return Output(rows=(row,), average=busbw, wrong=wrong,
                   ranks=tuple((host, H100) for host in HOSTS))  # fmt: skip

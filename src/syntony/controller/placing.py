@@ -18,7 +18,7 @@ import msgspec
 from syntony.controller.batches import Piece
 from syntony.controller.config import PlacementConfig, PlacementMode
 from syntony.controller.flow_delays import PathDelays
-from syntony.controller.flow_table import FlowTable, Row, capacities
+from syntony.controller.flow_table import FlowEntry, FlowTable, capacities
 from syntony.controller.path_log import PathLog
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
@@ -80,7 +80,7 @@ class _Record:
 @dataclass(slots=True)
 class _Turn:
     now_ns: int
-    rows: dict[str, Row]
+    rows: dict[str, FlowEntry]
     orders: dict[str, list[WireMove]] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     helped: set[str] = field(default_factory=set)
@@ -121,7 +121,7 @@ class PlacementService:
         self._epoch = secrets.token_hex(4)
         self._count = 0
         self.delays = PathDelays()
-        self.rows: tuple[Row, ...] = ()
+        self.rows: tuple[FlowEntry, ...] = ()
         self.deciding = (False, "starting")
 
     def _new_mover(self) -> Mover:
@@ -316,7 +316,7 @@ class PlacementService:
             )
         )
 
-    def _port(self, row: Row, path_id: str, now_ns: int) -> int | None:
+    def _port(self, row: FlowEntry, path_id: str, now_ns: int) -> int | None:
         """One that leads there, that nobody uses and nobody has just left."""
         self._rest = {key: until_ns for key, until_ns in self._rest.items() if until_ns > now_ns}
         used = {
