@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import structs
 
-from syntony.controller.fleet import Mesh
+from syntony.controller.fleet import PlannedMesh
 from syntony.controller.sessions import Session
 from syntony.errors import StateError, UsageError
 from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
@@ -68,7 +68,7 @@ class ProbeKeyDistribution:
         """That take part in rotations, attached or not."""
         return self._rotation.ring.hosts
 
-    def plan(self, mesh: Mesh) -> None:
+    def plan(self, mesh: PlannedMesh) -> None:
         """A new plan: each host gets the keys of its pairs, before it gets the plan."""
         self._pairs = _pairs(mesh)
         self._send(self._sessions)
@@ -189,7 +189,7 @@ def _draw(after: int) -> Master:
     return Master(epoch=after + 1, secret=secrets.token_bytes(MASTER_BYTES))
 
 
-def _pairs(mesh: Mesh) -> dict[str, dict[str, tuple[int, ...]]]:
+def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
     """Host → every host that it probes or is probed by → the numbers of that one's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():
