@@ -22,7 +22,7 @@ from typing import Any
 from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService
-from syntony.controller.notify import Answer, Receiver
+from syntony.controller.notify import NotifyResult, Receiver
 from syntony.errors import ConfigError
 from syntony.model import S
 from syntony.state import ControlState
@@ -152,12 +152,12 @@ class Life:
         self.service = IncidentService(AlertSettings(receivers=receivers), self.state, store)
         self.service.notifier._post = self._post
 
-    def _post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def _post(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         reported = {"url": url, "key": headers["Idempotency-Key"], "body": json.loads(body)}
         with (self._directory / "received").open("a") as file:
             file.write(json.dumps(reported) + "\n")
         self._killer.point()
-        return Answer(True, False, "200")
+        return NotifyResult(True, False, "200")
 
     def tick(self, number: int) -> None:
         now_ns = T0 + number * TICK_NS

@@ -28,8 +28,8 @@ from syntony.controller.notify import (
     BACKOFF_MIN_NS,
     ECHO_NS,
     RESEND_NS,
-    Answer,
     Notifier,
+    NotifyResult,
     Post,
     Receiver,
     post_json,
@@ -41,9 +41,9 @@ from syntony.state import ControlState
 from syntony.state.outbox import Outbox
 
 T0 = 1_700_000_000 * S
-TAKEN = Answer(True, False, "200 OK")
-DOWN = Answer(False, False, "ConnectionRefusedError")
-REFUSED = Answer(False, True, "400 Bad Request")
+TAKEN = NotifyResult(True, False, "200 OK")
+DOWN = NotifyResult(False, False, "ConnectionRefusedError")
+REFUSED = NotifyResult(False, True, "400 Bad Request")
 HOOK = Receiver(name="hook", kind="webhook", url="http://hook.example/x")
 AM = Receiver(name="am", kind="alertmanager", url="http://am.example:9093/")
 
@@ -78,11 +78,11 @@ def page(number: int = 1, kind: ChangeKind = ChangeKind.PAGE, **fields: object) 
 class Far:
     """A receiver's other side."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: NotifyResult) -> None:
         self.answers = list(answers)
         self.got: list[tuple[str, object, dict[str, str]]] = []
 
-    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         self.got.append((url, json.loads(body), headers))
         return self.answers.pop(0) if self.answers else TAKEN
 
@@ -318,7 +318,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
     monkeypatch.setattr(notify, "ROUND_S", 0.01)
     released, got = threading.Event(), list[str]()
 
-    def post(url: str, _: bytes, __: dict[str, str]) -> Answer:
+    def post(url: str, _: bytes, __: dict[str, str]) -> NotifyResult:
         got.append(url)
         if "hangs" in url:
             released.wait()

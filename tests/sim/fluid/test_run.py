@@ -16,7 +16,7 @@ from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
 from syntony.sim.fluid.run import Finished, Run, Settings, Settled, make_policy
-from syntony.sim.fluid.scenario import Answer, damage, simulate
+from syntony.sim.fluid.scenario import ScenarioResult, damage, simulate
 from syntony.sim.fluid.traffic import Traffic, check_traffic
 from syntony.traffic.fair import Floats, Ints, max_min
 
@@ -42,7 +42,9 @@ def preset(name: str, net: Net, seed: int = 1, queue_pairs: int = 1) -> Traffic:
     return preset_traffic(parse_preset(name), net, np.random.default_rng(seed), queue_pairs)
 
 
-def ask(name: str, net: Net, policy: str, settings: Settings = SETTINGS, **tools: bool) -> Answer:
+def ask(
+    name: str, net: Net, policy: str, settings: Settings = SETTINGS, **tools: bool
+) -> ScenarioResult:
     return simulate(net, preset(name, net), policy, settings, Tools(**tools))  # type: ignore[arg-type]
 
 
@@ -225,7 +227,7 @@ def test_an_answer_is_told_in_microseconds_and_parts_of_the_optimum() -> None:
     done = Finished(np.array([1_234_567.8, 2_000_000.0, 3_000_000.7]), 1, 2, 3)
     rest = Settled(np.array([0.5, 0.25, 0.1234567]), np.array([0.2, 0.3]), 2, 7)
     best = Optimum(0.98765432, 0.87654321, 0.76543219)
-    assert Answer(done, rest, best).document() == {
+    assert ScenarioResult(done, rest, best).document() == {
         "completion_max_us": 3000.001, "completion_mean_us": 2078.189, "rate_mean": 0.291152,
         "rate_min": 0.123457, "moves_per_flow": 0.666667, "epochs": 7,
         "optimum": {"rate_mean": 0.987654, "rate_min": 0.876543, "rate_min_unsplit": 0.765432},
