@@ -35,7 +35,7 @@ SESSION_NS = 12 * 3600 * S
 _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """A browser's session that has just begun."""
 
     secret: str
@@ -109,7 +109,7 @@ class AccessControl:
         )
         self.refresh()
 
-    def begin_session(self, secret: str, origin: str, at_ns: int) -> Session:
+    def begin_session(self, secret: str, origin: str, at_ns: int) -> BrowserSession:
         """Exchange a token for a session. Blocks.
 
         Raises:
@@ -129,9 +129,11 @@ class AccessControl:
             issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
         )  # fmt: skip
         self.refresh()
-        return Session(session_secret, kept)
+        return BrowserSession(session_secret, kept)
 
-    def begin_person_session(self, who: Identity, origin: str, at_ns: int, comment: str) -> Session:
+    def begin_person_session(
+        self, who: Identity, origin: str, at_ns: int, comment: str
+    ) -> BrowserSession:
         """A session of a person whom an identity provider vouches for. Blocks.
 
         Args:
@@ -148,7 +150,7 @@ class AccessControl:
             comment=comment,
         )  # fmt: skip
         self.refresh()
-        return Session(secret, kept)
+        return BrowserSession(secret, kept)
 
     def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
         """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import structs
 
 from syntony.controller.fleet import PlannedMesh
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.errors import StateError, UsageError
 from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
 from syntony.model import format_ns
@@ -41,7 +41,7 @@ class ProbeKeyDistribution:
     def __init__(
         self,
         state: ControlState,
-        sessions: Mapping[str, Session],
+        sessions: Mapping[str, AgentSession],
         period_ns: int,
         clock: Callable[[], int],
     ) -> None:

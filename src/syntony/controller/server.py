@@ -43,7 +43,7 @@ from syntony.controller.retention import keep
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
@@ -128,7 +128,7 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, AgentSession] = {}
         self._membership = Membership(config, self._state, self._sessions, self._fleet)
         self._leadership = Leadership(self._state)
         enrolment = self._membership.enrolment

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from syntony.torch.replica import Replica
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
 _work: Any = torch._C._distributed_c10d._create_work_from_future
 BACKEND = "syntony"
@@ -128,7 +128,7 @@ for _name in UNREPEATABLE:
 class Executor:
     """Runs collectives, and takes this process from one generation to the next."""
 
-    def __init__(self, session: Session, replica: Replica) -> None:
+    def __init__(self, session: CoordinatorSession, replica: Replica) -> None:
         self._session = session
         self._replica = replica
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()

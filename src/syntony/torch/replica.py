@@ -31,7 +31,7 @@ from syntony.torch.track import patch_init, track
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
 STEP_S = 600.0
 """A step of an optimizer that takes longer hangs."""
@@ -42,7 +42,7 @@ CARRIED = "gradients are added up beyond another optimizer's step (or cleared wi
 class Replica:
     """Tracks what the program makes; hooks its optimizers' steps."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
         self.optimizers: list[Any] = []
         self.models: list[Any] = []
@@ -313,7 +313,7 @@ class _Closure:
     """An optimizer's, which is to call it once, before it changes anything."""
 
     def __init__(
-        self, closure: Callable[[], Any], begin: Callable[[], None], session: Session
+        self, closure: Callable[[], Any], begin: Callable[[], None], session: CoordinatorSession
     ) -> None:
         self._closure, self._begin, self._session = closure, begin, session
         self._called = False

@@ -32,7 +32,7 @@ class NewerError(Exception):
     """A newer generation is being formed."""
 
 
-class Session:
+class CoordinatorSession:
     """Receives in a thread of its own; everything else waits on `cv`."""
 
     def __init__(self, target: str, name: str) -> None:
