@@ -12,7 +12,13 @@ from syntony.controller.batches import Piece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
-from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDelays, Sample, summary
+from syntony.traffic.queue_pair_delays import (
+    FRESH_NS,
+    Direction,
+    MessageDelay,
+    QueuePairDelays,
+    summary,
+)
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.traffic.queue_pair_stalls import QueuePairStalls, StallsSeen
 from syntony.wire.queue_pairs import (
@@ -122,7 +128,10 @@ class QueuePairService:
 
     @staticmethod
     def _row(
-        direction: Direction, src: tuple[str, QueuePairFigures], dst: str, samples: list[Sample]
+        direction: Direction,
+        src: tuple[str, QueuePairFigures],
+        dst: str,
+        samples: list[MessageDelay],
     ) -> dict[str, object]:
         host, figures = src
         newest_ns = max(each.received_ns for each in samples)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from syntony.lab.drill import contention_report, qos
-from syntony.lab.drill.contention import SPEC, ContentionTrial, JobRun, Sample
+from syntony.lab.drill.contention import SPEC, ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import (
     PAYLOAD,
     ROCE_PAYLOAD,
@@ -51,7 +51,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
     )
 
 
-def sample(at_ns: int) -> Sample:
+def sample(at_ns: int) -> ControllerSample:
     crowded = at_ns < ACTED_NS + S
     reported_ns = (at_ns - 2 * S) // S * S
     delay_ns = 9 * MS if reported_ns <= ACTED_NS + S else 10_000
@@ -70,7 +70,7 @@ def sample(at_ns: int) -> Sample:
     traffic = Traffic(
         mode="act", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=links
     )
-    return Sample(at_ns=at_ns, traffic=traffic)
+    return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 def move(result: str) -> MoveView:

@@ -9,7 +9,7 @@ import pytest
 
 from syntony import cli
 from syntony.lab.drill import incast_report
-from syntony.lab.drill.contention import ContentionTrial, JobRun, Sample
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
 from syntony.lab.jobs.records import Done, Record, StepRecord
@@ -40,7 +40,7 @@ def job() -> JobRun:
     )  # fmt: skip
 
 
-def sample(at_ns: int) -> Sample:
+def sample(at_ns: int) -> ControllerSample:
     paced = at_ns > ACTED_NS + 2 * S
     delay_ns = 2 * MS if paced else 50 * MS
     rates = (20_000_000, 20_000_000) if paced else (30_000_000, 10_000_000)
@@ -59,7 +59,7 @@ def sample(at_ns: int) -> Sample:
     traffic = Traffic(
         mode="observe", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=()
     )
-    return Sample(at_ns=at_ns, traffic=traffic)
+    return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 @pytest.fixture

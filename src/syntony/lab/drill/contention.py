@@ -93,7 +93,7 @@ VERBS_WISH = ContentionOptions(
 """Over verbs, where all takes longer."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerSample(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller said of flows and links, and when (CLOCK_MONOTONIC)."""
 
     at_ns: int
@@ -129,7 +129,7 @@ class ContentionTrial(msgspec.Struct, frozen=True, kw_only=True):
     fleet_ahead_ns: int
     """Fleet time less CLOCK_MONOTONIC."""
     jobs: tuple[JobRun, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[ControllerSample, ...]
     moves: tuple[MoveView, ...]
     verbs: bool = False
     """Over RDMA."""
@@ -315,7 +315,7 @@ def observed(
     what: str = "placement",
 ) -> ContentionTrial:
     """Jobs that run, by name: watched as things are, watched when `what` acts, and ended."""
-    samples: list[Sample] = []
+    samples: list[ControllerSample] = []
     began_ns = time.monotonic_ns()
     watch(lab, samples, began_ns + times.before_ns)
     acted_ns = time.monotonic_ns()
@@ -405,18 +405,18 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     )
 
 
-def watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
+def watch(lab: Lab, samples: list[ControllerSample], until_ns: int) -> None:
     """What the controller says of flows, every `SAMPLE_NS` until then (CLOCK_MONOTONIC)."""
     while (now_ns := time.monotonic_ns()) < until_ns:
-        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
 
 
-def watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
+def watch_late(lab: Lab, samples: list[ControllerSample], ended_ns: int) -> None:
     """Until the last second's delays are known, or for `LATE_NS`."""
     while (now_ns := time.monotonic_ns()) < ended_ns + LATE_NS:
-        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
         ahead_ns = samples[-1].traffic.now_ns - now_ns
         newest_ns = max((f.owd_at_ns for f in samples[-1].traffic.flows), default=0)
         if newest_ns - ahead_ns >= ended_ns - S:

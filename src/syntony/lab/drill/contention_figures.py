@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.lab.drill.contention import ContentionTrial, JobRun, Sample
+    from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
     from syntony.lab.plan import FabricSpec
 
 PAYLOAD = 1428 / 1514
@@ -189,7 +189,7 @@ def _phase(name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum:
     )
 
 
-def shared_links(sample: Sample, nics: bool = False) -> int:
+def shared_links(sample: ControllerSample, nics: bool = False) -> int:
     """Directions of cables between switches (or of hosts' NICs) that two flows or more send
     over."""
     return sum(link.flows > 1 and ("/" in link.link) is nics for link in sample.traffic.links)

@@ -10,7 +10,7 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, verbs
-from syntony.lab.drill.contention import ContentionTrial, Sample
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
@@ -158,7 +158,7 @@ def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
 def _run(
     lab: Lab, wish: IncastOptions, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
-    samples: list[Sample] = []
+    samples: list[ControllerSample] = []
     wrap: tuple[str, ...] = (*MANAGED, JOB, "--")
     if wish.plain:
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
