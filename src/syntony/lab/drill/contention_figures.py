@@ -38,7 +38,7 @@ RESOLVED = 0.95
 """Of that throughput: contention counts as resolved when a bin, and the next, reach it."""
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of time. Rates in payload Mb/s, delays in ms."""
 
     name: str
@@ -60,8 +60,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     alone_mbps: float
     """What all jobs would do together if each did what the first did alone: a program that waits
     for its peers at every step does not reach the line rate, contention or not."""
-    before: Phase
-    after: Phase
+    before: ContentionPhase
+    after: ContentionPhase
     gain: float
     """Total after over total before."""
     resolved_s: float | None
@@ -171,14 +171,16 @@ def measured(trial: ContentionTrial) -> set[tuple[int, int, int]]:
     }
 
 
-def _phase(name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum: float) -> Phase:
+def _phase(
+    name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum: float
+) -> ContentionPhase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
     # Whole seconds of this phase, whenever they came to be known.
     delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     total = sum(mbps.values())
-    return Phase(
+    return ContentionPhase(
         name=name,
         mbps=mbps,
         total_mbps=total,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.incast import IncastTrial
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of time."""
 
     name: str
@@ -60,8 +60,8 @@ class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
     congestion: str
     """TCP's; empty over RDMA."""
     line_mbps: float
-    before: Phase
-    after: Phase
+    before: IncastPhase
+    after: IncastPhase
     kept: float
     """Throughput after over before."""
     paced_flows: int
@@ -110,7 +110,7 @@ def make_report(ran: IncastTrial) -> IncastReport:
 
 def _phase(
     ran: IncastTrial, name: str, span: tuple[int, int], counts: tuple[int, int], line: float
-) -> Phase:
+) -> IncastPhase:
     trial, (from_ns, to_ns) = ran.trial, span
     job = trial.jobs[0]
     # Whole seconds of this phase, whenever they came to be known.
@@ -120,7 +120,7 @@ def _phase(
     steps = np.diff(np.array(ends, dtype=np.float64)) / MS if len(ends) > 2 else np.zeros(1)
     first, last = (ran.retransmits[number] for number in counts)
     mbps = rate_mbps(job, from_ns, to_ns)
-    return Phase(
+    return IncastPhase(
         name=name,
         mbps=mbps,
         of_line=mbps / line,
