@@ -16,7 +16,7 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board
 from syntony.traffic.connection import SubflowState
 from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
-from syntony.traffic.moving import Moving, Order
+from syntony.traffic.moving import MoveOrder, Moving
 from syntony.traffic.place import current_choice
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.problem import (
@@ -84,7 +84,7 @@ def test_what_does_not_carry_or_belongs_to_nobody_is_not_told() -> None:
 def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
     host = Host(MOVABLE)
     host.add(FourTuple(here(1), 1, there(1), 2), "nic1")
-    order = Order(move_id="m", token=7, flow=host.first, port=1, evidence="e")
+    order = MoveOrder(move_id="m", token=7, flow=host.first, port=1, evidence="e")
     host.conn.moving["nic0", there(0)] = Moving(order, host.first, "nic0", NOW, 1)
     assert {flow.nic: flow.moving for flow in reported(host)} == {"nic0": True, "nic1": False}
     host.conn.subflows[host.first].slow.reason = host.steering._why(

@@ -12,7 +12,7 @@ from tests.traffic.network import Host, World, moves
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Cause, Create, Destroy, Instruction, Note, Retire, Withdraw
-from syntony.traffic.moving import DRAIN_NS, Order
+from syntony.traffic.moving import DRAIN_NS, MoveOrder
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.relocate import GIVE_UP_NS, WARM_NS
 
@@ -31,12 +31,12 @@ def on_rail(host: Host, rail: int = 0) -> FourTuple:
     return next(f for f in host.subflows if f.local.split(".")[1] == str(rail))
 
 
-def order(world: World, **more: Any) -> Order:
+def order(world: World, **more: Any) -> MoveOrder:
     values = {"move_id": "m1", "token": 7, "port": PORT, "evidence": "spine0 is crowded"}
-    return Order(**{**values, "flow": on_rail(world.hosts["a"]), **more})
+    return MoveOrder(**{**values, "flow": on_rail(world.hosts["a"]), **more})
 
 
-def give(world: World, wanted: Order, to: str = "a") -> None:
+def give(world: World, wanted: MoveOrder, to: str = "a") -> None:
     host = world.hosts[to]
     world.do(host, host.machine.move(wanted, world.now_ns))
 

@@ -32,7 +32,7 @@ from syntony.traffic.instructions import (
     RestoreRoutes,
     Watch,
 )
-from syntony.traffic.moving import Order
+from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.path_notices import PathNotices, ProcessPath
 from syntony.traffic.plain import PlainPaths
@@ -104,7 +104,7 @@ class Failover:
         if self.notices.use(paths):
             self._watch(now_ns)
 
-    def move(self, order: Order | RailOrder, now_ns: int) -> list[Instruction]:
+    def move(self, order: MoveOrder | RailOrder, now_ns: int) -> list[Instruction]:
         """The controller has a better path for one subflow, or for queue pairs of one rail."""
         if isinstance(order, RailOrder):
             return self.rails.order(order, now_ns)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from syntony.model import MS, S
 from syntony.traffic.connection import Connection, Subflow, SubflowState
 from syntony.traffic.instructions import Cause, Reason, Retire
-from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
+from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, MoveOrder, Moving, Outcome
 from syntony.traffic.peers import JoinPair, remote_at
 from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.steering import Steering
@@ -40,7 +40,7 @@ class Relocation:
         self.outcomes: deque[Outcome] = deque(maxlen=REMEMBERED)
         """Oldest first."""
 
-    def refusal(self, conns: Mapping[int, Connection], order: Order) -> str:
+    def refusal(self, conns: Mapping[int, Connection], order: MoveOrder) -> str:
         """Why an order cannot be obeyed; empty if it can."""
         conn = conns.get(order.token)
         if conn is None:
@@ -51,7 +51,7 @@ class Relocation:
             return "not ours to move"
         return self._unfit(conn, order) or self._unreachable(conns, conn, order)
 
-    def _unfit(self, conn: Connection, order: Order) -> str:
+    def _unfit(self, conn: Connection, order: MoveOrder) -> str:
         subflow = conn.subflows.get(order.flow)
         if subflow is None:
             return GONE
@@ -65,7 +65,9 @@ class Relocation:
             return IN_HAND
         return ""
 
-    def _unreachable(self, conns: Mapping[int, Connection], conn: Connection, order: Order) -> str:
+    def _unreachable(
+        self, conns: Mapping[int, Connection], conn: Connection, order: MoveOrder
+    ) -> str:
         remote = remote_at(conn, order.flow.remote)
         if remote is None or remote.port != self._policy.port:
             return "the peer cannot be joined at the agents' port"
@@ -79,7 +81,7 @@ class Relocation:
         named = is_named(conn.job or "", self._policy.place)
         return bool(conn.job) and named and self._steering.acting
 
-    def begin(self, conns: Mapping[int, Connection], order: Order, now_ns: int) -> Turn | None:
+    def begin(self, conns: Mapping[int, Connection], order: MoveOrder, now_ns: int) -> Turn | None:
         """The first step of an order; None where it cannot be obeyed."""
         why = self.refusal(conns, order)
         if why:
@@ -114,7 +116,7 @@ class Relocation:
         elif new.state is SubflowState.UP:
             self._drain(turn, moving, old, new)
 
-    def _make(self, turn: Turn, order: Order, port: int | None) -> None:
+    def _make(self, turn: Turn, order: MoveOrder, port: int | None) -> None:
         conn, flow = turn.conn, order.flow
         remote = remote_at(conn, flow.remote)
         subflow = conn.subflows[flow]
@@ -198,7 +200,7 @@ class Relocation:
             f"{subflow.meter.bps / 1e6:.1f} Mb/s after move {guard.order.move_id}, "
             f"{guard.before_bps / 1e6:.1f} before, and no word from the controller"
         )
-        order = Order(
+        order = MoveOrder(
             move_id=guard.order.move_id,
             token=turn.conn.token,
             flow=subflow.flow,
@@ -209,6 +211,6 @@ class Relocation:
         if not subflow.stalled and self._steering.fault(turn.conn, subflow) is None:
             self._make(turn, order, None)
 
-    def _tell(self, order: Order, result: str, now_ns: int, *, tried: bool = True) -> None:
+    def _tell(self, order: MoveOrder, result: str, now_ns: int, *, tried: bool = True) -> None:
         outcome = Outcome(move_id=order.move_id, result=result, at_ns=now_ns, tried=tried)
         self.outcomes.append(outcome)

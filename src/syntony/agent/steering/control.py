@@ -55,7 +55,7 @@ from syntony.traffic.instructions import (
     Watch,
     Withdraw,
 )
-from syntony.traffic.moving import Order
+from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
@@ -253,7 +253,7 @@ class PathControl:
         """The stop switch."""
         self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
 
-    def move(self, order: Order | RailOrder) -> None:
+    def move(self, order: MoveOrder | RailOrder) -> None:
         """The controller has a better path for one subflow, or for queue pairs of one rail."""
         self._call(lambda: self._failover.move(order, time.monotonic_ns()))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from syntony.model.paths import FourTuple
 from syntony.traffic.flows import JobFlow
-from syntony.traffic.moving import Order, Outcome
+from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
@@ -42,7 +42,7 @@ def flows_report(
     )
 
 
-def order_of(move: Move, fleet_now_ns: int | None) -> Order | RailOrder | str:
+def order_of(move: Move, fleet_now_ns: int | None) -> MoveOrder | RailOrder | str:
     """The order, or why it is none that may be obeyed.
 
     Args:
@@ -60,7 +60,7 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | RailOrder | str:
         return f"{move.connection[:20]!r} is no connection"
     if not 0 < move.port < 1 << 16:
         return f"{move.port} is no port"
-    return Order(
+    return MoveOrder(
         move_id=move.move_id,
         token=token,
         flow=FourTuple.of(move),

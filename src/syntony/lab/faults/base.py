@@ -42,7 +42,7 @@ class Site(NamedTuple):
     """Of the lab."""
 
 
-class Order(NamedTuple):
+class FaultOrder(NamedTuple):
     """One fault as asked for: known to exist and to fit, options complete and parsed."""
 
     kind: type[Fault]
@@ -68,18 +68,18 @@ class Fault(ABC):
     options: ClassVar[Mapping[str, str]] = {}
     """Option to its default; an empty default makes it required."""
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         self.site = site
         self.number = number
         self.order = order
 
     @classmethod
-    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - most kinds have none
+    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - most kinds have none
         """How long it lasts by itself; 0: until cleared."""
         return 0
 
     @classmethod  # noqa: B027 - most kinds have nothing to add
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: Plan, order: FaultOrder) -> None:
         """What only this kind can tell about an order. Raises `UsageError`."""
 
     @abstractmethod

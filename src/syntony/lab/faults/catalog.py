@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
+from syntony.lab.faults.base import OPTIONS, Fault, FaultOrder, TargetKind
 from syntony.lab.faults.clocks import ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
@@ -42,7 +42,7 @@ _ALL: tuple[type[Fault], ...] = (
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 
 
-def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) -> Order:
+def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
     """What the user wrote, checked against this lab.
 
     Raises:
@@ -62,7 +62,7 @@ def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) 
     if missing and missing != ["side"]:
         raise UsageError(f"fault {kind} needs --{missing[0]}")
     values = {name: _read(name, text) for name, text in merged.items() if text}
-    order = Order(fault, target, dict(options), values)
+    order = FaultOrder(fault, target, dict(options), values)
     fault.check(plan, order)
     return order
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from syntony.lab.daemons import reactor_name, telemetry_name
-from syntony.lab.faults.base import Fault, Order, Site, TargetKind
+from syntony.lab.faults.base import Fault, FaultOrder, Site, TargetKind
 from syntony.lab.state import socket_in_charge
 
 
@@ -87,7 +87,7 @@ class _OfController(_OfDaemons):
 
     target = TargetKind.CONTROLLER
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._in_charge = socket_in_charge(site.directory).stem
 
@@ -140,7 +140,7 @@ class CpuHog(Fault):
     meaning = "--procs busy loops compete with the host's agent"
     options: ClassVar[Mapping[str, str]] = {"procs": "1"}
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._hogs: list[subprocess.Popen[bytes]] = []
 

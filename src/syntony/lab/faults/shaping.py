@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import Fault, Order, TargetKind
+from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
 from syntony.lab.plan import LinkKind
 from syntony.lab.relay import RelaySpot
 
@@ -66,7 +66,7 @@ class FlowRate(Fault):
     options: ClassVar[Mapping[str, str]] = {"to": "", "sport": "", "dport": ""}
 
     @classmethod
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: Plan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
             raise UsageError(f"fault {cls.name} is of a NIC: {order.target} is none of a rail")
 

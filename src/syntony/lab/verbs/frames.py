@@ -21,7 +21,7 @@ class FrameKind(enum.IntEnum):
     """First byte of a frame; four of length and the body follow."""
 
     RUN = 0
-    """`Order`, JSON."""
+    """`RunOrder`, JSON."""
     INPUT = 1
     """Empty: its end."""
     SIGNAL = 2
@@ -32,7 +32,7 @@ class FrameKind(enum.IntEnum):
     """Exit status, one byte: 128 and the signal's number for a killed one."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class RunOrder(msgspec.Struct, frozen=True):
     """What is to run."""
 
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]

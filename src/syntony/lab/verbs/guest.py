@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from syntony.lab import netns
-from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, Order, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, read
 
 
 class GuestNic(msgspec.Struct, frozen=True):
@@ -84,14 +84,14 @@ async def _client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     try:
         kind, body = await read(reader)
         if kind is FrameKind.RUN:
-            await _run(msgspec.json.decode(body, type=Order), reader, writer)
+            await _run(msgspec.json.decode(body, type=RunOrder), reader, writer)
     except (EOFError, ConnectionError, ValueError, msgspec.DecodeError) as error:
         print(f"guest: a client went: {error}", flush=True)
     finally:
         writer.close()
 
 
-async def _run(order: Order, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _run(order: RunOrder, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(

@@ -17,7 +17,7 @@ import msgspec
 
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER
-from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, Order, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, read
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 AWAY = 125
@@ -43,7 +43,7 @@ async def run(address: str, argv: list[str]) -> int:
         print(f"guest {address} does not answer", file=sys.stderr)
         return AWAY
     reader, writer = connection
-    order = Order(argv, dict(os.environ), str(Path.cwd()))
+    order = RunOrder(argv, dict(os.environ), str(Path.cwd()))
     writer.write(frame(FrameKind.RUN, msgspec.json.encode(order)))
     _limit_silence(writer.get_extra_info("socket"))
     loop = asyncio.get_running_loop()
