@@ -7,7 +7,7 @@ from tests.resilience.simulated import MS, S
 
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Forget, Log, Send, Settings, Spawn
-from syntony.torch.recovery import START, Plan, RankReport, Refusal, make_plan
+from syntony.torch.recovery import START, RankReport, RecoveryPlan, Refusal, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
 RANKS = 4
@@ -25,19 +25,26 @@ LIVE, PAST, AHEAD = (
 @pytest.mark.parametrize(
     ("survivors", "lost", "plan"),
     [
-        ({0: LIVE, 1: LIVE}, {2: 5}, Plan(5, 0, undo=False)),
-        ({0: PAST, 1: LIVE}, {2: 5}, Plan(5, 1, undo=False)),
-        ({0: PAST, 1: PAST}, {2: 5}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: AHEAD}, {2: 5}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: PAST}, {2: 6}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: LIVE}, {2: 6}, Plan(5, 1, undo=False)),
-        ({0: RankReport(5, stepped=False, gives=False), 1: PAST}, {2: 5}, Plan(5, 1, undo=True)),
-        ({0: RankReport(0, stepped=False), 1: RankReport(START, stepped=False)}, {2: START},
-         Plan(START, 0, undo=False)),
-        ({1: AHEAD, 2: LIVE}, {}, Plan(5, 1, undo=False)),
+        ({0: LIVE, 1: LIVE}, {2: 5}, RecoveryPlan(5, 0, undo=False)),
+        ({0: PAST, 1: LIVE}, {2: 5}, RecoveryPlan(5, 1, undo=False)),
+        ({0: PAST, 1: PAST}, {2: 5}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: AHEAD}, {2: 5}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: PAST}, {2: 6}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: LIVE}, {2: 6}, RecoveryPlan(5, 1, undo=False)),
+        (
+            {0: RankReport(5, stepped=False, gives=False), 1: PAST},
+            {2: 5},
+            RecoveryPlan(5, 1, undo=True),
+        ),
+        (
+            {0: RankReport(0, stepped=False), 1: RankReport(START, stepped=False)},
+            {2: START},
+            RecoveryPlan(START, 0, undo=False),
+        ),
+        ({1: AHEAD, 2: LIVE}, {}, RecoveryPlan(5, 1, undo=False)),
     ],
-)  # fmt: skip
-def test_plans(survivors: dict[int, RankReport], lost: dict[int, int], plan: Plan) -> None:
+)
+def test_plans(survivors: dict[int, RankReport], lost: dict[int, int], plan: RecoveryPlan) -> None:
     assert make_plan(survivors, lost) == plan
 
 
@@ -90,7 +97,7 @@ def test_plans_of_split_parameters(
     sources: dict[int, tuple[int, bool]],
 ) -> None:  # fmt: skip
     plan = make_plan(survivors, lost, shards)
-    assert isinstance(plan, Plan), plan
+    assert isinstance(plan, RecoveryPlan), plan
     assert plan.boundary == boundary
     assert {rank: tuple(plan.source(rank)) for rank in lost} == sources
 
@@ -112,7 +119,7 @@ def test_lost_parts_that_nobody_has_are_refused(
 
 def test_connections_that_break_need_no_copies() -> None:
     plan = make_plan({0: LIVE, 1: LIVE}, {}, {0: "0/2", 1: "1/2"})
-    assert plan == Plan(5, 0, undo=False)
+    assert plan == RecoveryPlan(5, 0, undo=False)
 
 
 # --- the coordinator alone ---

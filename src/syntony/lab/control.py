@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from syntony.lab.plan import LinkKind, Plan
+from syntony.lab.plan import LabPlan, LinkKind
 from syntony.lab.routes import NamespaceRoute, routes
 
 
@@ -22,7 +22,7 @@ class Update(NamedTuple):
 class ControlPlane:
     """Knows which fabric links are up, and which the routes in force assume to be up."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LabPlan) -> None:
         self._plan = plan
         self._links = {
             (port.node, port.name): link

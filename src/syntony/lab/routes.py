@@ -12,9 +12,9 @@ from typing import NamedTuple
 from syntony.lab.plan import (
     CONTROLLER,
     MGMT_PREFIXES,
+    LabPlan,
     Link,
     LinkKind,
-    Plan,
     Port,
     leaf_prefixes,
     rail_prefixes,
@@ -51,7 +51,7 @@ class SourceRule(NamedTuple):
 
 
 def routes(
-    plan: Plan, failed_links: Collection[str] = (), failed_switches: Collection[str] = ()
+    plan: LabPlan, failed_links: Collection[str] = (), failed_switches: Collection[str] = ()
 ) -> dict[str, tuple[NamespaceRoute, ...]]:
     """The route set of every namespace once routing has converged on these failures.
 
@@ -75,7 +75,7 @@ def routes(
     return table
 
 
-def host_routes(plan: Plan, host: str) -> tuple[NamespaceRoute, ...]:
+def host_routes(plan: LabPlan, host: str) -> tuple[NamespaceRoute, ...]:
     """What a network manager installs on a host: one table per NIC, and each network by its NIC."""
     return tuple(
         route
@@ -98,7 +98,7 @@ def nic_routes(link: Link) -> tuple[NamespaceRoute, ...]:
     return tuple(made)
 
 
-def source_rules(plan: Plan, host: str) -> tuple[SourceRule, ...]:
+def source_rules(plan: LabPlan, host: str) -> tuple[SourceRule, ...]:
     """Per-NIC source routing of a host, both families."""
     return tuple(
         SourceRule(family, _address(link.a, family), _table(link))
@@ -108,7 +108,7 @@ def source_rules(plan: Plan, host: str) -> tuple[SourceRule, ...]:
 
 
 def _leaf_routes(
-    plan: Plan, alive: dict[tuple[str, str], Link], leaf: str
+    plan: LabPlan, alive: dict[tuple[str, str], Link], leaf: str
 ) -> Iterator[NamespaceRoute]:
     for other in plan.leaves:
         via = [s for s in plan.spines if (leaf, s) in alive and (other, s) in alive]
@@ -122,7 +122,7 @@ def _leaf_routes(
 
 
 def _spine_routes(
-    plan: Plan, alive: dict[tuple[str, str], Link], spine: str
+    plan: LabPlan, alive: dict[tuple[str, str], Link], spine: str
 ) -> Iterator[NamespaceRoute]:
     for leaf in plan.leaves:
         link = alive.get((leaf, spine))

@@ -43,7 +43,7 @@ class StateSource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """How a generation begins."""
 
     boundary: int
@@ -72,7 +72,7 @@ def make_plan(
     survivors: Mapping[int, RankReport],
     lost: Mapping[int, int],
     shards: Mapping[int, str] | None = None,
-) -> Plan | Refusal:
+) -> RecoveryPlan | Refusal:
     """Choose the boundary and who provides what.
 
     Args:
@@ -92,7 +92,7 @@ def make_plan(
 
 def _planned(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], boundary: int
-) -> Plan | Refusal:
+) -> RecoveryPlan | Refusal:
     if boundary == START:
         return _from_the_start(survivors)
     ahead = {r: each for r, each in survivors.items() if each.boundary > boundary + 1}
@@ -102,7 +102,11 @@ def _planned(
             f"rank {rank} is at step {report.boundary}, others at {boundary}: "
             "a step had no collective that all ranks take part in"
         )
-    return _provided(survivors, boundary) if lost else Plan(boundary, min(survivors), undo=False)
+    return (
+        _provided(survivors, boundary)
+        if lost
+        else RecoveryPlan(boundary, min(survivors), undo=False)
+    )
 
 
 def _peers(
@@ -132,7 +136,7 @@ def _shadowed(
 def _sharded(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str],
     boundary: int,
-) -> Plan | Refusal:  # fmt: skip
+) -> RecoveryPlan | Refusal:  # fmt: skip
     copies = _shadowed(survivors, lost, shards)
     if isinstance(copies, Refusal):
         return copies
@@ -157,21 +161,21 @@ def _sharded(
     return replace(plan, sources=sources)
 
 
-def _provided(survivors: Mapping[int, RankReport], boundary: int) -> Plan | Refusal:
+def _provided(survivors: Mapping[int, RankReport], boundary: int) -> RecoveryPlan | Refusal:
     live = _first(survivors, lambda each: each.boundary == boundary and not each.stepped)
     if live is not None:
-        return Plan(boundary, live, undo=False)
+        return RecoveryPlan(boundary, live, undo=False)
     past = _first(survivors, lambda each: (each.boundary == boundary) == each.stepped)
     if past is not None:
-        return Plan(boundary, past, undo=True)
+        return RecoveryPlan(boundary, past, undo=True)
     return Refusal(f"no rank has the parameters of step {boundary} any more")
 
 
-def _from_the_start(survivors: Mapping[int, RankReport]) -> Plan | Refusal:
+def _from_the_start(survivors: Mapping[int, RankReport]) -> RecoveryPlan | Refusal:
     late = [rank for rank, each in survivors.items() if each.boundary > START + 1 or each.stepped]
     if late:
         return Refusal(f"rank {late[0]} is past its first step, another has not begun")
-    return Plan(START, min(survivors), undo=False)
+    return RecoveryPlan(START, min(survivors), undo=False)
 
 
 def _first(survivors: Mapping[int, RankReport], fits: Callable[[RankReport], bool]) -> int | None:

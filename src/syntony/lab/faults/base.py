@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from syntony.errors import UsageError
-from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 from syntony.lab.rates import parse_rate_bps
 from syntony.model import S, parse_duration_ns
 
@@ -34,7 +34,7 @@ class TargetKind(enum.StrEnum):
 class Site(NamedTuple):
     """What faults act on."""
 
-    plan: Plan
+    plan: LabPlan
     ports: Ports
     daemons: Daemons
     clocks: Mapping[str, SyntheticClockSpec]
@@ -79,7 +79,7 @@ class Fault(ABC):
         return 0
 
     @classmethod  # noqa: B027 - most kinds have nothing to add
-    def check(cls, plan: Plan, order: FaultOrder) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         """What only this kind can tell about an order. Raises `UsageError`."""
 
     @abstractmethod

@@ -32,7 +32,7 @@ from syntony.lab.state import is_gateway
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syntony.lab.plan import Plan
+    from syntony.lab.plan import LabPlan
 
 _ALL: tuple[type[Fault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
@@ -42,7 +42,7 @@ _ALL: tuple[type[Fault], ...] = (
 KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
 
 
-def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
+def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
     """What the user wrote, checked against this lab.
 
     Raises:
@@ -74,7 +74,7 @@ def _read(name: str, text: str) -> int | float | str:
         raise UsageError(f"--{name}: {error}") from error
 
 
-def _target(plan: Plan, fault: type[Fault], given: str) -> str:
+def _target(plan: LabPlan, fault: type[Fault], given: str) -> str:
     if fault.target is TargetKind.CONTROLLER:
         return plan.node(given or CONTROLLER, (CONTROLLER,), "controller")
     if not given:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
-from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 
 TURN_ROOM_NS = 100_000_000
 LAST_ROOM_NS = 1_000_000_000
@@ -33,7 +33,7 @@ class _Carrier(Fault):
     target = TargetKind.LINK
 
     @classmethod
-    def check(cls, plan: Plan, order: FaultOrder) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         _end(plan.link(order.target), order)
 
     @property

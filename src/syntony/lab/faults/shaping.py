@@ -12,7 +12,7 @@ from syntony.lab.relay import RelaySpot
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syntony.lab.plan import Plan
+    from syntony.lab.plan import LabPlan
 
 
 class Delay(Fault):
@@ -66,7 +66,7 @@ class FlowRate(Fault):
     options: ClassVar[Mapping[str, str]] = {"to": "", "sport": "", "dport": ""}
 
     @classmethod
-    def check(cls, plan: Plan, order: FaultOrder) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
             raise UsageError(f"fault {cls.name} is of a NIC: {order.target} is none of a rail")
 

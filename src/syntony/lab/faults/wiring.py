@@ -8,7 +8,7 @@ from typing import ClassVar
 from syntony.errors import UsageError
 from syntony.lab import netns
 from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
-from syntony.lab.plan import LinkKind, Plan
+from syntony.lab.plan import LabPlan, LinkKind
 
 MTU_BYTES = 1500
 """Of every veth in a lab."""
@@ -23,7 +23,7 @@ class Mtu(Fault):
     options: ClassVar[Mapping[str, str]] = {"bytes": "1400"}
 
     @classmethod
-    def check(cls, plan: Plan, order: FaultOrder) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
             raise UsageError(f"fault {cls.name} is of a NIC such as h3/rail0")
 
@@ -49,7 +49,7 @@ class RailSwap(Fault):
     _swapped = False
 
     @classmethod
-    def check(cls, plan: Plan, order: FaultOrder) -> None:  # noqa: ARG003 - the base's signature
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:  # noqa: ARG003 - the base's signature
         if plan.spec.rails < 2:
             raise UsageError(f"fault {cls.name} needs two rails")
 
