@@ -26,7 +26,7 @@ from syntony.controller.notify import NotifyResult, Receiver
 from syntony.errors import ConfigError
 from syntony.model import S
 from syntony.state import ControlState
-from syntony.state.database import Connection, Database
+from syntony.state.database import Database, DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import IncidentAction, SilenceAction
 from syntony.wire.links import LinkStatus
@@ -80,7 +80,7 @@ class KilledDatabase(Database):
         self.epoch, self.durable = inner.epoch, inner.durable
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[DatabaseConnection]:
         with self._inner.transaction() as connection:
             self._connection = connection
             yield self

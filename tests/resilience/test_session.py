@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 from tests.live import eventually
 
-from syntony.torch.messages import HEADER, MAX_TEXT, Connection, FrameError, decode, encode, sizes
+from syntony.torch.messages import (
+    HEADER,
+    MAX_TEXT,
+    CoordinatorConnection,
+    FrameError,
+    decode,
+    encode,
+    sizes,
+)
 from syntony.torch.session import CoordinatorSession, LostError, NewerError
 
 
@@ -128,4 +136,4 @@ def test_a_record_is_acknowledged(coordinator: Coordinator, session: Coordinator
 def test_a_refused_connection_is_an_error(coordinator: Coordinator) -> None:
     coordinator.close()
     with pytest.raises(OSError, match="refused"):
-        Connection(coordinator.target, {})
+        CoordinatorConnection(coordinator.target, {})

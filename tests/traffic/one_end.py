@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, Remote, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic, WatchedFlow
@@ -56,7 +56,7 @@ class Host:
         for flow in watched(rails):
             self.health.liveness(life(flow.flow_id, 0, alive=True))
         self.steering = Steering(policy, self.health, 1)
-        self.conn = Connection(7, 0, accepted=accepted)
+        self.conn = MptcpConnection(7, 0, accepted=accepted)
         self.conn.heard_by_ns = NOW + 1000 * S  # nothing is assumed of what the peer did not say
         self.conn.job = "train"
         local, remote = ("fd00::1", "fd00::2") if six else (here(0), there(0))

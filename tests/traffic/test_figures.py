@@ -10,7 +10,7 @@ from tests.traffic.test_plain import Host as PlainHost
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
-from syntony.traffic.connection import Attempts, Connection, Subflow, SubflowState
+from syntony.traffic.connection import Attempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
@@ -165,7 +165,7 @@ def test_joins_in_a_row_three_at_once_then_longer_waits() -> None:
     assert taken.count == 0
     taken.port_taken(NOW, POLICY)
     assert taken.count == 1
-    assert Connection(1, NOW, accepted=False).heard_by_ns == NOW + S
+    assert MptcpConnection(1, NOW, accepted=False).heard_by_ns == NOW + S
 
 
 def sample(at_ns: int, acked: int, **more: int) -> FlowSample:

@@ -15,7 +15,7 @@ from syntony.traffic.connection import (
     TAKEN,
     UNREPEATED,
     Attempts,
-    Connection,
+    MptcpConnection,
     Remote,
     Subflow,
     SubflowState,
@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_no_failure_but_eight_of_them_are_one() -> None:
 
 
 def test_an_address_joined_before_it_was_announced_gets_its_number() -> None:
-    conn = Connection(7, 0, accepted=False)
+    conn = MptcpConnection(7, 0, accepted=False)
     conn.remotes = {-2: Remote("10.1.0.2", 8_621, 1), 1: Remote("10.0.0.2", 8_621, 0)}
     conn.joined("10.1.0.2", 1)
     assert set(conn.remotes) == {-2, 1}, "the number is another's"
@@ -161,7 +161,7 @@ def test_an_address_joined_before_it_was_announced_gets_its_number() -> None:
 
 
 def test_a_pair_is_used_by_what_is_coming_and_carries_by_what_gets_on() -> None:
-    conn = Connection(7, 0, accepted=False)
+    conn = MptcpConnection(7, 0, accepted=False)
     pair = ("nic0", FLOW.remote)
     assert not conn.uses(pair)
     conn.subflows[FLOW] = Subflow(FLOW, "nic0", SubflowState.COMING, 0)

@@ -20,7 +20,7 @@ from syntony.agent.steering.rows import columns, is_news, path_row
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import Connection, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
@@ -230,7 +230,7 @@ def test_a_nic_is_known_by_its_address_when_it_is_renamed() -> None:
 
 
 def test_ids_of_subflows_go_round_and_skip_those_in_use() -> None:
-    conn = Connection(1, 0, accepted=False)
+    conn = MptcpConnection(1, 0, accepted=False)
     held = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     held.local_id = 40
     conn.subflows[FLOW] = held

@@ -15,7 +15,7 @@ from tests.traffic.test_relocate import give, on_rail, order, outcome, settled
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent
 from syntony.traffic import events
-from syntony.traffic.connection import FIRST_SUBFLOW_ID, Connection, SubflowState
+from syntony.traffic.connection import FIRST_SUBFLOW_ID, MptcpConnection, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
@@ -227,7 +227,7 @@ def test_rails_without_an_address_of_the_family_are_not_wanted() -> None:
     assert [way.nic for way in ways] == ["nic0"]
 
 
-def _with_remotes(conn: Connection) -> Connection:
+def _with_remotes(conn: MptcpConnection) -> MptcpConnection:
     from syntony.traffic.connection import Remote
 
     conn.remotes = {1: Remote("fd00::2", 0, 0), 2: Remote("fd01::2", 0, 1)}

@@ -27,7 +27,7 @@ from syntony.alerts.rules import Severity
 from syntony.errors import ConfigError, StateError
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
-from syntony.state.database import Connection
+from syntony.state.database import DatabaseConnection
 from syntony.state.outbox import Outbox
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,9 @@ class Notifier:
         """Messages that a receiver would never have taken."""
         return sum(each.refused for each in self._receivers)
 
-    def take(self, connection: Connection, changes: Iterable[IncidentChange], book: Book) -> None:
+    def take(
+        self, connection: DatabaseConnection, changes: Iterable[IncidentChange], book: Book
+    ) -> None:
         """Queue what is to be reported these changes, in their own transaction."""
         queued: set[str] = set()
         for change in changes:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.state.control import ControlState, log_change
-from syntony.state.database import Connection, take_number
+from syntony.state.database import DatabaseConnection, take_number
 from syntony.wire.access_tokens import AccessTokenView
 from syntony.wire.control import Issuer
 
@@ -150,7 +150,7 @@ class AccessTokenStore:
 
 
 def _keep_session(
-    database: Connection, session: Access, issuer: Issuer, at_ns: int, comment: str
+    database: DatabaseConnection, session: Access, issuer: Issuer, at_ns: int, comment: str
 ) -> Access:
     _end_oldest(database, session)
     kept = _insert(database, session)
@@ -159,7 +159,7 @@ def _keep_session(
     return kept
 
 
-def _insert(database: Connection, token: Access) -> Access:
+def _insert(database: DatabaseConnection, token: Access) -> Access:
     now_ns = token.made_ns
     database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
     database.execute(
@@ -177,7 +177,7 @@ def _insert(database: Connection, token: Access) -> Access:
     return kept
 
 
-def _end_oldest(database: Connection, session: Access) -> None:
+def _end_oldest(database: DatabaseConnection, session: Access) -> None:
     """Make room for one more session of its token, or of its person."""
     rows = database.execute(
         "SELECT number FROM access_token WHERE kind = ? AND parent = ? AND name = ? "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from syntony.state.control import ControlState
-from syntony.state.database import Connection
+from syntony.state.database import DatabaseConnection
 
 
 class OutboxMessage(NamedTuple):
@@ -23,11 +23,11 @@ class Outbox:
     def __init__(self, state: ControlState) -> None:
         self._state = state
 
-    def append(self, connection: Connection, receiver: str, body: str) -> None:
+    def append(self, connection: DatabaseConnection, receiver: str, body: str) -> None:
         """Add a message in the transaction that makes the change it tells of."""
         connection.execute("INSERT INTO outbox (receiver, body) VALUES (?, ?)", (receiver, body))
 
-    def shed(self, connection: Connection, receiver: str, keep: int) -> int:
+    def shed(self, connection: DatabaseConnection, receiver: str, keep: int) -> int:
         """Drop the oldest messages beyond `keep`; returns how many."""
         newest = connection.execute(
             "SELECT number FROM outbox WHERE receiver = ? ORDER BY number DESC LIMIT 1 OFFSET ?",

@@ -65,7 +65,7 @@ class Keeper:
         self._target = os.environ[messages.VARIABLE]
         self._connection: Any = None
         try:
-            self._connection = messages.Connection(self._target, self._hello)
+            self._connection = messages.CoordinatorConnection(self._target, self._hello)
         except (OSError, ValueError) as error:
             print(f"syntony: not protected: no coordinator: {error}", file=sys.stderr)
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch.messages import Connection
+from syntony.torch.messages import CoordinatorConnection
 from syntony.torch.recovery import START
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class CoordinatorSession:
         self._prologue: bytes | None = None
         self._unsent: list[dict[str, Any]] = []
         self._said = {"waiting": False, "finished": False, "reason": "", "harms": False}
-        self._connection = Connection(target, {"role": "worker", "name": name})
+        self._connection = CoordinatorConnection(target, {"role": "worker", "name": name})
         self._address_here = self._connection.local_address
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
@@ -225,7 +225,7 @@ class CoordinatorSession:
         while time.monotonic() < end_s:
             with self._out, contextlib.suppress(OSError):
                 state = {"generation": self.generation, "wanted": self.wanted}
-                self._connection = Connection(self._target, hello | self._said | state)
+                self._connection = CoordinatorConnection(self._target, hello | self._said | state)
                 if self._prologue is not None:
                     self._connection.send({"kind": "prologue"}, self._prologue)
                 for number, record in sorted(self._records.items()):

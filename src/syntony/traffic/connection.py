@@ -257,7 +257,7 @@ class Attempts:
         self.count = self.next_ns = 0
 
 
-class Connection:
+class MptcpConnection:
     """Known by its local token."""
 
     def __init__(self, token: int, now_ns: int, *, accepted: bool) -> None:

@@ -20,7 +20,7 @@ from syntony.model.paths import (
     StallEvent,
 )
 from syntony.traffic import events
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
 from syntony.traffic.flows import JobFlow
@@ -297,7 +297,7 @@ class Failover:
 
     # --- within ---
 
-    def _settle(self, conn: Connection, now_ns: int) -> list[Instruction]:
+    def _settle(self, conn: MptcpConnection, now_ns: int) -> list[Instruction]:
         turn = self.steering.settle(conn, now_ns)
         self.relocation.advance(turn)
         return self._taken(turn)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.relocate import Relocation
 
@@ -60,7 +60,7 @@ class JobFlow(NamedTuple):
 
 
 def job_flows(
-    conns: Iterable[Connection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
+    conns: Iterable[MptcpConnection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
 ) -> Iterator[JobFlow]:
     """In no order; plain connections while they go by their own names only."""
     for conn in conns:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from syntony.model import MS, S
-from syntony.traffic.connection import Connection, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.instructions import Cause, Reason, Retire
 from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, MoveOrder, Moving, Outcome
 from syntony.traffic.peers import JoinPair, remote_at
@@ -40,7 +40,7 @@ class Relocation:
         self.outcomes: deque[Outcome] = deque(maxlen=REMEMBERED)
         """Oldest first."""
 
-    def refusal(self, conns: Mapping[int, Connection], order: MoveOrder) -> str:
+    def refusal(self, conns: Mapping[int, MptcpConnection], order: MoveOrder) -> str:
         """Why an order cannot be obeyed; empty if it can."""
         conn = conns.get(order.token)
         if conn is None:
@@ -51,7 +51,7 @@ class Relocation:
             return "not ours to move"
         return self._unfit(conn, order) or self._unreachable(conns, conn, order)
 
-    def _unfit(self, conn: Connection, order: MoveOrder) -> str:
+    def _unfit(self, conn: MptcpConnection, order: MoveOrder) -> str:
         subflow = conn.subflows.get(order.flow)
         if subflow is None:
             return GONE
@@ -66,7 +66,7 @@ class Relocation:
         return ""
 
     def _unreachable(
-        self, conns: Mapping[int, Connection], conn: Connection, order: MoveOrder
+        self, conns: Mapping[int, MptcpConnection], conn: MptcpConnection, order: MoveOrder
     ) -> str:
         remote = remote_at(conn, order.flow.remote)
         if remote is None or remote.port != self._policy.port:
@@ -76,12 +76,14 @@ class Relocation:
             return f"port {order.port} is in use"
         return ""
 
-    def movable(self, conn: Connection) -> bool:
+    def movable(self, conn: MptcpConnection) -> bool:
         """Whether its flows may be moved off paths that work."""
         named = is_named(conn.job or "", self._policy.place)
         return bool(conn.job) and named and self._steering.acting
 
-    def begin(self, conns: Mapping[int, Connection], order: MoveOrder, now_ns: int) -> Turn | None:
+    def begin(
+        self, conns: Mapping[int, MptcpConnection], order: MoveOrder, now_ns: int
+    ) -> Turn | None:
         """The first step of an order; None where it cannot be obeyed."""
         why = self.refusal(conns, order)
         if why:
@@ -91,7 +93,7 @@ class Relocation:
         self._make(turn, order, order.port)
         return turn
 
-    def confirm(self, conns: Iterable[Connection], moves: frozenset[str]) -> None:
+    def confirm(self, conns: Iterable[MptcpConnection], moves: frozenset[str]) -> None:
         """The controller has found that these helped."""
         for conn in conns:
             for flow, guard in list(conn.guards.items()):

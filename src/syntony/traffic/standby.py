@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from syntony.model import MS, S
-from syntony.traffic.connection import Connection, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Note, Reason, Retire
@@ -71,7 +71,7 @@ class Standby:
         self._health = health
         self._round_trips = round_trips
 
-    def concerns(self, conn: Connection) -> bool:
+    def concerns(self, conn: MptcpConnection) -> bool:
         """Whether a look at a connection may change anything."""
         subflows = conn.up()
         if len(subflows) < 2 or not conn.job:

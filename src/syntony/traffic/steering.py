@@ -15,7 +15,7 @@ from syntony.traffic.connection import (
     AT_ONCE,
     AT_ONCE_PARTIAL,
     TOGETHER_PARTIAL,
-    Connection,
+    MptcpConnection,
     Subflow,
     SubflowState,
 )
@@ -69,7 +69,7 @@ class Steering:
         """Whether anything may be touched."""
         return self._policy.mode is FailoverMode.ACT and not self.stopped
 
-    def settle(self, conn: Connection, now_ns: int) -> Turn:
+    def settle(self, conn: MptcpConnection, now_ns: int) -> Turn:
         """What to do now, and when to look again."""
         turn = Turn(conn, now_ns, [], [])
         if conn.job:
@@ -88,7 +88,7 @@ class Steering:
                 conn.short_since_ns = conn.degraded = None
         return turn
 
-    def fault(self, conn: Connection, subflow: Subflow) -> Reason | None:
+    def fault(self, conn: MptcpConnection, subflow: Subflow) -> Reason | None:
         """Why a subflow's path must not be used, if so."""
         if subflow.nic is None:
             return None
@@ -98,7 +98,7 @@ class Steering:
             return Reason(Cause.ADDRESS, f"{flow.local} is no longer here", since_ns, since_ns)
         return self._health.dead(subflow.nic, flow.remote) or conn.withdrawn(flow.remote)
 
-    def living(self, conn: Connection) -> list[Subflow]:
+    def living(self, conn: MptcpConnection) -> list[Subflow]:
         """Subflows that carry data as far as anyone knows."""
         return [
             subflow
@@ -128,7 +128,7 @@ class Steering:
     def _doubtful(self, subflow: Subflow) -> bool:
         return self._health.doubtful(*subflow.pair)
 
-    def _is_outlived(self, conn: Connection, subflow: Subflow) -> bool:
+    def _is_outlived(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         return any(self._outlives(each, subflow) for each in self.living(conn))
 
     def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
@@ -312,7 +312,7 @@ class Steering:
             turn.dues.append(due_ns)
         return turn.now_ns >= due_ns
 
-    def _joined_from_ns(self, conn: Connection, way: JoinPair) -> int:
+    def _joined_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
         """When to join over a pair while other paths live: hold-downs are waited for."""
         return max(
             conn.free_from_ns(*way.pair),
@@ -320,7 +320,7 @@ class Steering:
             self._peers.given_back_ns(way),
         )
 
-    def _alone_from_ns(self, conn: Connection, way: JoinPair) -> int:
+    def _alone_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
         """When to join over a pair while nothing else lives: the first path that is seen alive is
         used at once; only joins that failed since then are a reason to wait."""
         sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
@@ -434,7 +434,7 @@ class Steering:
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
 
-    def _why(self, conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
+    def _why(self, conn: MptcpConnection, pair: tuple[str, str], now_ns: int) -> Reason:
         lost = conn.lost.get(pair)
         if lost is None:
             return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
@@ -446,7 +446,7 @@ class Steering:
             return Reason(Cause.RETURN, reported, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
-    def _port(self, conn: Connection, way: JoinPair) -> int:
+    def _port(self, conn: MptcpConnection, way: JoinPair) -> int:
         """The one that was chosen for the pair, once; if it leads nowhere, any other."""
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.flows import JobFlow, job_flows
 from syntony.traffic.moving import Outcome
@@ -59,7 +59,7 @@ class View:
         )
 
 
-def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
+def describe(conn: MptcpConnection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
     """`name` writes a flow with the NICs' names."""
     return ConnectionView(
         job=conn.job or "",
