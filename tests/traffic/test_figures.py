@@ -17,7 +17,7 @@ from syntony.traffic.instructions import Note, Watch
 from syntony.traffic.lease import Heard, may_decide
 from syntony.traffic.meter import Meter
 from syntony.traffic.pair_timeouts import PairTimeouts
-from syntony.traffic.pairs import LocalNic, PairState, Progress, Reply, WatchedFlow
+from syntony.traffic.pairs import ConnectionProgress, LocalNic, PairState, Reply, WatchedFlow
 
 FLOW = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
 PAIR = ("nic0", there(0))
@@ -45,8 +45,8 @@ def test_a_lease_of_three_seconds_and_a_wait_that_outlasts_it(
 
 def progress(
     acked_ns: int, *, rtt_ns: int = MS, waits_ns: int = 0, streams: bool = False
-) -> Progress:
-    return Progress(FLOW, acked_ns, rtt_ns, waits_ns, streams)
+) -> ConnectionProgress:
+    return ConnectionProgress(FLOW, acked_ns, rtt_ns, waits_ns, streams)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_data_hang_after_15_ms_or_a_round_trip_if_none_was_coming(
     assert each.hangs() is hangs
 
 
-def believed_until(flow: Progress | None, *, presumed: bool = False) -> int:
+def believed_until(flow: ConnectionProgress | None, *, presumed: bool = False) -> int:
     """Of a pair last answered at `NOW`, looked at 100 ms later, ns after `NOW`."""
     host = Host()
     for flow_id in (0, 1):
@@ -87,7 +87,7 @@ def believed_until(flow: Progress | None, *, presumed: bool = False) -> int:
     ],
 )  # fmt: skip
 def test_a_pair_is_believed_in_by_what_its_jobs_data_do(
-    flow: Progress | None, until_ms: float
+    flow: ConnectionProgress | None, until_ms: float
 ) -> None:
     assert believed_until(flow) == round(until_ms * MS)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.torch import checkpoint, control
 from syntony.torch.feed import Feed, Trail
-from syntony.torch.hangs import Progress
+from syntony.torch.hangs import RankProgress
 from syntony.torch.lines import line
 from syntony.torch.membership import Membership
 from syntony.torch.messages import (
@@ -300,7 +300,7 @@ class Coordinator:
         state = self._state
         match message:
             case {"kind": "heard"}:
-                return state.on_heard(worker, now_ns, Progress.parse(message))
+                return state.on_heard(worker, now_ns, RankProgress.parse(message))
             case {"kind": "state", "stopped": bool(stopped)}:
                 return state.on_state(worker, stopped, now_ns)
             case {"kind": "exit", "code": int(code)}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.hangs import NO_PROGRESS, Progress
+from syntony.torch.hangs import NO_PROGRESS, RankProgress
 from syntony.torch.recovery import START
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Worker:
     heard_ns: int = 0
     host: str = ""
     """What tells it from workers of other hosts."""
-    progress: Progress = NO_PROGRESS
+    progress: RankProgress = NO_PROGRESS
 
 
 @dataclass(slots=True)

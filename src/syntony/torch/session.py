@@ -54,7 +54,7 @@ class CoordinatorSession:
         """Why this worker is not protected."""
         self.on_freeze: Callable[[], None] = lambda: None
         self.progress: Callable[[], dict[str, Any]] = dict
-        """What operation this worker is in (`hangs.Progress`)."""
+        """What operation this worker is in (`hangs.RankProgress`)."""
         self._address: tuple[int, str] = (-1, "")
         self._host = -1
         self._released = False
