@@ -15,7 +15,7 @@ from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
 from syntony.audit.result import Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
@@ -360,7 +360,9 @@ class FrontendPorts(HostCheck):
     suspect = Suspect.CABLE
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        found: list[PortSnapshot] = [port for port in host.ports() if port.role is Role.FRONTEND]
+        found: list[PortSnapshot] = [
+            port for port in host.ports() if port.role is LinkRole.FRONTEND
+        ]
         if not found:
             host.names(CLASS_NET)  # unknown if it cannot be read
             yield self.skip(host, "no physical front-end port here")
