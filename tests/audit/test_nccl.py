@@ -17,7 +17,7 @@ from syntony.audit.nccl.diagnosis import diagnose, floor_of
 from syntony.audit.nccl.judge import Run, Terms, judge
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output, parse_report, parse_table
-from syntony.audit.nccl.plan import Case, Job, cases, command, flat_order, ordered
+from syntony.audit.nccl.plan import Case, NcclJob, cases, command, flat_order, ordered
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.errors import InputError, MissingError, UsageError
@@ -191,13 +191,13 @@ def test_orders_and_commands() -> None:
     assert ordered(mixed, groups) == ("h0", "h1", "h2", "h3", "h4", "h5")
     assert flat_order(mixed, groups) == mixed
     assert flat_order(tuple(groups), groups) == ("h0", "h2", "h4", "h1", "h3", "h5")
-    job = Job(binary="all_reduce_perf", launcher="mpirun", gpus=8)
+    job = NcclJob(binary="all_reduce_perf", launcher="mpirun", gpus=8)
     words = command(Case(4, False), job, ("a", "b"), "r.json")
     assert words[:5] == ("mpirun", "--host", "a:8,b:8", "-np", "16")
     assert "NCCL_IB_QPS_PER_CONNECTION=4" in words
     assert words[-2:] == ("-J", "r.json")
     with pytest.raises(UsageError, match="several hosts"):
-        command(Case(1, False), Job(binary="x", launcher="none", gpus=8), ("a", "b"), "r")
+        command(Case(1, False), NcclJob(binary="x", launcher="none", gpus=8), ("a", "b"), "r")
     remote = SshRanks("python3", "eth0").rank("u@gpu7", ["0", "2"], {"A": "b; rm -rf /"})
     assert remote.argv[0] == "ssh"
     assert remote.argv[-3:-1] == ("--", "u@gpu7")

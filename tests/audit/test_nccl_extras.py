@@ -19,7 +19,7 @@ from syntony.audit.nccl.extras import in_network, operation, operations, rails
 from syntony.audit.nccl.judge import Run, Terms, judge
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output, parse_report
-from syntony.audit.nccl.plan import Case, Job, cases
+from syntony.audit.nccl.plan import Case, NcclJob, cases
 from syntony.audit.result import Result, Status, Suspect
 from syntony.cli import run
 from syntony.errors import InputError, MissingError, RemoteError, UsageError
@@ -28,7 +28,7 @@ from syntony.io.audit.ranks import LocalRanks
 from syntony.lab.jobs.torch_build import find_torch
 
 HOSTS = ("gpu000", "gpu001", "gpu002", "gpu003")
-JOB = Job(binary="/opt/nccl-tests/all_reduce_perf", launcher="mpirun", gpus=8)
+JOB = NcclJob(binary="/opt/nccl-tests/all_reduce_perf", launcher="mpirun", gpus=8)
 CASE = Case(8, ordered=False)
 SHARP = """\
 gpu000:101:150 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
@@ -54,7 +54,7 @@ def rows(results: Iterable[Result]) -> list[tuple[Status, str]]:
 
 
 def fleet_with(slow_rail: int | None) -> Any:
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> Run:
         assert job.environment.get("NCCL_TESTS_SPLIT") in {None, "MOD 8"}
         chosen = job.environment.get("CUDA_VISIBLE_DEVICES")
         if chosen is not None:
@@ -67,9 +67,9 @@ def fleet_with(slow_rail: int | None) -> Any:
 
 
 def test_even_rails_take_two_runs() -> None:
-    requested: list[Job] = []
+    requested: list[NcclJob] = []
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> Run:
         requested.append(job)
         run_: Run = fleet_with(None)(job)
         return run_
@@ -100,7 +100,7 @@ def test_a_run_without_figures_is_no_pass(run_: Run, status: Status) -> None:
 def test_operations_are_held_against_what_limits_them() -> None:
     reached = {"all_gather": 350.0, "reduce_scatter": 300.0, "alltoall": 44.0, "sendrecv": 20.0}
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> Run:
         return done(reached[Path(job.binary).name.removesuffix("_perf")])
 
     assert rows(operations(JOB, start, "f")) == [
@@ -113,7 +113,7 @@ def test_operations_are_held_against_what_limits_them() -> None:
     assert {each.status for each in unknown} == {Status.UNKNOWN}
     assert operation(JOB, "alltoall").binary == "/opt/nccl-tests/alltoall_perf"
     with pytest.raises(UsageError, match="does not tell where"):
-        operation(Job(binary="my_test", launcher="none", gpus=1), "alltoall")
+        operation(NcclJob(binary="my_test", launcher="none", gpus=1), "alltoall")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_operations_are_held_against_what_limits_them() -> None:
      ("", 420.0, Status.UNKNOWN)],
 )  # fmt: skip
 def test_sharp_is_used_and_helps(log: str, on: float, status: Status) -> None:
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> Run:
         requested = job.environment["NCCL_COLLNET_ENABLE"]
         return done(on, log=log) if requested == "1" else done(365.0, log=LOG)
 

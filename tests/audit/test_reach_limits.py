@@ -20,7 +20,7 @@ from syntony.audit.checks.counters import pfc_priorities
 from syntony.audit.checks.gpus import dcgm_tests
 from syntony.audit.checks.hierarchy import _place, _reported, _same
 from syntony.audit.fabric_check import audit_fabric
-from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_text
+from syntony.audit.nccl.plan import Case, NcclJob, command, flat_order, hostfile_text
 from syntony.audit.pairs import limit_of
 from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
@@ -394,7 +394,9 @@ def test_tests_of_dcgm_at_any_depth() -> None:
 
 # --- command lines ---
 
-JOB = Job(binary="all_reduce_perf", launcher="none", gpus=8, iterations=7, environment={"A": "b"})
+JOB = NcclJob(
+    binary="all_reduce_perf", launcher="none", gpus=8, iterations=7, environment={"A": "b"}
+)
 
 
 def test_how_each_launcher_is_told_its_ranks() -> None:
@@ -420,7 +422,7 @@ def test_how_each_launcher_is_told_its_ranks() -> None:
     assert hostfile_text(["a", "b"], 2) == "a\na\nb\nb\n"
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> NcclJob:
     return msgspec.structs.replace(JOB, **changes)
 
 

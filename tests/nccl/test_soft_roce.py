@@ -15,7 +15,7 @@ from syntony.lab.drill import modes, verbs
 from syntony.lab.drill.place import job_spec
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.records import StepRecord
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 
@@ -44,7 +44,7 @@ def lab() -> Iterator[Lab]:
 def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
     spec = job_spec(lab, framework="builtin", kind="all-reduce", python="", ranks=verbs.HOSTS)
     spec = msgspec.structs.replace(spec, net=PLUGIN, elements=verbs.ELEMENTS)
-    with Job(lab, spec, wrap=modes.NCCL_SYNTONY.wrap) as job:
+    with LabJob(lab, spec, wrap=modes.NCCL_SYNTONY.wrap) as job:
         job.wait_steps(20, verbs.START_S)
         for kind, target, options in FAULTS:
             lab.inject(kind, target, options)

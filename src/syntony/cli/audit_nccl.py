@@ -10,7 +10,16 @@ import click
 import msgspec
 
 from syntony.audit.hostlist import parse_hosts
-from syntony.audit.nccl.plan import LAUNCHERS, QPS, Case, Job, cases, command, flat_order, ordered
+from syntony.audit.nccl.plan import (
+    LAUNCHERS,
+    QPS,
+    Case,
+    NcclJob,
+    cases,
+    command,
+    flat_order,
+    ordered,
+)
 from syntony.audit.report.summary import exit_code
 from syntony.cli.audit_fabric import read_cabling
 from syntony.cli.audit_run import form_options, print_results
@@ -211,8 +220,8 @@ def _show_commands(
         console.print(f"{case.check}: {' '.join(words)}", soft_wrap=True, markup=False)
 
 
-def _job(requested: _Requested) -> Job:
-    return Job(
+def _job(requested: _Requested) -> NcclJob:
+    return NcclJob(
         binary=requested.binary, launcher=requested.launcher, gpus=requested.gpus or _GPUS,
         iterations=requested.iterations,
     )  # fmt: skip
@@ -237,7 +246,7 @@ def _extras(requested: _Requested, hosts: Sequence[str]) -> Iterator[Result]:
     case = Case(max(requested.qps or QPS), ordered=False)
     subject = f"{len(hosts)} hosts"
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> Run:
         return run_nccl(case, job, hosts, requested.timeout)
 
     wanted = ((requested.rails, extras.rails), (requested.ops, extras.operations),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GLOO = {None, "gloo", "cpu:gloo"}
 
 
-class Job:
+class RankProcess:
     """Everything of this process."""
 
     def __init__(self, session: CoordinatorSession, modules: frozenset[str]) -> None:

@@ -114,7 +114,7 @@ def _run_protected(
 
     if place is None:  # a spare
         jobs.warm_up()
-    job = jobs.Job(session, frozenset({"__main__"}) | libraries.MODULES)
+    job = jobs.RankProcess(session, frozenset({"__main__"}) | libraries.MODULES)
     job.replica.expects_loop = not found.loops
     libraries.install(job.position, session.unprotect)
     syntony.torch._Active.job = job

@@ -18,7 +18,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention
 from syntony.lab.drill.fleet import wait_ready
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.world import World, new_lab
 
@@ -93,7 +93,7 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
     wraps = [
         (sys.executable, "-m", "syntony", "run", "--job", n, "--") for n in contention.JOBS
     ]  # fmt: skip
-    with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
+    with LabJob(lab, specs[0], wrap=wraps[0]) as red, LabJob(lab, specs[1], wrap=wraps[1]) as blue:
         for job in (red, blue):
             job.wait_steps(5)
         contention.wait_map(lab, 2)

@@ -12,7 +12,7 @@ from syntony.audit.check import Check
 from syntony.audit.checks.nccl import InNetwork, Operations, Rails
 from syntony.audit.nccl.diagnosis import SPREAD, floor_of
 from syntony.audit.nccl.judge import Run
-from syntony.audit.nccl.plan import Job
+from syntony.audit.nccl.plan import NcclJob
 from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError
 
@@ -20,25 +20,25 @@ EVEN_RAILS = 0.95
 """Slowest rail over the mean, or one rail over the median: NVIDIA's rail test."""
 OPERATIONS = {"all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1 / 8, "sendrecv": 1 / 8}
 """Operation to its share of the all-reduce's floor: what all NICs of a host limit, or one does."""
-Start = Callable[[Job], Run]
+Start = Callable[[NcclJob], Run]
 """Runs a job over the fleet."""
 _SLOWEST = ("-a", "3")
 """nccl-tests then tells the longest time of all ranks, of all groups; else their mean."""
 
 
-def together(job: Job) -> Job:
+def together(job: NcclJob) -> NcclJob:
     """All rails at once, each a group of its own."""
     split = {"NCCL_TESTS_SPLIT": f"MOD {job.gpus}"}
     return msgspec.structs.replace(job, environment={**job.environment, **split})
 
 
-def alone(job: Job, rail: int) -> Job:
+def alone(job: NcclJob, rail: int) -> NcclJob:
     """One GPU of each host, and with it the NIC beside it."""
     chosen = {"CUDA_VISIBLE_DEVICES": str(rail)}
     return msgspec.structs.replace(job, gpus=1, environment={**job.environment, **chosen})
 
 
-def rails(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def rails(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """Two runs; if they say that the rails are uneven, one more for each rail."""
     check = Rails()
     split = together(job)
@@ -75,7 +75,7 @@ def _each(check: Check, runs: Mapping[int, Run]) -> Iterator[Result]:
             )  # fmt: skip
 
 
-def operation(job: Job, name: str) -> Job:
+def operation(job: NcclJob, name: str) -> NcclJob:
     """The same with another of nccl-tests' programs. Raises `UsageError`."""
     path = PurePosixPath(job.binary)
     if "all_reduce" not in path.name:
@@ -84,7 +84,7 @@ def operation(job: Job, name: str) -> Job:
     return msgspec.structs.replace(job, binary=other)
 
 
-def operations(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def operations(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """One run of each."""
     for name in OPERATIONS:
         yield _operation(name, start(operation(job, name)), subject)
@@ -112,7 +112,7 @@ def _operation(name: str, run: Run, fleet: str) -> Result:
     )  # fmt: skip
 
 
-def in_network(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def in_network(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """One run without, one with."""
     check = InNetwork()
     off, on = (

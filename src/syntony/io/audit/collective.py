@@ -15,7 +15,7 @@ from typing import IO, NamedTuple, Protocol
 from syntony.audit.nccl.judge import Run
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output
-from syntony.audit.nccl.plan import Case, Job, command, environment, hostfile_text
+from syntony.audit.nccl.plan import Case, NcclJob, command, environment, hostfile_text
 from syntony.errors import InputError, RemoteError
 
 SCRIPT = Path(__file__).with_name("allreduce.py")
@@ -47,7 +47,7 @@ class Ranks(Protocol):
         ...
 
 
-def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Run:
+def run_nccl(case: Case, job: NcclJob, hosts: Sequence[str], timeout_s: float) -> Run:
     """One run of nccl-tests, to its end or its deadline; nothing of it is left behind."""
     order = tuple(hosts)
     with tempfile.TemporaryDirectory(prefix="syntony-nccl-") as folder:

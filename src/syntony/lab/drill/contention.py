@@ -20,7 +20,7 @@ from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
@@ -260,7 +260,7 @@ def started(  # noqa: PLR0917 - two of them go together
     times: ContentionTimes,
     say: Callable[[str], None],
     wraps: Sequence[tuple[str, ...]] | None = None,
-) -> Iterator[tuple[list[Job], tuple[int, int]]]:
+) -> Iterator[tuple[list[LabJob], tuple[int, int]]]:
     """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does.
 
     Args:
@@ -269,10 +269,10 @@ def started(  # noqa: PLR0917 - two of them go together
     patience_s = verbs.START_BESIDE_AGENTS_S if wraps else START_TIMEOUT_S
     wraps = wraps or [(*MANAGED, name, "--") for name in names]
     with ExitStack() as stack:
-        jobs: list[Job] = []
+        jobs: list[LabJob] = []
         alone_ns = 0
         for spec, wrap in zip(specs, wraps, strict=True):
-            jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
+            jobs.append(stack.enter_context(LabJob(lab, spec, wrap=wrap)))
             jobs[-1].wait_steps(_VERBS_WARM_STEPS if spec.net else _WARM_STEPS, patience_s)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
@@ -281,7 +281,7 @@ def started(  # noqa: PLR0917 - two of them go together
         yield jobs, (alone_ns, alone_ns + times.alone_ns)
 
 
-def end(jobs: Sequence[Job]) -> None:
+def end(jobs: Sequence[LabJob]) -> None:
     """All are asked to end, and have."""
     for job in jobs:
         job.wish_end()
@@ -292,7 +292,7 @@ def end(jobs: Sequence[Job]) -> None:
 def _all(
     lab: Lab,
     wish: ContentionOptions,
-    jobs: Sequence[Job],
+    jobs: Sequence[LabJob],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
 ) -> ContentionTrial:
@@ -307,7 +307,7 @@ def _all(
 
 def observed(
     lab: Lab,
-    jobs: Mapping[str, Job],
+    jobs: Mapping[str, LabJob],
     times: ContentionTimes,
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
@@ -340,7 +340,7 @@ def observed(
     )
 
 
-def job_run(name: str, job: Job, title: str = "") -> JobRun:
+def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
     """What a job that has ended leaves; `title` for people, if its spec's name says too little."""
     spec = job.spec
     return JobRun(

@@ -14,7 +14,7 @@ from syntony.lab.drill.contention import ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 
@@ -164,7 +164,7 @@ def _run(
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
     if wish.verbs:
         wrap = verbs.managed(JOB, RAILS)
-    with Job(lab, spec, wrap=wrap) as job:
+    with LabJob(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, verbs.START_BESIDE_AGENTS_S if wish.verbs else START_TIMEOUT_S)
         contention.wait_delays(lab, (JOB,), wish.senders)
         kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"

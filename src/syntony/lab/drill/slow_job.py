@@ -15,7 +15,7 @@ from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, job_spec, lab_for
 from syntony.lab.drill.trial import WARM_STEPS, Outage
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.wire.jobs import RecordingQuery
@@ -154,7 +154,7 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
             pause_ns=PAUSE_NS,
         )
         recorder = _Recorder(place, time.monotonic_ns())
-        with Job(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
+        with LabJob(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
             job.wait_steps(WARM_STEPS)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
             _wait_recorded(recorder)
@@ -162,7 +162,11 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
 
 
 def _run(
-    recorder: _Recorder, wish: SlowJobOptions, spec: JobSpec, job: Job, say: Callable[[str], None]
+    recorder: _Recorder,
+    wish: SlowJobOptions,
+    spec: JobSpec,
+    job: LabJob,
+    say: Callable[[str], None],
 ) -> SlowTrial:
     lab = recorder.lab
     looks: list[Look] = []

@@ -11,7 +11,7 @@ from syntony.lab.drill.fleet import verdict_ns
 from syntony.lab.drill.modes import JOB, JobMode, prepared
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run_trial(
     alone = mode.own_mptcp and spec.framework == "builtin"
     if alone:
         spec = msgspec.structs.replace(spec, mptcp=True)
-    with prepared(lab, mode), Job(lab, spec, wrap=() if alone else mode.wrap) as job:
+    with prepared(lab, mode), LabJob(lab, spec, wrap=() if alone else mode.wrap) as job:
         job.wait_steps(WARM_STEPS, times.start_s)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")

@@ -76,7 +76,7 @@ class _Rank:
                 _pipe(stream).close()
 
 
-class Job:
+class LabJob:
     """A running job; leaving the `with` block kills what is left of it."""
 
     def __init__(
