@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from syntony.audit.spec import Spec
     from syntony.cli.fleet import FleetTarget
     from syntony.fabric.graph import Topology
-    from syntony.io.audit.survey import Argv, Requested, Step
+    from syntony.io.audit.survey import Argv, Step, SurveyOptions
     from syntony.lab.client import Lab
 
 MIN_PORTS = 16
@@ -46,11 +46,11 @@ class NetworkOptions(NamedTuple):
     routes: Path | None
     deadline_ns: int
 
-    def requested(self) -> Requested:
+    def requested(self) -> SurveyOptions:
         """How far the survey goes."""
-        from syntony.io.audit.survey import Requested
+        from syntony.io.audit.survey import SurveyOptions
 
-        return Requested(self.ports, self.rounds, self.load, self.deadline_ns)
+        return SurveyOptions(self.ports, self.rounds, self.load, self.deadline_ns)
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from syntony.audit.reach_judge import judge
 from syntony.audit.result import Result, Status
 from syntony.demo.claims import Claim
 from syntony.demo.stage import Stage
-from syntony.io.audit.survey import Requested, boot_argv, survey
+from syntony.io.audit.survey import SurveyOptions, boot_argv, survey
 from syntony.lab.plan import make_plan
 from syntony.lab.topology import topology
 from syntony.model import S
@@ -72,7 +72,7 @@ def _failures(stage: Stage) -> list[Result]:
         stage.status.hosts,
         lambda host: stage.lab.enter_argv(host, argv),
         ["rail*"],
-        Requested(PORTS),
+        SurveyOptions(PORTS),
     )
     plan = topology(make_plan(stage.lab.file().spec))
     bad = {Status.FAIL, Status.UNKNOWN}

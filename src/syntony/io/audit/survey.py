@@ -51,7 +51,7 @@ Step = Callable[[str], None]
 """Told what is being done."""
 
 
-class Requested(NamedTuple):
+class SurveyOptions(NamedTuple):
     """How far a survey goes."""
 
     ports: int = PORTS
@@ -64,7 +64,7 @@ class Requested(NamedTuple):
     """For all of it."""
 
 
-USUAL = Requested()
+USUAL = SurveyOptions()
 
 
 def ssh_argv(words: Sequence[str]) -> Argv:
@@ -79,7 +79,7 @@ def boot_argv(python: str) -> tuple[str, ...]:
 
 
 def survey(
-    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: Requested = USUAL,
+    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: SurveyOptions = USUAL,
     step: Step = lambda _: None,
 ) -> Survey:  # fmt: skip
     """Ask everybody from everybody, then trace what was lost and some of what was not.
@@ -125,7 +125,7 @@ def _nic(host: str, name: str, reported: Mapping[str, Any]) -> HostNic:
 
 
 def conduct(
-    running: Sequence[Surveyor], silent: Mapping[str, str], requested: Requested, step: Step
+    running: Sequence[Surveyor], silent: Mapping[str, str], requested: SurveyOptions, step: Step
 ) -> Survey:
     """A survey by programs that run; they are ended."""
     crew = Crew(running, silent)
@@ -138,7 +138,7 @@ def conduct(
 class _Conductor:
     """One survey."""
 
-    def __init__(self, crew: Crew[Surveyor], requested: Requested, step: Step) -> None:
+    def __init__(self, crew: Crew[Surveyor], requested: SurveyOptions, step: Step) -> None:
         self._crew, self._requested, self._step = crew, requested, step
         self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
