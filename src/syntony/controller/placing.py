@@ -26,7 +26,7 @@ from syntony.model import S
 from syntony.traffic.classes import Classes
 from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
 from syntony.traffic.mover import Mover
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
 from syntony.traffic.trials import TrialResult
 from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
@@ -266,7 +266,7 @@ class PlacementService:
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
-    def _order(self, turn: _Turn, move: Move) -> None:
+    def _order(self, turn: _Turn, move: FlowMove) -> None:
         """To the agent, if it may be and a port leads there; else it has failed here already."""
         row = turn.rows[move.flow_id]
         self._count += 1
