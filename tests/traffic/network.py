@@ -21,8 +21,8 @@ from syntony.traffic.instructions import (
     Create,
     Destroy,
     Instruction,
+    KernelRefusal,
     Note,
-    Refused,
     Watch,
     Withdraw,
 )
@@ -352,7 +352,7 @@ class World:
             case Withdraw(local_id=local_id):
                 if host.announced.pop(local_id, None) is None:
                     self.at(0, lambda: self.tell(
-                        host, Refused(at_ns=self.now_ns, instruction=instruction, errno=22)
+                        host, KernelRefusal(at_ns=self.now_ns, instruction=instruction, errno=22)
                     ))  # fmt: skip
                     return
                 self._send(host, events.AddressWithdrawn(

@@ -26,7 +26,7 @@ from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.failover import WATCH_EVERY_NS, Failover
 from syntony.traffic.instructions import (
     Create,
-    Refused,
+    KernelRefusal,
     Watch,
 )
 from syntony.traffic.pairs import Reply
@@ -40,7 +40,7 @@ def test_a_port_that_the_kernel_refused_is_not_drawn_again() -> None:
     table = ConnectionTable(policy, host.health, host.steering.ports)
     table.by_token[7] = host.conn
     (create,) = of(host.settle(), Create)
-    refused = Refused(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
+    refused = KernelRefusal(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
     table.take(host.conn, refused)
     assert create.flow not in host.conn.subflows
     drawn = {host.steering.ports.draw(here(1), there(1)) for _ in range(20)}

@@ -21,7 +21,7 @@ from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
 from syntony.traffic.fair import max_min
 from syntony.traffic.health import SETTLED_NS, Health
-from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Refused, Retire
+from syntony.traffic.instructions import Cause, Create, Destroy, KernelRefusal, Reason, Retire
 from syntony.traffic.moving import Outcome
 from syntony.traffic.pairs import Reply, WatchedFlow
 from syntony.traffic.plain import ASK
@@ -48,8 +48,8 @@ class Table:
             events.ConnectionUp(at_ns=NOW, token=TOKEN, flow=FIRST, accepted=accepted)
         )
 
-    def refused(self, instruction: Create | Destroy, code: int = errno.EINVAL) -> Refused:
-        return Refused(at_ns=NOW, instruction=instruction, errno=code, text="no")
+    def refused(self, instruction: Create | Destroy, code: int = errno.EINVAL) -> KernelRefusal:
+        return KernelRefusal(at_ns=NOW, instruction=instruction, errno=code, text="no")
 
 
 def create(flow: FourTuple) -> Create:

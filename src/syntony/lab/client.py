@@ -29,11 +29,11 @@ from syntony.lab.messages import (
     Injected,
     InjectRequest,
     LabFile,
+    LabRefusal,
     LabStatus,
     PathAnswer,
     PathRequest,
     Paths,
-    Refused,
     Reply,
     Request,
     StatusRequest,
@@ -267,7 +267,7 @@ class Lab:
 
     def _expect(self, request: Request, kind: type[_R]) -> _R:
         reply = self._ask(request)
-        if isinstance(reply, Refused):
+        if isinstance(reply, LabRefusal):
             error = getattr(errors, reply.kind, SyntonyError)
             raise error(reply.reason)
         if not isinstance(reply, kind):

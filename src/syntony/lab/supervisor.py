@@ -28,11 +28,11 @@ from syntony.lab.messages import (
     Injected,
     InjectRequest,
     LabFile,
+    LabRefusal,
     LabStatus,
     LinkStatus,
     PathRequest,
     Paths,
-    Refused,
     Reply,
     Request,
     StatusRequest,
@@ -153,11 +153,11 @@ class Supervisor:
         try:
             return await self._answer(msgspec.json.decode(line, type=Request))
         except msgspec.DecodeError as error:
-            return Refused(kind="WireError", reason=f"not a request of this version: {error}")
+            return LabRefusal(kind="WireError", reason=f"not a request of this version: {error}")
         except SyntonyError as error:
-            return Refused(kind=type(error).__name__, reason=str(error))
+            return LabRefusal(kind=type(error).__name__, reason=str(error))
         except OSError as error:  # the kernel refused something a fault needed
-            return Refused(kind="MissingError", reason=str(error))
+            return LabRefusal(kind="MissingError", reason=str(error))
 
     async def _answer(self, request: Request) -> Reply:
         match request:

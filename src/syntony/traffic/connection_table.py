@@ -21,9 +21,9 @@ from syntony.traffic.instructions import (
     Create,
     Destroy,
     Instruction,
+    KernelRefusal,
     Note,
     Reason,
-    Refused,
     Retire,
     Withdraw,
 )
@@ -36,7 +36,9 @@ FORGET_NS = 5 * S
 _MAX_RAILS = 31
 _CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
-Reported = events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | Refused
+Reported = (
+    events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | KernelRefusal
+)
 
 
 class ConnectionTable:
@@ -69,7 +71,7 @@ class ConnectionTable:
     def find(self, event: Reported) -> MptcpConnection | None:
         """Whose event it is. The peer's side is established first: its announcement may overtake
         our own event."""
-        token = event.instruction.token if isinstance(event, Refused) else event.token
+        token = event.instruction.token if isinstance(event, KernelRefusal) else event.token
         if token not in self.by_token and isinstance(event, events.AddressAnnounced):
             self.by_token[token] = MptcpConnection(token, event.at_ns, accepted=True)
         return self.by_token.get(token)
@@ -173,7 +175,7 @@ class ConnectionTable:
                 self._announced(conn, event)
             case events.AddressWithdrawn():
                 _withdrawn(conn, event)
-            case Refused():
+            case KernelRefusal():
                 return self._refused(conn, event)
         return ()
 
@@ -225,7 +227,7 @@ class ConnectionTable:
 
     # --- refusals ---
 
-    def _refused(self, conn: MptcpConnection, event: Refused) -> Sequence[Instruction]:
+    def _refused(self, conn: MptcpConnection, event: KernelRefusal) -> Sequence[Instruction]:
         """Whatever was refused is no longer taken for done, so that it is ordered again."""
         order = event.instruction
         if isinstance(order, Create):
@@ -242,7 +244,7 @@ class ConnectionTable:
         return () if gone or not retry.reported else [_refusal(conn, order, event, retry.count)]
 
     def _create_refused(
-        self, conn: MptcpConnection, order: Create, event: Refused
+        self, conn: MptcpConnection, order: Create, event: KernelRefusal
     ) -> Sequence[Instruction]:
         subflow, flow = conn.subflows.pop(order.flow, None), order.flow
         self._ports.avoid(flow.local, flow.remote, flow.local_port)
@@ -283,7 +285,10 @@ def _withdrawn(conn: MptcpConnection, event: events.AddressWithdrawn) -> None:
 
 
 def _refusal(
-    conn: MptcpConnection, order: Destroy | Retire | Announce | Withdraw, event: Refused, count: int
+    conn: MptcpConnection,
+    order: Destroy | Retire | Announce | Withdraw,
+    event: KernelRefusal,
+    count: int,
 ) -> Note:
     """What an operator reads of it."""
     what = type(order).__name__.lower()

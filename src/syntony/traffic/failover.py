@@ -28,7 +28,7 @@ from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Create,
     Instruction,
-    Refused,
+    KernelRefusal,
     RestoreRoutes,
     Watch,
 )
@@ -48,7 +48,7 @@ WATCH_EVERY_NS = 50 * MS
 LISTED_NS = 1 * S
 """An older listing does not tell which connections have ended."""
 
-ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
+ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | KernelRefusal
 Event = PathEvent | ConnectionNews | events.PlainEvent
 
 

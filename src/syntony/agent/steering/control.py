@@ -44,11 +44,11 @@ from syntony.traffic.instructions import (
     Destroy,
     Expect,
     Instruction,
+    KernelRefusal,
     Note,
     Notice,
     Quicken,
     Redirect,
-    Refused,
     RestoreRoutes,
     Retire,
     Steer,
@@ -421,7 +421,7 @@ class PathControl:
             _log.debug("refused %s reason=%s", instruction, error)
             self.path_log.refused(instruction)
             return self._failover.handle(
-                Refused(
+                KernelRefusal(
                     at_ns=time.monotonic_ns(),
                     instruction=instruction,
                     errno=error.errno or 0,
