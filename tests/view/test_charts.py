@@ -23,7 +23,7 @@ from syntony.errors import MissingError
 from syntony.model import ClockState, S
 from syntony.view import clock_plots, contention_chart, throughput_chart
 from syntony.view.clock_summary import ClockReport, DelayReport, tell
-from syntony.view.contention_chart import Curve
+from syntony.view.contention_chart import ContentionCurve
 from syntony.view.throughput_chart import ThroughputLine
 
 
@@ -208,10 +208,10 @@ def contention(
     picture = contention_chart.ContentionChart(
         title="A title", subtitle="a subtitle", optimum=100.0,
         jobs=tuple(
-            Curve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))
+            ContentionCurve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))
             for k in range(jobs)
         ),
-        delay=Curve(label="delay, ms", at_s=at_s, value=delay),
+        delay=ContentionCurve(label="delay, ms", at_s=at_s, value=delay),
     )  # fmt: skip
     contention_chart.render(picture, "png")
     return saved[-1]

@@ -14,7 +14,7 @@ from syntony.lab.jobs.torch_build import find_torch
 
 if TYPE_CHECKING:
     from syntony.demo.stage import Stage
-    from syntony.lab.drill.rank_loss_report import RunFigures
+    from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
 STEPS, KILL_AT = 160, 60
 """A spare is ready some 20 s after the start on a slow machine: steps are left then."""
@@ -38,7 +38,7 @@ def rank_lost(stage: Stage) -> tuple[Claim, ...]:
     return claims(*(figures(wish, each, trials[0]) for each in trials))
 
 
-def claims(calm: RunFigures, ours: RunFigures) -> tuple[Claim, ...]:
+def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[Claim, ...]:
     """On the two runs. Pure."""
     stall = "never went on" if ours.stall_s is None else f"{ours.stall_s:.2f} s"
     return (

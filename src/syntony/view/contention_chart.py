@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "ContentionChart", "Curve", "check", "render"]
+__all__ = ["FORMATS", "ContentionChart", "ContentionCurve", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
 _INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
 """Of the y axes, in largest values: labels have room."""
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
     """One line."""
 
     label: str
@@ -42,12 +42,12 @@ class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     subtitle: str
-    jobs: tuple[Curve, ...]
+    jobs: tuple[ContentionCurve, ...]
     """Mb/s."""
     optimum: float
     """Of all jobs together, Mb/s."""
     optimum_label: str = "optimum of all"
-    delay: Curve
+    delay: ContentionCurve
     """Milliseconds."""
 
 
@@ -89,6 +89,6 @@ def _draw(figure: Any, picture: ContentionChart) -> None:
     figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)
 
 
-def _total(curves: Sequence[Curve]) -> Curve:
+def _total(curves: Sequence[ContentionCurve]) -> ContentionCurve:
     sums = tuple(sum(values) for values in zip(*(c.value for c in curves), strict=True))
-    return Curve(label="both", at_s=curves[0].at_s, value=sums)
+    return ContentionCurve(label="both", at_s=curves[0].at_s, value=sums)

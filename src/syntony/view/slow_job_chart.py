@@ -11,12 +11,12 @@ import msgspec
 
 from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
 
-__all__ = ["FORMATS", "Curve", "SlowJobChart", "render"]
+__all__ = ["FORMATS", "SlowJobChart", "SlowJobCurve", "render"]
 _SIZE_IN = (10.0, 5.0)
 _INK, _FAINT = "#22303c", "#8d99ae"
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobCurve(msgspec.Struct, frozen=True, kw_only=True):
     """One flow; NaN where nothing was recorded."""
 
     label: str
@@ -30,7 +30,7 @@ class SlowJobChart(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     subtitle: str
-    curves: tuple[Curve, ...]
+    curves: tuple[SlowJobCurve, ...]
     marks: tuple[tuple[float, str], ...]
 
 

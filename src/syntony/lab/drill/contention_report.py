@@ -65,10 +65,11 @@ def picture(
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
         f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
         jobs=tuple(
-            contention_chart.Curve.of(f"job {name}", at_s, values) for name, values in rates.items()
+            contention_chart.ContentionCurve.of(f"job {name}", at_s, values)
+            for name, values in rates.items()
         ),
         optimum=found.optimum_mbps,
-        delay=contention_chart.Curve.of(DELAY, when_s, delays),
+        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
 
 

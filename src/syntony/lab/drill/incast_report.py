@@ -167,11 +167,12 @@ def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.Contenti
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
         f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
         jobs=tuple(
-            contention_chart.Curve.of("at the receiver", at_s, values) for values in rates.values()
+            contention_chart.ContentionCurve.of("at the receiver", at_s, values)
+            for values in rates.values()
         ),
         optimum=report.line_mbps,
         optimum_label="line rate",
-        delay=contention_chart.Curve.of(DELAY, when_s, delays),
+        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
 
 

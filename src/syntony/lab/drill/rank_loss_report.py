@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DRILL = "rank-loss"
 
 
-class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     name: str
@@ -54,7 +54,7 @@ class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     victim: int
     checkpoint_every: int
-    runs: tuple[RunFigures, ...]
+    runs: tuple[RankLossRunFigures, ...]
     files: tuple[str, ...] = ()
 
     @property
@@ -72,14 +72,14 @@ def make_report(wish: RankLossOptions, trials: Sequence[RankLossTrial]) -> RankL
     )  # fmt: skip
 
 
-def figures(wish: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial) -> RunFigures:
+def figures(wish: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial) -> RankLossRunFigures:
     """Of one trial."""
     watched = trial.steps[_watcher(wish)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]
     last = max(before, default=None)
     digests = [each["equal"] for each in trial.events if each["event"] == "digest"]
-    return RunFigures(
+    return RankLossRunFigures(
         name=trial.name,
         exit_code=trial.exit_code,
         total_s=(trial.ended_ns - trial.began_ns) / S,
@@ -139,7 +139,7 @@ def _instant(watched: Sequence[StepLine], report: RankLossReport) -> int:
     return next((each.at_ns for each in watched if each.step >= step), 0)
 
 
-def _note(run: RunFigures) -> str:
+def _note(run: RankLossRunFigures) -> str:
     if run.name == CALM:
         return ""
     if run.exit_code or run.stall_s is None:

@@ -12,7 +12,7 @@ from syntony.lab.drill.slow_job import is_named
 from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
-from syntony.view.slow_job_chart import Curve, SlowJobChart
+from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,7 +116,7 @@ def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
         title=f"{trial.job}: one flow among {report.flows} made slow",
         subtitle=report.verdict or "not named",
         curves=tuple(
-            Curve(
+            SlowJobCurve(
                 label=each.flow,
                 slow=each.flow in trial.names,
                 at_s=tuple((at_ns - zero_ns) / S for at_ns in each.at_ns),
