@@ -12,7 +12,7 @@ import pytest
 from syntony import cli
 from syntony.errors import MissingError
 from syntony.lab.commands import flow_shaper_end, flow_shaper_lines
-from syntony.lab.drill.slow_job import FlowSeries, Look, Named, SlowTrial, is_named
+from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, NamedFlow, SlowTrial, is_named
 from syntony.lab.drill.slow_job_report import make_report, save
 from syntony.lab.drill.trial import Outage
 from syntony.lab.jobs.records import Done, Failed, Record, StepRecord
@@ -26,12 +26,14 @@ BEGAN_NS, SLOW_NS, END_NS = 100 * S, 120 * S, 140 * S
 SEED = random.SystemRandom().randrange(1 << 32)
 
 
-def verdict(fault: str, *subjects: str) -> Named:
-    return Named(fault=fault, subjects=subjects, confidence=0.9, text="94 µs, its siblings 4 µs")
+def verdict(fault: str, *subjects: str) -> NamedFlow:
+    return NamedFlow(
+        fault=fault, subjects=subjects, confidence=0.9, text="94 µs, its siblings 4 µs"
+    )
 
 
-def look(at_s: float, *verdicts: Named, worst: str = "") -> Look:
-    return Look(at_ns=round(at_s * S), verdicts=verdicts, worst=worst)
+def look(at_s: float, *verdicts: NamedFlow, worst: str = "") -> JudgedAnswer:
+    return JudgedAnswer(at_ns=round(at_s * S), verdicts=verdicts, worst=worst)
 
 
 LOOKS = (
@@ -142,7 +144,7 @@ def test_what_did_not_go_as_claimed_is_said(trial: SlowTrial) -> None:
     ],
 )
 def test_a_flow_is_named_by_its_name_and_class_alone(
-    verdicts: tuple[Named, ...], named: bool
+    verdicts: tuple[NamedFlow, ...], named: bool
 ) -> None:
     assert is_named(look(1, *verdicts), NAMES) is named
 

@@ -72,7 +72,7 @@ class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     times: SlowJobTimes = SlowJobTimes()
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class NamedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict."""
 
     fault: str
@@ -82,11 +82,11 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     """Its first piece of evidence."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of the controller, judged; `at_ns` (CLOCK_MONOTONIC) is when it had been."""
 
     at_ns: int
-    verdicts: tuple[Named, ...]
+    verdicts: tuple[NamedFlow, ...]
     worst: str
     """The flow of the longest delay in the newest window, if it stands out."""
 
@@ -111,7 +111,7 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Enough was recorded: the quiet phase begins."""
     outage: Outage
     ended_ns: int
-    looks: tuple[Look, ...]
+    looks: tuple[JudgedAnswer, ...]
     flows: tuple[FlowSeries, ...]
     finished: bool
     records: tuple[Record, ...]
@@ -169,7 +169,7 @@ def _run(
     say: Callable[[str], None],
 ) -> SlowTrial:
     lab = recorder.lab
-    looks: list[Look] = []
+    looks: list[JudgedAnswer] = []
     began_ns = time.monotonic_ns()
     say(f"quiet for {wish.times.quiet_ns / S:.0f} s: nothing is to be named")
     _watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
@@ -212,7 +212,7 @@ def _run(
     )
 
 
-def is_named(look: Look, names: tuple[str, ...]) -> bool:
+def is_named(look: JudgedAnswer, names: tuple[str, ...]) -> bool:
     """Whether a verdict says that one of these flows is slow, and blames no other flow."""
     blamed = [
         subject
@@ -242,7 +242,10 @@ def _connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, st
 
 
 def _watch(
-    recorder: _Recorder, looks: list[Look], until_ns: int, enough: Callable[[Look], bool]
+    recorder: _Recorder,
+    looks: list[JudgedAnswer],
+    until_ns: int,
+    enough: Callable[[JudgedAnswer], bool],
 ) -> bool:
     """Looks at what is recorded until then, or until one look is enough; whether it was."""
     while (begun_ns := time.monotonic_ns()) < until_ns:
@@ -256,10 +259,10 @@ def _watch(
     return False
 
 
-def judged(bundle: Bundle, result: Diagnosis) -> Look:
+def judged(bundle: Bundle, result: Diagnosis) -> JudgedAnswer:
     """What one recording shows. Pure but for its instant, which is not set."""
     verdicts = tuple(
-        Named(
+        NamedFlow(
             fault=each.fault,
             subjects=each.subjects,
             confidence=each.confidence,
@@ -267,7 +270,7 @@ def judged(bundle: Bundle, result: Diagnosis) -> Look:
         )
         for each in result.verdicts
     )
-    return Look(at_ns=0, verdicts=verdicts, worst=_worst(bundle))
+    return JudgedAnswer(at_ns=0, verdicts=verdicts, worst=_worst(bundle))
 
 
 def _worst(bundle: Bundle) -> str:

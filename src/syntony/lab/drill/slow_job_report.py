@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from syntony.lab.drill.slow_job import FlowSeries, Look, SlowTrial
+    from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial
 
 
 class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,11 +130,11 @@ def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
     )
 
 
-def _after(look: Look | None, began_ns: int) -> float | None:
+def _after(look: JudgedAnswer | None, began_ns: int) -> float | None:
     return None if look is None else (look.at_ns - began_ns) / S
 
 
-def _verdict(look: Look | None, names: Iterable[str]) -> str:
+def _verdict(look: JudgedAnswer | None, names: Iterable[str]) -> str:
     of = () if look is None else look.verdicts
     return next(
         (
@@ -146,7 +146,7 @@ def _verdict(look: Look | None, names: Iterable[str]) -> str:
     )
 
 
-def _said(looks: Iterable[Look], names: tuple[str, ...]) -> tuple[str, ...]:
+def _said(looks: Iterable[JudgedAnswer], names: tuple[str, ...]) -> tuple[str, ...]:
     """What was named other than these flows, each once."""
     found = {
         f"{each.fault} {', '.join(each.subjects)}"
