@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.sim.fluid.net import Candidates, Net, Numbers
+from syntony.sim.fluid.net import LivingPaths, Net, Numbers
 from syntony.sim.fluid.split import max_min_split
 from syntony.sim.fluid.traffic import Traffic
 from syntony.traffic.fair import Floats, Ints, Sharer, max_min
@@ -70,7 +70,7 @@ class Field:
         """Flows under way."""
         return np.flatnonzero(self.active)
 
-    def candidates(self, flows: Numbers) -> Candidates:
+    def candidates(self, flows: Numbers) -> LivingPaths:
         return self.net.candidates(self.traffic.src[flows], self.traffic.dst[flows])
 
     def path(self, flows: Numbers, pick: Numbers) -> Ints:
