@@ -14,7 +14,7 @@ from syntony.sim.fluid.clos import LeafSpine, ThreeTier
 from syntony.sim.fluid.net import Net
 from syntony.sim.fluid.presets import KINDS, SIZES, parse_preset, preset_traffic
 from syntony.sim.fluid.scenario import damage
-from syntony.sim.fluid.traffic import Traffic, check_traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic, check_traffic
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SHAPE = ("leaves", "hosts_per_leaf", "spines", "uplink_gbps", "rails", "planes", "pods", "aggs",
@@ -25,7 +25,7 @@ class Scene(NamedTuple):
     """A fabric with its traffic."""
 
     net: Net
-    traffic: Traffic
+    traffic: SimulatedTraffic
     dead: list[str]
 
 
@@ -108,7 +108,7 @@ def read_topology(file: Path, gbps: float) -> Net:
     return GraphNet(parse_topology(_text(file)), gbps=gbps)
 
 
-def _from_file(file: Path) -> Traffic:
+def _from_file(file: Path) -> SimulatedTraffic:
     from syntony.sim.fluid.matrix_file import parse_matrix
 
     return parse_matrix(_text(file))
