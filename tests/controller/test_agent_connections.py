@@ -11,7 +11,7 @@ import pytest
 from tests.controller.test_sessions import CERTIFICATE
 from tests.link import hello
 
-from syntony.agent.stream import Attempts
+from syntony.agent.stream import ConnectionNumbers
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.gateway import Gateway
 from syntony.controller.greeting import RefusedError
@@ -47,7 +47,7 @@ def gateway(greeting: Hello) -> Gateway:
 @pytest.mark.parametrize("at", ["leader", "gateway"])
 def test_the_connection_that_was_dialled_last_is_kept_whenever_it_comes(at: str) -> None:
     async def tried() -> None:
-        numbers = Attempts()
+        numbers = ConnectionNumbers()
         first, second, third = (numbers.number(hello("h1", each)) for each in ("s", "s", "t"))
         hub: Hub
         hub = (
@@ -57,7 +57,7 @@ def test_the_connection_that_was_dialled_last_is_kept_whenever_it_comes(at: str)
             hub.check(first)
         hub.check(second)
         hub.check(third)
-        hub.check(Attempts().number(first))  # of another process: it has started again
+        hub.check(ConnectionNumbers().number(first))  # of another process: it has started again
         hub.check(msgspec.structs.replace(first, host="h2"))
 
     asyncio.run(tried())

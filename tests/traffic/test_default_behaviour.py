@@ -9,7 +9,7 @@ from tests.traffic.test_pacer_steps import LINK, RATE, flow, part
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Attempts, MptcpConnection, Subflow, SubflowState
+from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
@@ -153,7 +153,7 @@ def test_a_connection_that_is_told_of_begins_with_nothing_to_undo() -> None:
     subflow = Subflow(FourTuple("a", 1, "b", 2), "n", SubflowState.UP, NOW)
     assert (subflow.one_of, subflow.on_standby, subflow.rate_bps) == (False, False, 0)
     assert (subflow.retransmits, subflow.lossy_ns, subflow.local_id) == (0, None, 0)
-    tries = Attempts()
+    tries = FailedAttempts()
     assert (tries.count, tries.next_ns, tries.failed_ns, tries.taken) == (0, 0, 0, 0)
     pair = PairState()
     assert (pair.since_ns, pair.misses, pair.brief, pair.brief_ns) == (0, 0, 0, 0)

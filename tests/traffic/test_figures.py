@@ -10,7 +10,7 @@ from tests.traffic.test_plain import Host as PlainHost
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
-from syntony.traffic.connection import Attempts, MptcpConnection, Subflow, SubflowState
+from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
@@ -154,12 +154,12 @@ def test_a_peer_is_late_until_another_nic_of_it_answered_10_ms_later(
 
 
 def test_joins_in_a_row_three_at_once_then_longer_waits() -> None:
-    tries, waits = Attempts(), []
+    tries, waits = FailedAttempts(), []
     for _ in range(13):
         tries.failed(NOW, POLICY)
         waits.append((tries.next_ns - NOW) // MS)
     assert waits == [0, 0, 0, 60, 120, 240, 480, 960, 1920, 3840, 5000, 5000, 5000]
-    taken = Attempts()
+    taken = FailedAttempts()
     for _ in range(7):
         taken.port_taken(NOW, POLICY)
     assert taken.count == 0

@@ -14,7 +14,7 @@ from syntony.traffic.connection import (
     PARTIAL_LATE_NS,
     TAKEN,
     UNREPEATED,
-    Attempts,
+    FailedAttempts,
     MptcpConnection,
     Remote,
     Subflow,
@@ -116,7 +116,7 @@ def test_what_is_told_of_a_stall() -> None:
 
 
 def test_attempts_wait_after_three_at_once_and_longer_each_time() -> None:
-    tries, waits, reported = Attempts(), [], []
+    tries, waits, reported = FailedAttempts(), [], []
     for _ in range(12):
         tries.failed(S, POLICY)
         waits.append((tries.next_ns - S) // MS)
@@ -129,13 +129,13 @@ def test_attempts_wait_after_three_at_once_and_longer_each_time() -> None:
     assert (tries.count, tries.next_ns > S) == (0, True)
     tries.restart()
     assert (tries.count, tries.next_ns) == (0, 0)
-    patient = Attempts()
+    patient = FailedAttempts()
     patient.failed(S, POLICY, at_once=0)
     assert patient.next_ns == S + POLICY.join_ns
 
 
 def test_a_port_that_is_taken_is_no_failure_but_eight_of_them_are_one() -> None:
-    tries = Attempts()
+    tries = FailedAttempts()
     counts = []
     for _ in range(2 * TAKEN):
         tries.port_taken(S, POLICY)

@@ -213,7 +213,7 @@ AT_ONCE, AT_ONCE_PARTIAL = 3, 24
 a thousand cases."""
 
 
-class Attempts:
+class FailedAttempts:
     """Failed attempts in a row: to make a subflow over one pair, or to have one order obeyed."""
 
     __slots__ = ("count", "failed_ns", "next_ns", "taken")
@@ -270,8 +270,8 @@ class MptcpConnection:
         """By the peer's address id; below 0: of the plan, not announced as far as we know."""
         self.announced: dict[str, int] = {}
         """Our addresses that the peer knows: NIC to address id."""
-        self.attempts: dict[tuple[str, str], Attempts] = {}
-        self.refused: dict[str, Attempts] = {}
+        self.attempts: dict[tuple[str, str], FailedAttempts] = {}
+        self.refused: dict[str, FailedAttempts] = {}
         """Orders that the kernel refused, by what they were about."""
         self.lost: dict[tuple[str, str], Reason] = {}
         """Pairs that were given up, and why."""
@@ -333,14 +333,14 @@ class MptcpConnection:
         """Whether one is there, and gets on."""
         return any(each.pair == pair and each.stalled is None for each in self.up())
 
-    def tries(self, nic: str, remote: str) -> Attempts:
+    def tries(self, nic: str, remote: str) -> FailedAttempts:
         """Of one pair."""
-        return self.attempts.setdefault((nic, remote), Attempts())
+        return self.attempts.setdefault((nic, remote), FailedAttempts())
 
-    def refusals(self, order: Steer) -> Attempts:
+    def refusals(self, order: Steer) -> FailedAttempts:
         """Of such orders in a row."""
         about = order.address if isinstance(order, Announce | Withdraw) else order.flow
-        return self.refused.setdefault(f"{type(order).__name__} {about}", Attempts())
+        return self.refused.setdefault(f"{type(order).__name__} {about}", FailedAttempts())
 
     def forget_remote(self, address: str) -> None:
         """Whatever was known of one of the peer's addresses is out of date."""
