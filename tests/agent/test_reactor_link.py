@@ -78,7 +78,7 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
     with running(place) as reactor:
         telemetry.start()
         assert held(telemetry) == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.Kept(plan=plan(), keys=KEYS)
+        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
         assert reactor.steering.stopped
         assert telemetry.up
         assert telemetry.state is not None
@@ -139,7 +139,7 @@ def test_what_was_kept_and_cannot_be_read_is_left_out(
     (place / "run").mkdir()
     (place / "run" / kept.FILE).write_bytes(data)
     with running(place) as reactor:
-        assert reactor._kept == kept.Kept()
+        assert reactor._kept == kept.KeptOrders()
         telemetry.start()
         assert telemetry.obey(plan(), None) == ""
 
@@ -156,7 +156,7 @@ def test_a_word_that_cannot_be_one_is_refused_and_the_one_before_stays(
         assert "cannot be such" in telemetry.obey(msgspec.structs.replace(KEYS, sending=9), None)
         assert telemetry.up
         assert telemetry.held == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.Kept(plan=plan(), keys=KEYS)
+        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
 
 
 def test_an_order_needs_fleet_time_and_is_good_until_it_expires(

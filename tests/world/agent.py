@@ -175,7 +175,7 @@ class Agent:
             self._world.ledger.timed(self, message)
             self.lines = {line.node: line for line in message.timelines}
 
-    def _keep(self, now: kept.Kept) -> None:
+    def _keep(self, now: kept.KeptOrders) -> None:
         if now != self._kept:
             self._kept = now
             kept.save(self.host.run, now)

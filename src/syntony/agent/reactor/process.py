@@ -110,7 +110,7 @@ class Reactor:
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
         self._keyring = Keyring()
         self.verbs = VerbsPlane(config, self._clock, self.nics.engine)
-        self._kept = kept.Kept()
+        self._kept = kept.KeptOrders()
         self._cold = True
         """No plan has been taken yet, or it had other numbers."""
         self._coming: tuple[int, Plan] | None = None
@@ -343,7 +343,7 @@ class Reactor:
         self._keep(msgspec.structs.replace(self._kept, keys=sent))
         return ""
 
-    def _keep(self, now: kept.Kept) -> None:
+    def _keep(self, now: kept.KeptOrders) -> None:
         self._kept = now
         kept.save(self._directory, now)
 
