@@ -7,7 +7,7 @@ from tests.resilience.simulated import MS, S
 
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Forget, Log, Send, Settings, Spawn
-from syntony.torch.recovery import START, RankReport, RecoveryPlan, Refusal, make_plan
+from syntony.torch.recovery import START, RankReport, RecoveryPlan, RecoveryRefusal, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
 RANKS = 4
@@ -62,7 +62,7 @@ def test_plans(survivors: dict[int, RankReport], lost: dict[int, int], plan: Rec
 def test_what_cannot_be_exact_is_refused(
     survivors: dict[int, RankReport], lost: dict[int, int]
 ) -> None:
-    assert isinstance(make_plan(survivors, lost), Refusal)
+    assert isinstance(make_plan(survivors, lost), RecoveryRefusal)
 
 
 # --- parameters that are split over ranks ---
@@ -114,7 +114,7 @@ def test_plans_of_split_parameters(
 def test_lost_parts_that_nobody_has_are_refused(
     shards: dict[int, str], survivors: dict[int, RankReport], lost: dict[int, int]
 ) -> None:
-    assert isinstance(make_plan(survivors, lost, shards), Refusal)
+    assert isinstance(make_plan(survivors, lost, shards), RecoveryRefusal)
 
 
 def test_connections_that_break_need_no_copies() -> None:

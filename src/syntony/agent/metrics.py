@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from syntony import __version__
 from syntony.agent.clock_server import ClockServer
-from syntony.agent.job_admission import Refusal
+from syntony.agent.job_admission import AdmissionRefusal
 from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
 from syntony.agent.queue_pairs import QueuePairSocket
@@ -176,7 +176,7 @@ def _put_admissions(
     """Who is, was and was not let in at a socket of the agent."""
     sheet.put(name, now)
     sheet.put(f"{name}_connected_total", ever)
-    for reason in Refusal:
+    for reason in AdmissionRefusal:
         sheet.put(f"{name}_refused_total", refused.get(reason, 0), reason=reason.value)
 
 

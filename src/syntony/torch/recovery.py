@@ -62,7 +62,7 @@ class RecoveryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RecoveryRefusal:
     """Why no plan gives the same result as an undisturbed run."""
 
     reason: str
@@ -72,7 +72,7 @@ def make_plan(
     survivors: Mapping[int, RankReport],
     lost: Mapping[int, int],
     shards: Mapping[int, str] | None = None,
-) -> RecoveryPlan | Refusal:
+) -> RecoveryPlan | RecoveryRefusal:
     """Choose the boundary and who provides what.
 
     Args:
@@ -83,7 +83,7 @@ def make_plan(
             the same.
     """
     if not survivors:
-        return Refusal("no rank is left that has the parameters")
+        return RecoveryRefusal("no rank is left that has the parameters")
     boundary = min([report.boundary for report in survivors.values()] + list(lost.values()))
     if boundary > START and shards:
         return _sharded(survivors, lost, shards, boundary)
@@ -92,13 +92,13 @@ def make_plan(
 
 def _planned(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], boundary: int
-) -> RecoveryPlan | Refusal:
+) -> RecoveryPlan | RecoveryRefusal:
     if boundary == START:
         return _from_the_start(survivors)
     ahead = {r: each for r, each in survivors.items() if each.boundary > boundary + 1}
     if ahead:
         rank, report = next(iter(ahead.items()))
-        return Refusal(
+        return RecoveryRefusal(
             f"rank {rank} is at step {report.boundary}, others at {boundary}: "
             "a step had no collective that all ranks take part in"
         )
@@ -120,7 +120,7 @@ def _peers(
 
 def _shadowed(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str]
-) -> dict[int, int] | Refusal:
+) -> dict[int, int] | RecoveryRefusal:
     """Of lost ranks that no survivor is like, the newest boundary of which there is a copy."""
     found = {}
     for rank, last in lost.items():
@@ -128,7 +128,9 @@ def _shadowed(
             continue
         kept = [n for each in survivors.values() for n in each.shadows.get(rank, ()) if n <= last]
         if not kept:
-            return Refusal(f"rank {rank} was lost, and nobody left has a copy of its parameters")
+            return RecoveryRefusal(
+                f"rank {rank} was lost, and nobody left has a copy of its parameters"
+            )
         found[rank] = max(kept)
     return found
 
@@ -136,45 +138,47 @@ def _shadowed(
 def _sharded(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str],
     boundary: int,
-) -> RecoveryPlan | Refusal:  # fmt: skip
+) -> RecoveryPlan | RecoveryRefusal:  # fmt: skip
     copies = _shadowed(survivors, lost, shards)
-    if isinstance(copies, Refusal):
+    if isinstance(copies, RecoveryRefusal):
         return copies
     boundary = min([boundary, *copies.values()])
     plan = _planned(survivors, {}, boundary)
-    if isinstance(plan, Refusal):
+    if isinstance(plan, RecoveryRefusal):
         return plan
     sources = {}
     for rank in lost:
         peers = _peers(survivors, shards, rank)
         if peers:
             found = _provided(peers, boundary)
-            if isinstance(found, Refusal):
+            if isinstance(found, RecoveryRefusal):
                 return found
             sources[rank] = StateSource(found.provider, found.undo)
             continue
         holder = min((r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())),
                      default=None)  # fmt: skip
         if holder is None:
-            return Refusal(f"nobody has a copy of rank {rank}'s parameters of step {boundary}")
+            return RecoveryRefusal(
+                f"nobody has a copy of rank {rank}'s parameters of step {boundary}"
+            )
         sources[rank] = StateSource(holder, undo=False)
     return replace(plan, sources=sources)
 
 
-def _provided(survivors: Mapping[int, RankReport], boundary: int) -> RecoveryPlan | Refusal:
+def _provided(survivors: Mapping[int, RankReport], boundary: int) -> RecoveryPlan | RecoveryRefusal:
     live = _first(survivors, lambda each: each.boundary == boundary and not each.stepped)
     if live is not None:
         return RecoveryPlan(boundary, live, undo=False)
     past = _first(survivors, lambda each: (each.boundary == boundary) == each.stepped)
     if past is not None:
         return RecoveryPlan(boundary, past, undo=True)
-    return Refusal(f"no rank has the parameters of step {boundary} any more")
+    return RecoveryRefusal(f"no rank has the parameters of step {boundary} any more")
 
 
-def _from_the_start(survivors: Mapping[int, RankReport]) -> RecoveryPlan | Refusal:
+def _from_the_start(survivors: Mapping[int, RankReport]) -> RecoveryPlan | RecoveryRefusal:
     late = [rank for rank, each in survivors.items() if each.boundary > START + 1 or each.stepped]
     if late:
-        return Refusal(f"rank {late[0]} is past its first step, another has not begun")
+        return RecoveryRefusal(f"rank {late[0]} is past its first step, another has not begun")
     return RecoveryPlan(START, min(survivors), undo=False)
 
 
