@@ -18,7 +18,7 @@ from syntony.lab import commands, ecmp, fabric, netns, state
 from syntony.lab.control import ControlPlane
 from syntony.lab.daemons import Daemons, DaemonSpec
 from syntony.lab.faults import Registry, Site, parse_order
-from syntony.lab.linkwatch import LinkWatch
+from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import (
     Cleared,
     ClearRequest,
@@ -69,7 +69,7 @@ class Supervisor:
         self._ports = {p.index: p for link in self._plan.links for p in (link.a, link.b)}
         self._timer: asyncio.TimerHandle | None = None
         self._started_ns = time.monotonic_ns()
-        self._watches: list[LinkWatch] = []
+        self._watches: list[NamespaceLinkWatch] = []
         self._server: asyncio.Server | None = None
         self.stop = asyncio.Event()
 
@@ -79,7 +79,7 @@ class Supervisor:
         fabric.build(self._plan, guests=bool(self._file.image))
         loop = asyncio.get_running_loop()
         for node in (*self._plan.switches, ROUTER):
-            watch = LinkWatch(node)
+            watch = NamespaceLinkWatch(node)
             self._watches.append(watch)
             loop.add_reader(watch.fileno(), self._links_changed, watch)
         path = self._directory / state.CONTROL_SOCKET
@@ -103,7 +103,7 @@ class Supervisor:
 
     # --- links and routes -------------------------------------------------------------------
 
-    def _links_changed(self, watch: LinkWatch) -> None:
+    def _links_changed(self, watch: NamespaceLinkWatch) -> None:
         now_ns = time.monotonic_ns()
         for seen in watch.read():
             port = self._ports.get(seen.ifindex)

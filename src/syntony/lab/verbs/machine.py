@@ -25,7 +25,7 @@ import msgspec
 
 from syntony.errors import SyntonyError
 from syntony.lab import commands, netns, state
-from syntony.lab.linkwatch import LinkWatch
+from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import LabFile
 from syntony.lab.plan import LabPlan, LinkKind, Port, make_plan
 from syntony.lab.routes import host_routes
@@ -180,14 +180,14 @@ def main(directory: Path, host: str) -> int:
         qemu_argv(image, directory, plan, host, config), stdin=subprocess.DEVNULL
     )
     try:
-        _carry(qemu, Qmp(qmp_path(directory, host)), LinkWatch(host), ports)
+        _carry(qemu, Qmp(qmp_path(directory, host)), NamespaceLinkWatch(host), ports)
     finally:
         qemu.kill()
     return qemu.wait()
 
 
 def _carry(
-    qemu: subprocess.Popen[bytes], monitor: Qmp, watch: LinkWatch, ports: Sequence[Port]
+    qemu: subprocess.Popen[bytes], monitor: Qmp, watch: NamespaceLinkWatch, ports: Sequence[Port]
 ) -> None:
     """Gives each NIC of the guest its port's carrier until QEMU has ended."""
     names = {port.index: port.name for port in ports}
