@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from syntony.torch.spool import Spool
+    from syntony.torch.spool import JobSpool
 
 TICK_S = 0.1
 RECENT = 12
@@ -61,7 +61,7 @@ class Coordinator:
     """Serves the keepers and workers of one job; starts its spares."""
 
     def __init__(
-        self, settings: Settings, spool: Spool, *, audit: Path | None, say: Any,
+        self, settings: Settings, spool: JobSpool, *, audit: Path | None, say: Any,
         origin: Origin | None = None,
     ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
