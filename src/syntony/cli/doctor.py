@@ -6,10 +6,14 @@ import click
 import msgspec
 
 from syntony.cli.output import console
-from syntony.lab.doctor import Check, Level, examine, exit_code
+from syntony.lab.doctor import LabRequirement, RequirementLevel, examine, exit_code
 from syntony.view import drawn
 
-_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.MISSING: "red"}
+_STYLES = {
+    RequirementLevel.OK: "green",
+    RequirementLevel.WARNING: "yellow",
+    RequirementLevel.MISSING: "red",
+}
 
 
 @click.command(name="doctor")
@@ -44,7 +48,7 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
     ctx.exit(exit_code(checks))
 
 
-def _of_host(role: str, config: str | None) -> list[Check]:
+def _of_host(role: str, config: str | None) -> list[LabRequirement]:
     from syntony.cli import doctor_host
 
     checks = list(doctor_host.examine(role, config))
@@ -52,7 +56,7 @@ def _of_host(role: str, config: str | None) -> list[Check]:
     return checks
 
 
-def _show(checks: list[Check]) -> None:
+def _show(checks: list[LabRequirement]) -> None:
     table = drawn.Table(box=None, pad_edge=False)
     for title in ("check", "state", "detail", "remedy"):
         table.add_column(title, overflow="fold")

@@ -21,7 +21,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import SyntonyError
 from syntony.io.clock_page import PageReader
 from syntony.io.credentials import TlsFiles, load_credentials
-from syntony.lab.doctor import Check, Level
+from syntony.lab.doctor import LabRequirement, RequirementLevel
 from syntony.wire.messages import FleetQuery
 
 CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/controller.toml"}
@@ -48,7 +48,7 @@ class LackingError(Exception):
         self.remedy = remedy
 
 
-def examine(role: str, path: str | None = None) -> Iterator[Check]:
+def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
     """Each step in order, up to the first that is not done: those after it depend on it.
 
     Args:
@@ -60,21 +60,28 @@ def examine(role: str, path: str | None = None) -> Iterator[Check]:
         steps = _agent(file) if role == "agent" else _controller(file)
         for step in steps:
             try:
-                yield Check(name=step.name, level=Level.OK, detail=step.look())
+                yield LabRequirement(name=step.name, level=RequirementLevel.OK, detail=step.look())
             except LackingError as lack:
                 remedy = lack.remedy or step.remedy
-                yield Check(name=step.name, level=Level.MISSING, detail=str(lack), remedy=remedy)
+                yield LabRequirement(
+                    name=step.name, level=RequirementLevel.MISSING, detail=str(lack), remedy=remedy
+                )
                 return
             except SyntonyError as error:
-                yield Check(
-                    name=step.name, level=Level.MISSING, detail=str(error), remedy=step.remedy
+                yield LabRequirement(
+                    name=step.name,
+                    level=RequirementLevel.MISSING,
+                    detail=str(error),
+                    remedy=step.remedy,
                 )
                 return
     except SyntonyError as error:
         remedy = f"edit {file}, then: syntony config check {file}"
         if not Path(file).exists():
             remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
-        yield Check(name="configuration", level=Level.MISSING, detail=str(error), remedy=remedy)
+        yield LabRequirement(
+            name="configuration", level=RequirementLevel.MISSING, detail=str(error), remedy=remedy
+        )
 
 
 def _agent(file: str) -> Iterator[DoctorStep]:
@@ -241,7 +248,7 @@ def _agents(at: str) -> str:
     return f"{len(hosts)} attached: {' '.join(hosts[:8])}{' …' if len(hosts) > 8 else ''}"
 
 
-def hint(checks: list[Check]) -> None:
+def hint(checks: list[LabRequirement]) -> None:
     """The next command, on stderr."""
-    remedy = next((check.remedy for check in checks if check.level is Level.MISSING), "")
+    remedy = next((check.remedy for check in checks if check.level is RequirementLevel.MISSING), "")
     click.echo(f"next: {remedy}" if remedy else "every step is done", err=True)
