@@ -11,7 +11,7 @@ import msgspec
 from syntony.audit.check import Check
 from syntony.audit.checks.nccl import InNetwork, Operations, Rails
 from syntony.audit.nccl.diagnosis import SPREAD, floor_of
-from syntony.audit.nccl.judge import Run
+from syntony.audit.nccl.judge import NcclRun
 from syntony.audit.nccl.plan import NcclJob
 from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError
@@ -20,7 +20,7 @@ EVEN_RAILS = 0.95
 """Slowest rail over the mean, or one rail over the median: NVIDIA's rail test."""
 OPERATIONS = {"all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1 / 8, "sendrecv": 1 / 8}
 """Operation to its share of the all-reduce's floor: what all NICs of a host limit, or one does."""
-Start = Callable[[NcclJob], Run]
+Start = Callable[[NcclJob], NcclRun]
 """Runs a job over the fleet."""
 _SLOWEST = ("-a", "3")
 """nccl-tests then tells the longest time of all ranks, of all groups; else their mean."""
@@ -61,7 +61,7 @@ def rails(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
         yield from _each(check, {rail: start(alone(job, rail)) for rail in range(job.gpus)})
 
 
-def _each(check: Check, runs: Mapping[int, Run]) -> Iterator[Result]:
+def _each(check: Check, runs: Mapping[int, NcclRun]) -> Iterator[Result]:
     peaks = {rail: run.output.peak for rail, run in runs.items() if run.output is not None}
     median = statistics.median(peaks.values()) if peaks else 0.0
     for rail, run in runs.items():
@@ -90,7 +90,7 @@ def operations(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
         yield _operation(name, start(operation(job, name)), subject)
 
 
-def _operation(name: str, run: Run, fleet: str) -> Result:
+def _operation(name: str, run: NcclRun, fleet: str) -> Result:
     check, subject = Operations(), f"{fleet}/{name}"
     output = run.output
     if output is None:
@@ -136,7 +136,7 @@ def in_network(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
         yield check.result(status, subject, said, "not slower than without", channels)
 
 
-def _trouble(check: Check, subject: str, run: Run) -> Result:
+def _trouble(check: Check, subject: str, run: NcclRun) -> Result:
     """A run without figures: what broke failed, what could not be started is unknown."""
     return check.result(
         Status.FAIL if run.broke else Status.UNKNOWN, subject, "the run failed",
