@@ -16,7 +16,7 @@ from syntony.audit.parse.kernel_log import is_amd_fault, lines_of, machine_check
 from syntony.audit.result import Suspect
 
 
-class Fault(NamedTuple):
+class FaultPattern(NamedTuple):
     """A kind of message."""
 
     name: str
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 class LoggedFaults(NamedTuple):
     """What the log says of one item."""
 
-    fault: Fault
+    fault: FaultPattern
     item: str
     times: int
     text: str
@@ -42,8 +42,8 @@ class LoggedFaults(NamedTuple):
 
 
 def _fault(name: str, pattern: str, meaning: str, remedy: str, suspect: Suspect = Suspect.HOST,
-           *, severe: bool = True, over: str = "") -> Fault:  # fmt: skip
-    return Fault(name, re.compile(pattern), meaning, remedy, suspect, severe,
+           *, severe: bool = True, over: str = "") -> FaultPattern:  # fmt: skip
+    return FaultPattern(name, re.compile(pattern), meaning, remedy, suspect, severe,
                  re.compile(over) if over else None)  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Site(NamedTuple):
 class FaultOrder(NamedTuple):
     """One fault as asked for: known to exist and to fit, options complete and parsed."""
 
-    kind: type[Fault]
+    kind: type[LabFault]
     target: str
     options: Mapping[str, str]
     """As given, for listings."""
@@ -59,7 +59,7 @@ class FaultOrder(NamedTuple):
         return str(self.values[name])
 
 
-class Fault(ABC):
+class LabFault(ABC):
     """One active fault. `undo` leaves everything as if it had never been, and may be repeated."""
 
     name: ClassVar[str]

@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import OPTIONS, Fault, FaultOrder, TargetKind
+from syntony.lab.faults.base import OPTIONS, FaultOrder, LabFault, TargetKind
 from syntony.lab.faults.clocks import ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from syntony.lab.plan import LabPlan
 
-_ALL: tuple[type[Fault], ...] = (
+_ALL: tuple[type[LabFault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
     AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
     CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause, KeyRotate,
 )  # fmt: skip
-KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
+KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
 
 def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
@@ -74,7 +74,7 @@ def _read(name: str, text: str) -> int | float | str:
         raise UsageError(f"--{name}: {error}") from error
 
 
-def _target(plan: LabPlan, fault: type[Fault], given: str) -> str:
+def _target(plan: LabPlan, fault: type[LabFault], given: str) -> str:
     if fault.target is TargetKind.CONTROLLER:
         return plan.node(given or CONTROLLER, (CONTROLLER,), "controller")
     if not given:
@@ -98,5 +98,5 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
     return f"did you mean {near[0]}?" if near else f"kinds: {', '.join(known)}"
 
 
-def _flags(fault: type[Fault]) -> str:
+def _flags(fault: type[LabFault]) -> str:
     return ", ".join(f"--{name}" for name in fault.options)

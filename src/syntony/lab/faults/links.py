@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 
 TURN_ROOM_NS = 100_000_000
@@ -27,7 +27,7 @@ def _end(link: Link, order: FaultOrder) -> Port:
     return ends[side]
 
 
-class _Carrier(Fault):
+class _Carrier(LabFault):
     """A fault on one end of one link."""
 
     target = TargetKind.LINK
@@ -55,7 +55,7 @@ class LinkDown(_Carrier):
         self.site.ports.release(self.number, [self.port])
 
 
-class SwitchDown(Fault):
+class SwitchDown(LabFault):
     """A leaf or spine dies: all its links lose carrier at once."""
 
     name = "switch-down"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from syntony.lab.daemons import reactor_name, telemetry_name
-from syntony.lab.faults.base import Fault, FaultOrder, Site, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
 from syntony.lab.state import socket_in_charge
 
 
-class _OfDaemons(Fault):
+class _OfDaemons(LabFault):
     target = TargetKind.HOST
     of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
     """Which daemons of the target: names them."""
@@ -132,7 +132,7 @@ class GatewayPause(_OfGateway, AgentStop):
     meaning = "the gateway is frozen (SIGSTOP)"
 
 
-class CpuHog(Fault):
+class CpuHog(LabFault):
     """Processes of the host that never sleep."""
 
     name = "cpu-hog"

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 from syntony.errors import SyntonyError, UsageError
-from syntony.lab.faults.base import Fault, FaultOrder, Site
+from syntony.lab.faults.base import FaultOrder, LabFault, Site
 from syntony.lab.messages import FaultStatus
 
 
 class _Active(msgspec.Struct):
-    fault: Fault
+    fault: LabFault
     requested_ns: int
     since_ns: int
     until_ns: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
 from syntony.lab.plan import LinkKind
 from syntony.lab.relay import RelaySpot
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syntony.lab.plan import LabPlan
 
 
-class Delay(Fault):
+class Delay(LabFault):
     """Packets take longer by a constant, one way or both."""
 
     name = "delay"
@@ -42,7 +42,7 @@ class Delay(Fault):
             self.site.ports.undelay(self.number, spot)
 
 
-class Rate(Fault):
+class Rate(LabFault):
     """Both ends of a link are shaped to less."""
 
     name = "rate"
@@ -57,7 +57,7 @@ class Rate(Fault):
         self.site.ports.unlimit(self.number, self.link)
 
 
-class FlowRate(Fault):
+class FlowRate(LabFault):
     """One TCP connection of a host sends slowly; all others of its NIC go on as before."""
 
     name = "flow-rate"

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab import netns
-from syntony.lab.faults.base import Fault, FaultOrder, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
 from syntony.lab.plan import LabPlan, LinkKind
 
 MTU_BYTES = 1500
 """Of every veth in a lab."""
 
 
-class Mtu(Fault):
+class Mtu(LabFault):
     """One NIC's MTU is smaller than its leaf port's: large packets to it vanish."""
 
     name = "mtu"
@@ -38,7 +38,7 @@ class Mtu(Fault):
         netns.tool(port.node, ["ip", "link", "set", port.name, "mtu", str(size)])
 
 
-class RailSwap(Fault):
+class RailSwap(LabFault):
     """A host's first two rails have each other's cable: their names are exchanged, and everything
     that belongs to the cable (address, routes, leaf port) goes with it.
     """
