@@ -15,8 +15,8 @@ from syntony.audit.reach import (
     HostNic,
     Loaded,
     ReachFlow,
+    RouteTrace,
     Survey,
-    Trace,
     bad_nics,
     culprits,
 )
@@ -47,7 +47,7 @@ def made(
     *,
     place: Callable[[str], tuple[int, int]] | None = None,
     odd: dict[str, int] | None = None,
-    traces: Sequence[Trace] = (),
+    traces: Sequence[RouteTrace] = (),
     slow: frozenset[str] = frozenset(),
 ) -> Survey:
     """A survey of eight hosts with two rails, four hosts under each leaf."""
@@ -136,9 +136,9 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
     good_flow = lost_flow._replace(sport=49153)
     back = ReachFlow("h4/rail0", "h0/rail0", 49152, 0)
     traces = [
-        Trace(lost_flow, (leaf,)),
-        Trace(good_flow, (leaf, alive, "10.9.9.9", "*")),
-        Trace(back, (_addresses(fabric())["leaf0-1"], dead)),
+        RouteTrace(lost_flow, (leaf,)),
+        RouteTrace(good_flow, (leaf, alive, "10.9.9.9", "*")),
+        RouteTrace(back, (_addresses(fabric())["leaf0-1"], dead)),
     ]
     seen = made(lambda flow: flow in {lost_flow, back}, traces=traces)
     results = judge(seen, fabric())
@@ -149,7 +149,11 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
 
 def test_flows_that_nobody_answered_end_at_their_sender() -> None:
     lost = [ReachFlow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
-    traces = [Trace(lost[0], ()), Trace(lost[1], ()), Trace(lost[0]._replace(sport=1), ("a", "*"))]
+    traces = [
+        RouteTrace(lost[0], ()),
+        RouteTrace(lost[1], ()),
+        RouteTrace(lost[0]._replace(sport=1), ("a", "*")),
+    ]
     (reported,) = culprits(made(traces=traces))
     assert (reported.after, reported.flows, set(reported.alive)) == ("", tuple(lost), {"a"})
 

@@ -24,7 +24,7 @@ from syntony.audit.nccl.plan import Case, NcclJob, command, flat_order, hostfile
 from syntony.audit.pairs import limit_of
 from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
-from syntony.audit.reach import DirectionResult, Loaded, Survey, Trace
+from syntony.audit.reach import DirectionResult, Loaded, RouteTrace, Survey
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, Direction
 from syntony.audit.result import Result, Status
@@ -155,7 +155,7 @@ def test_delays_of_nics_that_are_not_of_the_plan_are_left_out() -> None:
 
 def test_a_trace_arrives_when_its_last_hop_is_the_far_end() -> None:
     for hops, arrived in ((("a", "*"), True), (("*", "a"), False), ((), False), (("*",), True)):
-        assert Trace(None, hops).arrived is arrived  # type: ignore[arg-type]
+        assert RouteTrace(None, hops).arrived is arrived  # type: ignore[arg-type]
 
 
 # --- routes ---

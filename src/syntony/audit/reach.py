@@ -84,7 +84,7 @@ class DirectionResult(NamedTuple):
         return rail_of(self.src) == rail_of(self.dst)
 
 
-class Trace(NamedTuple):
+class RouteTrace(NamedTuple):
     """Who answered on the way, hop by hop; ``*`` at the end if the flow arrived."""
 
     flow: ReachFlow
@@ -112,7 +112,7 @@ class Survey(NamedTuple):
     nics: tuple[HostNic, ...]
     seen: tuple[DirectionResult, ...]
     """One for each direction that was asked."""
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[RouteTrace, ...] = ()
     silent: Mapping[str, str] = {}
     """Hosts that could not take part, and why."""
     quiet_ns: Mapping[tuple[str, str], int] = {}

@@ -31,21 +31,21 @@ ARGUMENTS = ("bytes", "nranks", "step", "gpu_wait_ns", "credit_wait_ns", "net_wa
 Event = dict[str, Any]
 
 
-class Trace(NamedTuple):
+class TimelineTrace(NamedTuple):
     """A trace: what it is of, and its events, which are made as they are read."""
 
     about: dict[str, Any]
     events: Iterator[Event]
 
 
-def trace(bundle: Bundle, verdicts: Iterable[Verdict]) -> Trace:
+def trace(bundle: Bundle, verdicts: Iterable[Verdict]) -> TimelineTrace:
     """All ranks of a bundle on its timeline, with what was found."""
     facts = BundleFacts(bundle)
     flows = _recorded(facts)
     about = {"begin_ns": str(facts.begin_ns), "timeline": bundle.manifest.timeline,
              "job": bundle.manifest.job,
              "flows_left_out": max(0, len(flows) - MAX_FLOWS)}  # fmt: skip
-    return Trace(about, _events(facts, flows[:MAX_FLOWS], verdicts))
+    return TimelineTrace(about, _events(facts, flows[:MAX_FLOWS], verdicts))
 
 
 def _events(facts: BundleFacts, flows: list[int], verdicts: Iterable[Verdict]) -> Iterator[Event]:
@@ -60,7 +60,7 @@ def _events(facts: BundleFacts, flows: list[int], verdicts: Iterable[Verdict]) -
     yield from _verdicts(verdicts, origin)
 
 
-def encoded(made: Trace) -> Iterator[bytes]:
+def encoded(made: TimelineTrace) -> Iterator[bytes]:
     """The JSON object format, in pieces: a trace of thousands of ranks is never held at once."""
     encode = msgspec.json.Encoder().encode
     yield b'{"displayTimeUnit":"ns","otherData":' + encode(made.about) + b',"traceEvents":[\n'

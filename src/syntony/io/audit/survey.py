@@ -22,8 +22,8 @@ from syntony.audit.reach import (
     HostNic,
     Loaded,
     ReachFlow,
+    RouteTrace,
     Survey,
-    Trace,
     host_of,
     merged,
     plan_traces,
@@ -213,16 +213,16 @@ class _Conductor:
         arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
         return [_judged(each, arrived) for each in seen]
 
-    def _traces(self, wanted: Iterable[ReachFlow]) -> tuple[Trace, ...]:
+    def _traces(self, wanted: Iterable[ReachFlow]) -> tuple[RouteTrace, ...]:
         by_host: dict[str, list[ReachFlow]] = defaultdict(list)
         for flow in wanted:
             by_host[host_of(flow.src)].append(flow)
 
-        def follow(each: Surveyor) -> list[Trace]:
+        def follow(each: Surveyor) -> list[RouteTrace]:
             mine = by_host[each.host]
             reported = each.order({"trace": [self._wire(flow) for flow in mine]})
             return [
-                Trace(flow, tuple(map(str, hops)))
+                RouteTrace(flow, tuple(map(str, hops)))
                 for flow, hops in zip(mine, reported, strict=True)
                 if hops is not None
             ]
