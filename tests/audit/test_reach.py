@@ -21,7 +21,7 @@ from syntony.audit.reach import (
     culprits,
 )
 from syntony.audit.reach_judge import judge
-from syntony.audit.reach_latency import Direction
+from syntony.audit.reach_latency import DirectionDelay
 from syntony.audit.reach_plan import Course
 from syntony.audit.report.ports import port_rows
 from syntony.audit.result import Result, Status
@@ -172,8 +172,8 @@ def test_a_slow_nic_stands_out_of_its_class() -> None:
 
 def test_one_direction_that_is_slower_is_named() -> None:
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
-    delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
-    delays["h1/rail0", "h6/rail0"] = Direction(30e3, 8e3, 100.0)
+    delays = {(f"h{a}/rail0", f"h{b}/rail0"): DirectionDelay(9e3, 8e3, 100.0) for a, b in pairs}
+    delays["h1/rail0", "h6/rail0"] = DirectionDelay(30e3, 8e3, 100.0)
     assert bad(judge(made(), delays=delays)) == {("be.lat.owd", "h1/rail0 -> h6/rail0")}
 
 

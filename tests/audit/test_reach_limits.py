@@ -26,7 +26,7 @@ from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
 from syntony.audit.reach import DirectionResult, Loaded, RouteTrace, Survey
 from syntony.audit.reach_judge import judge
-from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, Direction
+from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, DirectionDelay
 from syntony.audit.result import Result, Status
 from syntony.audit.routing import _circles, judge_routes
 from syntony.errors import UsageError
@@ -115,10 +115,10 @@ def test_flows_that_are_lost_and_not_traced_are_told_with_the_worst_direction() 
 @pytest.mark.parametrize(("skew_ns", "named"), [(-1.0, False), (1.0, True)])
 def test_one_direction_beyond_its_limit_and_three_clock_errors(skew_ns: float, named: bool) -> None:
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
-    delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
+    delays = {(f"h{a}/rail0", f"h{b}/rail0"): DirectionDelay(9e3, 8e3, 100.0) for a, b in pairs}
     odd = "h1/rail0", "h6/rail0"
     limit, _ = limit_of([0.0] * 100)
-    delays[odd] = Direction(9e3 + limit + 3 * 200.0 + skew_ns, 8e3, 100.0)
+    delays[odd] = DirectionDelay(9e3 + limit + 3 * 200.0 + skew_ns, 8e3, 100.0)
     found = [(at, s) for s, at, _ in reported(judge(made(), delays=delays), "be.lat.owd")]
     assert (("h1/rail0 -> h6/rail0", "warn") in found) is named
     one_way = {odd: delays[odd]}

@@ -20,7 +20,7 @@ from syntony.model import S, parse_duration_ns
 if TYPE_CHECKING:
     from syntony.audit.parse.routes import RoutingTable
     from syntony.audit.reach import Survey
-    from syntony.audit.reach_latency import Direction
+    from syntony.audit.reach_latency import DirectionDelay
     from syntony.audit.result import Result
     from syntony.audit.spec import Spec
     from syntony.cli.fleet import FleetTarget
@@ -202,9 +202,9 @@ def _tables(
     return tables, silent
 
 
-def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
+def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
     """Of every direction that the fleet probes, by the fleet's clocks."""
-    from syntony.audit.reach_latency import Direction
+    from syntony.audit.reach_latency import DirectionDelay
     from syntony.cli.fleet import ask
     from syntony.wire.probes import MatrixQuery
 
@@ -215,7 +215,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
         messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
         return {}
     return {
-        (cell.src, cell.dst): Direction(
+        (cell.src, cell.dst): DirectionDelay(
             float(cell.owd_p50_ns), float(cell.owd_min_ns or 0), float(cell.clk_err_ns or 0)
         )
         for cell in cells
