@@ -21,7 +21,7 @@ _SHAPE = ("leaves", "hosts_per_leaf", "spines", "uplink_gbps", "rails", "planes"
           "cores")  # fmt: skip
 
 
-class Scene(NamedTuple):
+class SimulatedScene(NamedTuple):
     """A fabric with its traffic."""
 
     net: Net
@@ -60,7 +60,7 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def make_scene(options: dict[str, Any]) -> Scene:
+def make_scene(options: dict[str, Any]) -> SimulatedScene:
     """The fabric and the traffic that options tell; takes its own out of `options`.
 
     Raises:
@@ -82,7 +82,7 @@ def make_scene(options: dict[str, Any]) -> Scene:
         raise UsageError("--queue-pairs is for presets: a file says itself what its flows are")
     else:
         traffic = _from_file(file)
-    return Scene(net, check_traffic(traffic, net.nics), dead)
+    return SimulatedScene(net, check_traffic(traffic, net.nics), dead)
 
 
 def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int) -> Net:
