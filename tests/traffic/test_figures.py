@@ -14,7 +14,7 @@ from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow,
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
-from syntony.traffic.lease import Heard, may_decide
+from syntony.traffic.lease import ListeningHost, may_decide
 from syntony.traffic.meter import Meter
 from syntony.traffic.pair_timeouts import PairTimeouts
 from syntony.traffic.pairs import ConnectionProgress, LocalNic, PairState, Reply, WatchedFlow
@@ -39,7 +39,7 @@ def test_a_connection_is_degraded_after_five_seconds(late_ns: int, reported: boo
 def test_a_lease_of_three_seconds_and_a_wait_that_outlasts_it(
     age_ns: int, since_ns: int, may: bool
 ) -> None:
-    heard = {"h": Heard(NOW - since_ns, NOW - age_ns)}
+    heard = {"h": ListeningHost(NOW - since_ns, NOW - age_ns)}
     assert may_decide(heard, {"h"}, NOW)[0] is may
 
 

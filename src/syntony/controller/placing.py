@@ -24,7 +24,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.traffic.classes import Classes
-from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
+from syntony.traffic.lease import EXPIRY_NS, ListeningHost, may_decide
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
@@ -108,7 +108,7 @@ class PlacementService:
         self._mover = self._new_mover()
         self.reports: dict[str, FlowsReport] = {}
         """The newest of every host."""
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, ListeningHost] = {}
         self._records: deque[_Record] = deque(maxlen=REMEMBERED)
         self._open: dict[str, _Record] = {}
         """Moves without a verdict, by id."""
@@ -149,7 +149,7 @@ class PlacementService:
         self.reports[host] = report
         known = self._heard.get(host)
         since_ns = report.at_ns if known is None else known.since_ns
-        self._heard[host] = Heard(since_ns, report.at_ns)
+        self._heard[host] = ListeningHost(since_ns, report.at_ns)
 
     def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
         """A command of an operator; the row that tells of it."""
