@@ -38,7 +38,7 @@ from syntony.traffic.problem import (
 )
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.seen import PathDelay, Seen
-from syntony.traffic.shares import Claim, share
+from syntony.traffic.shares import ShareClaim, share
 from syntony.traffic.trials import MoveTrial
 from syntony.traffic.turn import Turn
 
@@ -133,8 +133,8 @@ def test_a_colouring_that_is_full_of_dead_ways_leaves_a_flow_without_one() -> No
 
 
 def test_every_claim_gets_a_little_before_anything_else() -> None:
-    claims = [Claim(("l",), Priority.GUARANTEED, 1.0, float("inf")),
-              Claim(("l",), Priority.SCAVENGER, 1.0, float("inf"))]  # fmt: skip
+    claims = [ShareClaim(("l",), Priority.GUARANTEED, 1.0, float("inf")),
+              ShareClaim(("l",), Priority.SCAVENGER, 1.0, float("inf"))]  # fmt: skip
     assert share(claims, {"l": 100.0}).tolist() == pytest.approx([99.0, 100 * 0.01])
     many = [replace(claims[0]) for _ in range(200)]
     assert share(many, {"l": 100.0}).tolist() == pytest.approx([0.5] * 200)

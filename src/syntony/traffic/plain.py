@@ -15,7 +15,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, ip_version
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
-from syntony.traffic.claims import Claims
+from syntony.traffic.claims import NameClaims
 from syntony.traffic.connection import LOSSY_BACKOFF
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
@@ -60,7 +60,7 @@ class PlainPaths:
         self._ports = range(policy.port_low, policy.port_high + 1)
         self.flows: dict[int, PlainFlow] = {}
         """By the inode of their socket."""
-        self._claims = Claims()
+        self._claims = NameClaims()
         self._due_ns: int | None = None
         self._stranded = False
         """Whether a connection on a dead way found no other one."""
