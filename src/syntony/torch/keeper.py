@@ -132,7 +132,7 @@ class Keeper:
         while time.monotonic() < end_s:
             said = {"again": True, "code": self._process.poll()}
             with contextlib.suppress(OSError):
-                return self._messages.Connection(self._target, self._hello | said)
+                return self._messages.CoordinatorConnection(self._target, self._hello | said)
             time.sleep(POLL_S)
         return None
 
