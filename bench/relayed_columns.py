@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from bench.locate_cost import T0, Made, fleet_parser
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.ingest import Outcome
 from syntony.controller.relayed_rows import opened, rows_stored
 from syntony.wire.coding import encode
@@ -93,7 +93,7 @@ def _received(sent: list[bytes]) -> Iterator[RowsStored]:
                 yield message
 
 
-def _outcome(piece: Piece) -> Outcome:
+def _outcome(piece: BatchPiece) -> Outcome:
     return Outcome(
         piece.host, piece.stream, piece.seq, piece.rows.num_rows, 0, piece.last_ns, None, None
     )

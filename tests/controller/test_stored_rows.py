@@ -14,7 +14,7 @@ import pytest
 from tests.link import T0
 
 from syntony.controller import relayed_rows
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import RowBuffer
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
@@ -47,9 +47,11 @@ def rows_of(table: Table, host: str, count: int, chance: random.Random) -> pa.Re
     return pa.RecordBatch.from_pydict(columns, schema=arrow_schema(table))
 
 
-def cycle(chance: random.Random, first: int, batches: int) -> tuple[list[Outcome], list[Piece]]:
+def cycle(
+    chance: random.Random, first: int, batches: int
+) -> tuple[list[Outcome], list[BatchPiece]]:
     """Of one insert: some batches refused, of several hosts and tables."""
-    outcomes, pieces = list[Outcome](), list[Piece]()
+    outcomes, pieces = list[Outcome](), list[BatchPiece]()
     for number in range(first, first + batches):
         host, table = f"h{chance.randrange(3)}", chance.choice(TABLES)
         if chance.random() < 0.2:
@@ -59,13 +61,13 @@ def cycle(chance: random.Random, first: int, batches: int) -> tuple[list[Outcome
         instants = rows.column("ts_ns").to_numpy()
         low, high = int(instants.min()), int(instants.max())
         rate = 2.5 if table is PROBE else None
-        pieces.append(Piece(table, host, "s", number, rows, low, high, False, rate))
+        pieces.append(BatchPiece(table, host, "s", number, rows, low, high, False, rate))
         paths_ns = low if table is PATH else None
         outcomes.append(Outcome(host, "s", number, rows.num_rows, 1, high, rate, paths_ns))
     return outcomes, pieces
 
 
-def relayed(outcomes: list[Outcome], pieces: list[Piece]) -> list[RowsStored]:
+def relayed(outcomes: list[Outcome], pieces: list[BatchPiece]) -> list[RowsStored]:
     """Over the wire and back."""
     found = list[RowsStored]()
     for message in rows_stored(outcomes, pieces):
@@ -109,7 +111,7 @@ def test_a_leader_is_told_what_it_would_have_stored(
         assert one
 
 
-def job_rows(pieces: list[Piece]) -> list[Any]:
+def job_rows(pieces: list[BatchPiece]) -> list[Any]:
     return [
         [piece.rows.column(name).to_pylist() for name in PROCESS_COLUMNS]
         for piece in pieces
@@ -120,7 +122,7 @@ def job_rows(pieces: list[Piece]) -> list[Any]:
 def test_rows_stored_here_and_by_gateways_are_of_one_second_together() -> None:
     chance = random.Random(SEED)
     direct = rows_of(PROBE, "h1", 3, chance)
-    piece = Piece(PROBE, "h1", "s", 1, direct, T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, direct, T0, T0 + 3 * S, False)
     outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
     (message,) = relayed([outcome], [piece])
     buffer = RowBuffer()
@@ -133,7 +135,7 @@ def test_rows_stored_here_and_by_gateways_are_of_one_second_together() -> None:
 def _spoil(change: Callable[[RowsStored], RowsStored]) -> None:
     chance = random.Random(3)
     rows = rows_of(PROBE, "h1", 3, chance)
-    piece = Piece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
     (message,) = relayed([Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
     opened(message)
     with pytest.raises(WireError):
@@ -201,7 +203,7 @@ def test_what_makes_no_sense_is_refused(change: Callable[[RowsStored], RowsStore
 
 def test_a_stream_that_names_no_size_is_read_as_it_is() -> None:
     chance = random.Random(4)
-    piece = Piece(PROBE, "h1", "s", 1, rows_of(PROBE, "h1", 3, chance), T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, rows_of(PROBE, "h1", 3, chance), T0, T0 + 3 * S, False)
     (message,) = relayed([Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
     data = pa.decompress(
         message.columns[PROBE.name], message.sizes[PROBE.name], codec="zstd", asbytes=True
@@ -221,9 +223,9 @@ def test_a_table_of_a_newer_gateway_is_skipped() -> None:
     assert not pieces
 
 
-def _told(host: str, stream: str, number: int) -> tuple[Outcome, Piece]:
+def _told(host: str, stream: str, number: int) -> tuple[Outcome, BatchPiece]:
     rows = pa.RecordBatch.from_pydict({"ts_ns": np.array([T0])})
-    piece = Piece(PROBE, host, stream, number, rows, T0, T0 + number, False)
+    piece = BatchPiece(PROBE, host, stream, number, rows, T0, T0 + number, False)
     return Outcome(host, stream, number, 1, 0, T0 + number, None, None), piece
 
 
@@ -233,7 +235,7 @@ def test_a_batch_is_judged_once_in_any_order_from_any_gateway() -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     for _ in range(30):
-        read: list[Piece] = []
+        read: list[BatchPiece] = []
         rows = StoredRows((read.extend,))
         arriving = list[tuple[float, str, str, int]]()
         for host, stream in (("h1", "a"), ("h1", "b"), ("h2", "a")):

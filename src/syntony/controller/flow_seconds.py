@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.repeated_columns import RepeatedColumns
 from syntony.fabric import history
 from syntony.fabric.book import Way
@@ -65,7 +65,7 @@ class RowBuffer:
         self._kept: dict[str, deque[_Kept]] = {name: deque() for name in COLUMNS}
         self._rows = dict.fromkeys(COLUMNS, 0)
 
-    def put(self, pieces: Iterable[Piece]) -> None:
+    def put(self, pieces: Iterable[BatchPiece]) -> None:
         """Rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from syntony.controller.access import Caller
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
@@ -315,7 +315,7 @@ class Gateway:
         self._close(relayed)
         relayed.session.outbox.close()
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
             for message in rows_stored(outcomes, pieces):

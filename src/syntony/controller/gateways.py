@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Container
 from functools import partial
 
 from syntony.controller.access import Caller, presented
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
 from syntony.controller.ingest import Outcome
@@ -112,7 +112,7 @@ class Gateways:
         roster: GatewayRoster,
         heard: Callable[[str], None],
         follow: Callable[[str, int], Welcome],
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[list[Outcome], list[BatchPiece]], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
@@ -237,7 +237,7 @@ class _Link:
         certificate: Certificate | None,
         writer: RelayWriter,
         serve: Serve,
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[list[Outcome], list[BatchPiece]], None],
     ) -> None:
         self._gateway = gateway
         self.certificate = certificate

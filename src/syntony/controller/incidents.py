@@ -32,7 +32,7 @@ from syntony.controller import (
     silence,
     stalled_queue_pairs,
 )
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -261,7 +261,7 @@ class IncidentService:
 
     # --- questions and commands ---
 
-    def rows(self) -> Piece | None:
+    def rows(self) -> BatchPiece | None:
         """What happened to incidents since the last call, for the store."""
         with self._lock:
             return self._history.rows()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
 from syntony.controller.own_rows import OwnRows
@@ -107,7 +107,9 @@ class LocateLoop:
         """Whether `step` has anything to do."""
         return self._next_second is None or self._next_second <= last
 
-    def step(self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]) -> list[Piece]:
+    def step(
+        self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]
+    ) -> list[BatchPiece]:
         """Take up the seconds that have settled: what is to blame, what has changed.
 
         Args:
@@ -264,7 +266,7 @@ class LocateLoop:
             end_ns = (second + 1) * S
             self._seconds.add(probed.get(second), heard.get(second), ports, end_ns)
 
-    def _rows(self, answer: Findings) -> Piece | None:
+    def _rows(self, answer: Findings) -> BatchPiece | None:
         return self._own_rows.piece([
             {
                 "ts_ns": answer.ts_ns,

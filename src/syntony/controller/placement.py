@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
@@ -168,7 +168,7 @@ class Placement:
             pacing=str(self.pacing.mode),
         )
 
-    def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> Piece:
+    def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> BatchPiece:
         """Set a mode; waits for the disk, one call at a time.
 
         Raises:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PlacementConfig, PlacementMode
 from syntony.controller.flow_delays import PathDelays
 from syntony.controller.flow_table import FlowEntry, FlowTable, capacities
@@ -62,7 +62,7 @@ class Decided(NamedTuple):
 
     orders: dict[str, Moves]
     """By host."""
-    rows: list[Piece]
+    rows: list[BatchPiece]
     paces: Mapping[str, Paces] = {}
     """Rates by host."""
 
@@ -82,7 +82,7 @@ class _Turn:
     now_ns: int
     rows: dict[str, FlowEntry]
     orders: dict[str, list[WireMove]] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[BatchPiece] = field(default_factory=list)
     helped: set[str] = field(default_factory=set)
     """Hosts with news on what helped."""
 
@@ -151,7 +151,7 @@ class PlacementService:
         since_ns = report.at_ns if known is None else known.since_ns
         self._heard[host] = ListeningHost(since_ns, report.at_ns)
 
-    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
+    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
         """A command of an operator; the row that tells of it."""
         self.mode = mode
         self._mover = self._new_mover()
@@ -328,7 +328,7 @@ class PlacementService:
             (p for p in ports if p not in used and (row.src, row.dst, p) not in self._rest), None
         )
 
-    def _row(self, view: MoveView, now_ns: int, action: str) -> Piece:
+    def _row(self, view: MoveView, now_ns: int, action: str) -> BatchPiece:
         return self._log.piece(
             now_ns,
             job=view.job,

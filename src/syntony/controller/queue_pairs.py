@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
@@ -50,7 +50,7 @@ class QueuePairService:
     """
 
     def __init__(
-        self, fleet_now: Callable[[], int | None], put_local: Callable[[Piece], None]
+        self, fleet_now: Callable[[], int | None], put_local: Callable[[BatchPiece], None]
     ) -> None:
         self._fleet_now, self._put_local = fleet_now, put_local
         self._reports: dict[str, QueuePairsReport] = {}
@@ -83,7 +83,7 @@ class QueuePairService:
         if rows is not None:
             self._put_local(rows)
 
-    def step(self, now_ns: int) -> Piece | None:
+    def step(self, now_ns: int) -> BatchPiece | None:
         """Pair what has come, and see what stalls; `now_ns` is fleet time."""
         self.stalls = self._stalls.look(self._reports, now_ns)
         return self._own_rows.piece([self._row(*each) for each in self._delays.step(now_ns)])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from syntony.controller import flow_seconds
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
 from syntony.errors import WireError
@@ -33,7 +33,7 @@ MAX_STREAM_BYTES = 4 * MAX_COLUMN_BYTES
 """Of one table's stream: what one batch alone can come to, with room."""
 
 
-def rows_stored(outcomes: Sequence[Outcome], pieces: Sequence[Piece]) -> Iterator[RowsStored]:
+def rows_stored(outcomes: Sequence[Outcome], pieces: Sequence[BatchPiece]) -> Iterator[RowsStored]:
     """What to tell of one cycle of a gateway's ingest, in as few messages as may be."""
     waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
     batches = [_batch(each, waiting.get((each.host, each.stream, each.seq))) for each in outcomes]
@@ -41,9 +41,9 @@ def rows_stored(outcomes: Sequence[Outcome], pieces: Sequence[Piece]) -> Iterato
 
 
 def _messages(
-    told: list[tuple[StoredBatch, Outcome]], pieces: dict[tuple[str, str, int], Piece]
+    told: list[tuple[StoredBatch, Outcome]], pieces: dict[tuple[str, str, int], BatchPiece]
 ) -> Iterator[RowsStored]:
-    by_table: dict[str, list[Piece]] = {}
+    by_table: dict[str, list[BatchPiece]] = {}
     for batch, _ in told:
         piece = pieces.get((batch.host, batch.stream, batch.seq))
         if piece is not None and batch.table in COLUMNS:
@@ -61,7 +61,7 @@ def _messages(
     )
 
 
-def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
+def _batch(outcome: Outcome, piece: BatchPiece | None) -> StoredBatch:
     return StoredBatch(
         outcome.host,
         outcome.stream,
@@ -75,7 +75,7 @@ def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
     )
 
 
-def _encoded(name: str, pieces: Sequence[Piece]) -> bytes:
+def _encoded(name: str, pieces: Sequence[BatchPiece]) -> bytes:
     """Text as numbers of the names that occur: few, and each many times."""
     import pyarrow as pa
 
@@ -112,14 +112,14 @@ def _decompressed(name: str, data: bytes, size: int) -> bytes:
     return found
 
 
-def opened(message: RowsStored) -> tuple[list[Outcome], list[Piece]]:
+def opened(message: RowsStored) -> tuple[list[Outcome], list[BatchPiece]]:
     """What a gateway has told, as `Ingest` would.
 
     Raises:
         WireError: it makes no sense.
     """
     outcomes = [_outcome(batch) for batch in message.batches]
-    pieces: list[Piece] = []
+    pieces: list[BatchPiece] = []
     for name, data in message.columns.items():
         if name not in COLUMNS:
             continue  # of a newer gateway
@@ -145,12 +145,12 @@ def _outcome(batch: StoredBatch) -> Outcome:
     )
 
 
-def _pieces(name: str, batches: Sequence[StoredBatch], data: bytes) -> Iterator[Piece]:
+def _pieces(name: str, batches: Sequence[StoredBatch], data: bytes) -> Iterator[BatchPiece]:
     rows, start = _rows(name, data), 0
     if sum(batch.rows for batch in batches) != rows.num_rows:
         raise WireError(f"{name}: {rows.num_rows} rows, other than its batches have")
     for batch in batches:
-        yield Piece(
+        yield BatchPiece(
             TABLES[name], batch.host, batch.stream, batch.seq,
             rows.slice(start, batch.rows), batch.first_ns, batch.last_ns, check=False,
             probes_per_s=batch.probes_per_s,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from syntony.alerts.incidents import IncidentChange
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.locating import LocateLoop
@@ -231,14 +231,14 @@ def _rows(columns: Mapping[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
     return zip(*columns.values(), strict=True)
 
 
-def _piece(table: Table, columns: Mapping[str, list[Any]]) -> Piece | None:
+def _piece(table: Table, columns: Mapping[str, list[Any]]) -> BatchPiece | None:
     import pyarrow as pa
 
     instants = columns["ts_ns"]
     if not instants:
         return None
     rows = pa.RecordBatch.from_pydict(dict(columns), schema=arrow_schema(table))
-    return Piece(table, "replay", "replay", 0, rows, instants[0], instants[-1], check=False)
+    return BatchPiece(table, "replay", "replay", 0, rows, instants[0], instants[-1], check=False)
 
 
 def _timeline(row: Mapping[str, Any]) -> Timeline:

@@ -12,7 +12,7 @@ from syntony.controller.access_tokens import AccessControl
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
@@ -322,14 +322,14 @@ class Controller:
 
     # --- loops ---
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         """By this controller."""
         self._stored_anywhere(outcomes, pieces)
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
                 session.outbox.acknowledge(session.source.stored)
 
-    def _stored_anywhere(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored_anywhere(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         """By this controller or a gateway: what is judged goes on from here."""
         now_ns = time.monotonic_ns()
         for outcome in self._rows.take(outcomes, pieces):

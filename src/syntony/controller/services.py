@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from syntony.controller.access_tokens import AccessControl
     from syntony.controller.audits import AuditRuns
-    from syntony.controller.batches import Piece
+    from syntony.controller.batches import BatchPiece
     from syntony.controller.fleet import Fleet
     from syntony.controller.gateways import Gateways
     from syntony.controller.incidents import IncidentService
@@ -56,5 +56,5 @@ class Services(NamedTuple):
     gateways: Gateways
     sessions: Mapping[str, AgentSession]
     """Host to its attached agent."""
-    put_local: Callable[[Piece], None]
+    put_local: Callable[[BatchPiece], None]
     """Queues rows of telemetry that tell of an order."""

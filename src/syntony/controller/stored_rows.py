@@ -14,7 +14,7 @@ from syntony.wire.messages import MAX_UNACKED
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:
-    from syntony.controller.batches import Piece
+    from syntony.controller.batches import BatchPiece
     from syntony.controller.ingest import Outcome
 
 WINDOW = 2 * MAX_UNACKED
@@ -53,7 +53,7 @@ class StoredRows:
         readers: called with rows of agents, each batch once.
     """
 
-    def __init__(self, readers: Sequence[Callable[[list[Piece]], None]]) -> None:
+    def __init__(self, readers: Sequence[Callable[[list[BatchPiece]], None]]) -> None:
         self._readers = readers
         self._known: dict[str, OrderedDict[str, _Numbers]] = {}
         self.probed: dict[str, int] = {}
@@ -61,7 +61,7 @@ class StoredRows:
         self.repeated = 0
         """Batches that were heard of again."""
 
-    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[Piece]) -> list[Outcome]:
+    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[BatchPiece]) -> list[Outcome]:
         """Batches that have been stored, and the rows of those that are judged. Returns what is
         new."""
         new = {
