@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from syntony.api.limits import RateLimiter
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
 from syntony.controller.access_tokens import SESSION_NS, AccessControl, csrf_token
 from syntony.controller.enrolment import Enrolment
@@ -102,7 +102,7 @@ class Identifier:
         if wait_ns:
             wait_s = -(-wait_ns // S)
             raise ProblemError(
-                Reason.RATE,
+                ProblemType.RATE,
                 f"too many {what} of {key or 'this address'}; try again in {wait_s} s",
                 {"Retry-After": str(wait_s)},
             )
@@ -121,7 +121,7 @@ class Identifier:
             right = secrets.compare_digest(given, csrf_token(cookie).encode())
             if request.method in UNSAFE and not right:
                 raise ProblemError(
-                    Reason.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
+                    ProblemType.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
                 )
             return known
         der: bytes | None = request.scope.get("state", {}).get(PEER_CERTIFICATE)
@@ -183,4 +183,4 @@ def cookie_rules(request: Request) -> dict[str, Any]:
 
 
 def _unauthenticated(detail: str) -> ProblemError:
-    return ProblemError(Reason.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})
+    return ProblemError(ProblemType.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})
