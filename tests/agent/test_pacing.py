@@ -11,7 +11,7 @@ from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.traffic import Pace, Paces
 
@@ -34,8 +34,8 @@ class Kernel:
         self.closed.append(True)
 
 
-def flow(job: str = "train-1", four: FourTuple = FOUR) -> JobFlow:
-    return JobFlow(
+def flow(job: str = "train-1", four: FourTuple = FOUR) -> ReportedFlow:
+    return ReportedFlow(
         job=job, token=7, nic="rail0", flow=four, dialled=True, movable=True, moving=False,
         tx_bps=10**7, rx_bps=0, windows=3,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from syntony.agent.steering.view import View
 from syntony.model import S
 from syntony.model.paths import LinkEvent
 from syntony.traffic.failover import Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import FailoverMode, Policy
@@ -44,7 +44,7 @@ class Side:
         rails = self.link.rates.flows({at: f"rail{k}" for k, at in enumerate(RAILS)})
         self.failover.use(self.link.paths, time.monotonic_ns(), rails)
         self.tick()
-        flows: tuple[JobFlow, ...] = self.view.rails(rails)
+        flows: tuple[ReportedFlow, ...] = self.view.rails(rails)
         report = flows_report(flows, (), lambda *_: (), fleet_ns=S, join_port=0)
         return {view.local: view for view in report.flows}
 

@@ -15,7 +15,7 @@ from syntony.agent.steering.orders import flows_report
 from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board
 from syntony.traffic.connection import SubflowState
-from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
+from syntony.traffic.flows import PLAIN_BPS, ReportedFlow, job_flows
 from syntony.traffic.moving import MoveOrder, Moving
 from syntony.traffic.place import current_choice
 from syntony.traffic.policy import FailoverMode, Policy
@@ -31,7 +31,7 @@ from syntony.traffic.relocate import Relocation
 MOVABLE = Policy(mode=FailoverMode.ACT, place=("tr*",))
 
 
-def reported(host: Host, policy: Policy = MOVABLE) -> list[JobFlow]:
+def reported(host: Host, policy: Policy = MOVABLE) -> list[ReportedFlow]:
     return list(job_flows([host.conn], Relocation(policy, host.steering)))
 
 
@@ -40,7 +40,7 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     meter = host.conn.subflows[host.first].meter
     meter.tx_bps, meter.rx_bps, meter.windows = 7, 5, 3
     (flow,) = reported(host)
-    assert flow == JobFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
+    assert flow == ReportedFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
                            moving=False, tx_bps=7, rx_bps=5, windows=3)  # fmt: skip
     assert flow.traced, "however little it carries"
     assert flow.dscp == -1, "nobody has looked"
@@ -99,7 +99,7 @@ def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
      (9, 0, 0, True)],
 )  # fmt: skip
 def test_plain_flows_are_traced_from_a_rate_on(token: int, tx: int, rx: int, traced: bool) -> None:
-    flow = JobFlow("j", token, "n", FourTuple("a", 1, "b", 2), dialled=True, movable=False,
+    flow = ReportedFlow("j", token, "n", FourTuple("a", 1, "b", 2), dialled=True, movable=False,
                    moving=False, tx_bps=tx, rx_bps=rx, windows=1)  # fmt: skip
     assert flow.traced == traced
 

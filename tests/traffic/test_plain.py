@@ -13,7 +13,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.flows import JobFlow, job_flows
+from syntony.traffic.flows import ReportedFlow, job_flows
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect, Watch
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import FailoverMode, Policy
@@ -162,7 +162,7 @@ def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
     assert requested == ({("n0", "10.0.0.2")} if suspect and managed else set())
 
 
-def flows_of(host: Host) -> list[JobFlow]:
+def flows_of(host: Host) -> list[ReportedFlow]:
     plain = host.machine.plain.managed()
     return list(job_flows(host.machine.connections.values(), host.machine.relocation, plain))
 

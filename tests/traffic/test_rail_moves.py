@@ -9,7 +9,7 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LinkEvent
 from syntony.traffic.failover import Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Note
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.path_notices import EXPIRES_NS, RENEW_NS
@@ -59,7 +59,7 @@ class Host:
 
     def use(self, **_: object) -> None:
         flows = [
-            JobFlow(
+            ReportedFlow(
                 job=self.job, token=0, nic=f"nic{rail}",
                 flow=FourTuple(path(rail)[0], 0, path(rail)[1], 0), dialled=True, movable=False,
                 moving=False, tx_bps=each.tx_bps, rx_bps=0, windows=each.windows, process=5,

@@ -31,7 +31,7 @@ from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.trace_packets import is_ipv6
 from syntony.mesh.stats import Columns
 from syntony.model import ClockState, Timeline
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
@@ -158,7 +158,7 @@ class Machine:
         return self.parts.run("queue-pair-socket", tell, now_ns), rows
 
     def segments_passed(
-        self, flows: Sequence[JobFlow], line: Timeline | None
+        self, flows: Sequence[ReportedFlow], line: Timeline | None
     ) -> SegmentsReport | None:
         """When sampled bytes of jobs' flows passed the NICs; once a second.
 

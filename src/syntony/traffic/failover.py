@@ -23,7 +23,7 @@ from syntony.traffic import events
 from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Create,
@@ -96,7 +96,7 @@ class Failover:
         return self._settle_all(now_ns)
 
     def use(
-        self, paths: frozenset[ProcessPath], now_ns: int, rails: Sequence[JobFlow] = ()
+        self, paths: frozenset[ProcessPath], now_ns: int, rails: Sequence[ReportedFlow] = ()
     ) -> None:
         """The paths that jobs' processes use by their own word: to be watched, and reported; and
         what they send by queue pairs."""

@@ -15,7 +15,7 @@ PLAIN_BPS = 1_000_000
 thousands for its own control."""
 
 
-class JobFlow(NamedTuple):
+class ReportedFlow(NamedTuple):
     """One subflow, or plain connection, that can carry data."""
 
     job: str
@@ -61,7 +61,7 @@ class JobFlow(NamedTuple):
 
 def job_flows(
     conns: Iterable[MptcpConnection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
-) -> Iterator[JobFlow]:
+) -> Iterator[ReportedFlow]:
     """In no order; plain connections while they go by their own names only."""
     for conn in conns:
         if not conn.job:
@@ -70,7 +70,7 @@ def job_flows(
         for subflow in conn.up():
             if subflow.nic is None:
                 continue
-            yield JobFlow(
+            yield ReportedFlow(
                 job=conn.job,
                 token=conn.token,
                 nic=subflow.nic,
@@ -90,7 +90,7 @@ def job_flows(
         way = known.judge
         if way.nic is None or not known.job or known.detoured:
             continue
-        yield JobFlow(
+        yield ReportedFlow(
             job=known.job,
             token=0,
             nic=way.nic,

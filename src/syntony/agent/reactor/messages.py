@@ -13,7 +13,7 @@ import msgspec
 from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
 from syntony.model.probes import DeviceClockReading
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.failover import PathsReport, Switch
@@ -105,7 +105,7 @@ class ReactorUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
     """The newest order that has come to its end; empty: none has."""
     has_flows: bool
     """Whether any job's flow is managed."""
-    flows: tuple[JobFlow, ...] = ()
+    flows: tuple[ReportedFlow, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
 

@@ -52,7 +52,7 @@ from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, NicRef, S
 from syntony.model.names import device_clock
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import ProcessView, Switch
 from syntony.wire.messages import NicInfo
@@ -205,7 +205,7 @@ class Reactor:
 
     def _hear_jobs(self) -> None:
         self._processes = self.job_link.report()
-        rails: tuple[JobFlow, ...] = ()
+        rails: tuple[ReportedFlow, ...] = ()
         if self._config.traffic.mode is not FailoverMode.OFF:
             nics = {address: name for name, address in self.nics.addresses().items()}
             rails = self.job_link.rates.flows(nics)

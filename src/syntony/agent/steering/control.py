@@ -36,7 +36,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, LinkEvent, PathEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import (
     Announce,
     Avoid,
@@ -241,7 +241,7 @@ class PathControl:
         if not done.wait(HANDOVER_S):
             _log.error("path control does not let go of the probe engine")
 
-    def use(self, paths: frozenset[ProcessPath], rails: Sequence[JobFlow]) -> None:
+    def use(self, paths: frozenset[ProcessPath], rails: Sequence[ReportedFlow]) -> None:
         """The paths that jobs' processes use by their own word; what they send by queue pairs."""
         self._soon(lambda: self._failover.use(paths, time.monotonic_ns(), rails))
 
