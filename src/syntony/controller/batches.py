@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from syntony.errors import WireError
 from syntony.model import S
-from syntony.store import Recorded
+from syntony.store import StoredPart
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import check_values, read_rows
 from syntony.wire.messages import Batch
@@ -161,14 +161,14 @@ def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:
     return found
 
 
-def unrecorded(piece: BatchPiece, recorded: frozenset[Recorded]) -> BatchPiece | None:
+def unrecorded(piece: BatchPiece, recorded: frozenset[StoredPart]) -> BatchPiece | None:
     """What of the piece is not in the store yet; None if all of it is."""
     import pyarrow as pa
 
     width = partition_ns(piece.table)
 
     def is_new(ts_ns: int) -> bool:
-        return Recorded(piece.host, piece.stream, piece.seq, ts_ns // width) not in recorded
+        return StoredPart(piece.host, piece.stream, piece.seq, ts_ns // width) not in recorded
 
     ends = (is_new(piece.first_ns), is_new(piece.last_ns))
     if all(ends):

@@ -32,7 +32,7 @@ from syntony.controller.batches import (
 )
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
-from syntony.store import Recorded, Store
+from syntony.store import Store, StoredPart
 from syntony.wire.messages import MAX_UNACKED, Batch
 from syntony.wire.tables import PATH, Table
 
@@ -322,7 +322,7 @@ class Ingest:
     def _new_of(
         self, table: Table, pieces: list[BatchPiece], suspects: list[BatchPiece]
     ) -> list[BatchPiece]:
-        recorded = frozenset[Recorded]().union(
+        recorded = frozenset[StoredPart]().union(
             *(self._store.recorded(table, first, last + 1) for first, last in windows(suspects))
         )
         return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
