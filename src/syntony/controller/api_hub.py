@@ -50,7 +50,7 @@ class ApiHub(NamedTuple):
         return await asyncio.wrap_future(future)
 
 
-class ApiServer(Protocol):
+class ApiService(Protocol):
     """What a controller does with its API."""
 
     def start(self) -> None:
@@ -60,4 +60,4 @@ class ApiServer(Protocol):
         """End every connection; blocks."""
 
 
-OpenApi = Callable[[ApiHub], ApiServer]
+OpenApi = Callable[[ApiHub], ApiService]
