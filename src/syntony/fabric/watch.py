@@ -26,7 +26,13 @@ from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.history import DelayChange, Excess, FlowHistory, HistoryWindow, SecondCounts
+from syntony.fabric.history import (
+    DelayChange,
+    DelayExcess,
+    FlowHistory,
+    HistoryWindow,
+    SecondCounts,
+)
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.numbering import make_candidates
@@ -336,7 +342,7 @@ class Watch:
         return (*located, *(each for each in self._overflowing if each.component not in known))
 
     def _delays(
-        self, measured: Callable[[int, float], DelayChange | Excess | None], least_ns: float
+        self, measured: Callable[[int, float], DelayChange | DelayExcess | None], least_ns: float
     ) -> list[WindowCounts]:
         """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
         nothing. Paths that can hold no more are measured only where others tell of something."""

@@ -28,7 +28,7 @@ from syntony.traffic.instructions import Cause, Note, Reason, Retire
 from syntony.traffic.meter import RECENT
 from syntony.traffic.pairs import Pair
 from syntony.traffic.policy import Policy
-from syntony.traffic.round_trips import LOOK_NS, LOOKS, Excess, RoundTrips
+from syntony.traffic.round_trips import LOOK_NS, LOOKS, RoundTripExcess, RoundTrips
 from syntony.traffic.turn import Turn
 
 MIN_EXCESS_NS = 1 * MS
@@ -194,7 +194,7 @@ class Standby:
         rtt_ns = self._round_trips.newest_ns(self._pair(subflow)) or 0
         return f"round trip {rtt_ns / MS:.1f} ms again"
 
-    def _excess(self, subflow: Subflow, other: Subflow) -> Excess | None:
+    def _excess(self, subflow: Subflow, other: Subflow) -> RoundTripExcess | None:
         return self._round_trips.excess(self._pair(subflow), self._pair(other))
 
     def _pair(self, subflow: Subflow) -> Pair:
