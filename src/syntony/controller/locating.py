@@ -51,7 +51,7 @@ trace every way once a minute."""
 FORGET_EVERY_NS = 60 * S
 
 
-class Crossed(NamedTuple):
+class PairCrossings(NamedTuple):
     """What the learnt paths of one pair of NICs cross, one direction."""
 
     switches: int | None
@@ -65,7 +65,7 @@ class _AllCrossed(NamedTuple):
     """Of the book."""
     good_until_ns: int
     """CLOCK_MONOTONIC."""
-    pairs: dict[str, Crossed]
+    pairs: dict[str, PairCrossings]
 
 
 class LocateLoop:
@@ -167,7 +167,7 @@ class LocateLoop:
             return ()
         return tuple(part for part in parts if ARROW in part)
 
-    def crossings(self) -> dict[str, Crossed]:
+    def crossings(self) -> dict[str, PairCrossings]:
         """``a->b`` of every pair of NICs with a learnt path → what its paths cross; while paths
         are being learnt, a little late. Seconds for a large fleet: not for a loop."""
         version, known = self._book.version, self._crossed
@@ -299,8 +299,8 @@ def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
         _log.warning("no longer to blame component=%s", component)
 
 
-def _crossed(book: PathBook) -> dict[str, Crossed]:
-    found: dict[str, Crossed] = {}
+def _crossed(book: PathBook) -> dict[str, PairCrossings]:
+    found: dict[str, PairCrossings] = {}
     for way in book.known():
         components = book.components(way)
         whole = not any(book.kind_of(name) is ComponentKind.GROUP for name in components)
@@ -309,7 +309,7 @@ def _crossed(book: PathBook) -> dict[str, Crossed]:
         if before is not None:
             switches = max(switches or 0, before.switches or 0) or None
             components = (*components, *before.components)
-        found[link_name(way.src, way.dst)] = Crossed(switches, frozenset(components))
+        found[link_name(way.src, way.dst)] = PairCrossings(switches, frozenset(components))
     return found
 
 
