@@ -282,9 +282,9 @@ def test_another_user_is_not_let_in(
         monkeypatch.setattr("syntony.io.channel.os.geteuid", lambda: 12_345)
         if os.getuid() == 0:
             from syntony.io import channel
-            from syntony.io.job_socket import Credentials
+            from syntony.io.job_socket import PeerCredentials
 
-            monkeypatch.setattr(channel, "credentials", lambda _: Credentials(1, 54_321))
+            monkeypatch.setattr(channel, "credentials", lambda _: PeerCredentials(1, 54_321))
         with pytest.raises(MissingError):
             telemetry.start()
         assert reactor._server.connections == 0
