@@ -32,7 +32,7 @@ PASS = result(Status.PASS)
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with serving(tmp_path, WITH_TAINT) as fake:
-        monkeypatch.setattr(kubernetes, "ApiServer", lambda: reaching(fake))
+        monkeypatch.setattr(kubernetes, "KubernetesApi", lambda: reaching(fake))
         for name in ("gpu001", "gpu002", "gpu003"):
             fake.add_node(name, taints=[{"key": "other", "effect": "NoExecute"}])
         yield fake
