@@ -31,7 +31,7 @@ SCRIPT = f"""
 import itertools, socket, threading
 import numpy as np
 from syntony.lab.jobs import collectives, content
-from syntony.lab.jobs.mesh import Mesh
+from syntony.lab.jobs.mesh import RankMesh
 from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
 
 peers = {{rank: {{}} for rank in range({RANKS})}}
@@ -45,7 +45,7 @@ def turn(mesh, number, step):
 TURN
 
 def rank(number):
-    sockets = Mesh(number, peers[number])
+    sockets = RankMesh(number, peers[number])
     with NcclMesh(sockets, transport, {RANKS}, 4 * {ELEMENTS}) as mesh:
         for step in range({STEPS}):
             wrong.append(int(turn(mesh, number, step)))
