@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.locating import LocateLoop
+from syntony.controller.loops import collect_seldom
 from syntony.fabric.book import Way
 from syntony.model import S
 from syntony.store import open_store
@@ -160,6 +161,7 @@ def main() -> int:
     loop = LocateLoop(open_store(f"{place.name}/store"), "")
     made.learn(loop)
     ports = made.ports()
+    collect_seldom()  # as the controller does
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
     spent = []
     profile = cProfile.Profile()

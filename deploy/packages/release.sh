@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make everything of a release in dist/, from what is committed: sdist, wheels (for aarch64 where the
-# tools to cross-build it are), Debian packages for each suite, a bill of materials (CycloneDX), the
-# release notes and SHA256SUMS. As root.
+# tools to cross-build it are), Debian packages for each suite, the build file of the container images,
+# the Helm chart, a bill of materials (CycloneDX), the release notes and SHA256SUMS. As root.
 #
 #   make release            # SUITES="bookworm trixie"
 set -eu
@@ -24,6 +24,14 @@ $python -m venv build/release/everything
 build/release/everything/bin/pip install -q "$(realpath build/release/wheel/*.whl)[controller,postgresql,report]"
 $python -m cyclonedx_py environment build/release/everything/bin/python --pyproject pyproject.toml \
     --output-reproducible -o "dist/syntony-$version.cdx.json"
+
+# Images are built of dist/ itself; the chart is packaged by Helm's library, which is for x86-64 only.
+cp deploy/containers/Containerfile dist/
+if $python -c 'import helm_python; helm_python.package("deploy/helm/syntony", destination="dist")'; then
+    mv "dist/syntony-$version.tgz" "dist/syntony-chart-$version.tgz"
+else
+    echo "== WITHOUT the chart as one file" >&2
+fi
 
 status=0
 deploy/packages/aarch64.sh dist || status=$?

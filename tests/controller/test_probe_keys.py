@@ -313,6 +313,23 @@ def test_a_host_away_holds_a_rotation_up_until_patience_ends_and_is_healed(tmp_p
     net.state.close()
 
 
+def test_a_rotation_does_not_wait_for_a_host_that_is_revoked(tmp_path: Path) -> None:
+    net = _Net(3, tmp_path)
+    _settle(net)
+    assert net.keys is not None
+    net.cut("h2", key_rotation.PATIENCE_NS)
+    net.play(net.keys.rotate(RotateKeys(), ANN))
+    for _ in range(2_000):
+        net.tick()
+    assert net.keys.status().waiting == ("h2",)
+    net.play(net.keys.step({"h2"}))
+    assert "h2" not in net.keys.hosts
+    for _ in range(400):
+        net.tick()
+    assert net.keys.status().phase is RotationPhase.STEADY
+    net.state.close()
+
+
 def test_a_host_has_the_keys_of_its_own_pairs_only(tmp_path: Path) -> None:
     net = _Net(5, tmp_path)
     _settle(net)

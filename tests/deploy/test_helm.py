@@ -118,6 +118,15 @@ def test_kubernetes_schemas_accept_all_objects(case: str, version: str) -> None:
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_schemas_accept_the_audit_job(version: str) -> None:
+    (job,) = yaml.safe_load_all((DEPLOY / "kubernetes/audit-job.yaml").read_text())
+    schemas.validate(job, version, strict=True)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    images = yaml.safe_load((CHART / "values.yaml").read_text())["image"]
+    assert container["image"] == images["agent"]
+
+
 def test_schemas_refuse_what_is_wrong() -> None:
     """The check above would notice: a misspelt field, a text for a number."""
     audit = one(rendered(MINIMAL), "DaemonSet", "syntony-audit")
@@ -180,6 +189,16 @@ def test_memory_limits_are_those_of_the_units() -> None:
         assert ("vendor.example/ptp" in limits) == (name == "agent")
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_every_container_has_a_request_and_a_limit_of_memory(case: str) -> None:
+    """A namespace with a quota refuses pods in which one container has none."""
+    for name, container in containers(rendered(CASES[case])).items():
+        resources = container["resources"]
+        assert "memory" in resources["requests"], name
+        assert "memory" in resources["limits"], name
+        assert "cpu" in resources["requests"], name
+
+
 def rules(role: dict[str, Any]) -> tuple[Rule, ...]:
     assert all(each["apiGroups"] == [""] for each in role["rules"])
     return tuple(
@@ -196,6 +215,42 @@ def test_roles_are_what_the_commands_are_tested_under() -> None:
     assert rules(one(full, "Role", "syntony-controller")) == LEADER
     assert not [each for each in rendered(MINIMAL) if each["kind"] in {"Role", "RoleBinding"}]
     assert not [each for each in rendered(ELSEWHERE) if "Role" in each["kind"]]
+
+
+@pytest.mark.parametrize(
+    ("user", "node", "changed", "allowed"),
+    [
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu001", True),
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu002", False),
+        ("system:serviceaccount:fleet:syntony-audit", "gpu001", "gpu0011", False),
+        # A token that is bound to no pod knows no node.
+        ("system:serviceaccount:fleet:syntony-audit", None, "gpu001", False),
+        ("system:serviceaccount:elsewhere:syntony-audit", "gpu001", "gpu002", True),
+        ("system:node:gpu001", None, "gpu002", True),
+    ],
+)
+def test_an_audit_may_change_its_own_node_only(
+    user: str, node: str | None, changed: str, allowed: bool
+) -> None:
+    """The expressions of the admission policy, evaluated by CEL's own runtime."""
+    cel = pytest.importorskip("cel_expr_python.cel", reason="needs the extra [charts]")
+    spec = one(rendered(MINIMAL), "ValidatingAdmissionPolicy", "fleet-syntony-audit")["spec"]
+    known = cel.NewEnv(variables={"request": cel.Type.DYN, "object": cel.Type.DYN})
+    extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}
+    data = {
+        "request": {"userInfo": {"username": user, "extra": extra}},
+        "object": {"metadata": {"name": changed}},
+    }
+
+    def holds(expression: str) -> bool:
+        found = known.compile(expression).eval(data=data).value()
+        assert isinstance(found, bool), found
+        return found
+
+    applies = all(holds(each["expression"]) for each in spec["matchConditions"])
+    assert (
+        not applies or all(holds(each["expression"]) for each in spec["validations"])
+    ) == allowed
 
 
 def test_only_who_speaks_to_the_api_server_has_a_token() -> None:

@@ -17,9 +17,28 @@ import pytest
 from tests.deploy.machines import machine_root, run
 from tests.deploy.test_packages import DEBS, SUITES
 
+helm = pytest.importorskip("tests.deploy.test_helm", reason="needs the extra [charts]")
+
 USER = os.environ.get("SYNTONY_IMAGE_USER", "")
 SUITE = os.environ.get("SUITE", "bookworm")
 SCRIPT = Path(__file__).with_name("images.sh")
+
+
+def render_pods(place: Path) -> Path:
+    """What the chart gives each container: files, command, capabilities beside none."""
+    objects = helm.rendered(helm.MINIMAL)
+    for name, kind in (("controller", "Secret"), ("agent", "ConfigMap")):
+        found = helm.one(objects, kind, f"syntony-{name}")
+        (place / name).mkdir(parents=True)
+        for file, text in (found.get("data") or found["stringData"]).items():
+            (place / name / file).write_text(text)
+    containers = helm.containers(objects)
+    for name in ("controller/controller", "agent/reactor", "agent/agent"):
+        container, file = containers[f"syntony-{name}"], name.partition("/")[2]
+        (place / f"{file}.command").write_text("\n".join(container["command"]) + "\n")
+        added = container["securityContext"]["capabilities"].get("add", [])
+        (place / f"{file}.capabilities").write_text("".join(f",+{each.lower()}" for each in added))
+    return place
 
 
 @pytest.mark.slow
@@ -37,7 +56,7 @@ def test_images_are_built_and_run_without_root() -> None:
         "tar", "-C", str(machine_root(SUITE)), "--exclude=./dev", "--exclude=./proc",
         "--exclude=./sys", "--exclude=./var/cache/apt", "-cf", str(base), ".", timeout_s=600,
     )  # fmt: skip
-    words = [SCRIPT, base, DEBS, suffix, storage]
+    words = [SCRIPT, base, DEBS, suffix, storage, render_pods(Path(storage) / "chart")]
     try:
         done = subprocess.run(
             ["runuser", "-u", USER, "--", *map(str, words)],
@@ -46,4 +65,6 @@ def test_images_are_built_and_run_without_root() -> None:
     finally:
         shutil.rmtree(storage, ignore_errors=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    print(done.stdout)
+    assert "pods: well, with a read-only root" in done.stdout
     assert "built and run without root" in done.stdout

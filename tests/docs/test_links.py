@@ -13,6 +13,8 @@ TOP = Path(__file__).parents[2]
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md"), *(TOP / ".github").rglob("*.md")])
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\))?)(?: \"[^\"]*\")?\)")
+_SPACED = re.compile(r"\]\(([^()\n\"]*[^()\n\"\s] [^()\n\"]+)\)")
+"""Not links at all to a renderer, which shows the brackets."""
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _ANCHOR = re.compile(r"<a (?:name|id)=\"([^\"]+)\"")
 
@@ -38,8 +40,9 @@ def anchors(page: Path) -> frozenset[str]:
 
 def broken(page: Path) -> list[str]:
     """Links of a page to nothing, as they stand there."""
-    wrong = []
-    for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    wrong: list[str] = _SPACED.findall(text)
+    for link in _LINK.findall(text):
         if re.match(r"[a-z]+:", link):
             continue  # of other sites, which tests do not ask
         path, _, anchor = link.partition("#")
@@ -64,8 +67,9 @@ def test_a_broken_link_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page.write_text(
         "[a](there.md) [b](there.md#one-two-three) [c](there.md#again-1) `[d](code.md)`\n"
         "[e](missing.md) [f](there.md#four) [g](#nowhere) [h](https://example.org/x)\n"
+        '[i](there.md "a title") [j](the re.md)\n'
     )
-    assert broken(page) == ["missing.md", "there.md#four", "#nowhere"]
+    assert broken(page) == ["the re.md", "missing.md", "there.md#four", "#nowhere"]
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

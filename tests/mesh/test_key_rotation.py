@@ -65,6 +65,16 @@ def test_a_host_that_is_away_is_left_behind_after_an_hour() -> None:
     assert not rotation.attached("h0")
 
 
+def test_nobody_waits_for_a_host_that_belongs_to_the_fleet_no_longer() -> None:
+    rotation = begun()
+    carried_out(rotation, "h1")
+    assert not rotation.forget({"h7"})
+    assert rotation.forget({"h0"})
+    assert moved(rotation, T0 + S) is RotationPhase.SWITCHING
+    assert (rotation.ring.hosts, rotation.ring.left_behind) == (("h1",), ())
+    assert rotation.attached("h0"), "it has joined anew"
+
+
 def test_a_controller_that_just_started_waits_half_a_minute_for_its_agents() -> None:
     ring = begun().ring
     back = KeyRotation(ring, T0 + 4_000 * S)

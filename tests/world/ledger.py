@@ -214,6 +214,10 @@ class Ledger:
         lines = {line.node: line for line in message.timelines}
         new, old = lines.get(name), agent.line
         local_ns = clock.read_ns(self._world.loop.true_ns)
+        self.hold(
+            new is None or new.epoch <= clock.epoch,
+            lambda: f"{name} is told of an epoch of its clock that only it can know of: {new}",
+        )
         if new is None or not _sound(new, clock.epoch):
             return
         if old is not None and _sound(old, clock.epoch):

@@ -36,6 +36,8 @@ class ProblemType(enum.Enum):
     PROVIDER = ("identity-provider", HTTPStatus.BAD_GATEWAY)
     """It does not answer, or not as OpenID Connect says."""
     BUSY = ("busy", HTTPStatus.SERVICE_UNAVAILABLE)
+    LEADER = ("leader", HTTPStatus.SERVICE_UNAVAILABLE)
+    """Asked of a gateway, and the leader has to answer, which is none now or cannot be asked so."""
     STATE = ("state", HTTPStatus.SERVICE_UNAVAILABLE)
     """Control state cannot be read or written."""
 

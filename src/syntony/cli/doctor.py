@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
 
 from syntony.cli.output import console
-from syntony.lab.doctor import LabRequirement, RequirementLevel, examine, exit_code
 from syntony.view import drawn
 
-_STYLES = {
-    RequirementLevel.OK: "green",
-    RequirementLevel.WARNING: "yellow",
-    RequirementLevel.MISSING: "red",
-}
+if TYPE_CHECKING:
+    from syntony.lab.doctor import LabRequirement
+
+_STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 
 @click.command(name="doctor")
@@ -40,6 +40,8 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
       syntony doctor --json
       syntony doctor --for agent
     """
+    from syntony.lab.doctor import examine, exit_code
+
     checks = examine() if role == "lab" else _of_host(role, config)
     if as_json:
         click.echo(msgspec.json.encode(checks))

@@ -107,12 +107,12 @@ def _deviations(mesh: Laplacian, claims: EdgeClaims) -> tuple[Floats, Mask, Mask
     return away, bad, vague
 
 
-def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
-    """Part of each edge that others confirm, shape (edges,).
+def redundancy(mesh: Laplacian, weights: Floats, spans: Floats) -> Floats:
+    """Part of each edge that others confirm, by `mesh.spans` of the weights; shape (edges,).
 
     The whole pair counts as one: what its edges have in common confirms none of them.
     """
-    part = np.bincount(mesh.pair, weights)[mesh.pair] * mesh.spans(weights)
+    part = np.bincount(mesh.pair, weights)[mesh.pair] * spans
     return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
 
 
@@ -144,4 +144,5 @@ def _confirmed(mesh: Laplacian, claims: EdgeClaims, bad: Mask) -> Mask:
     """Edges that others confirm which contradict nobody."""
     # Hardly any weight instead of none keeps the mesh in one part.
     weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
-    return np.asarray(redundancy(mesh, weights) >= LEAST_REDUNDANCY, dtype=np.bool_)
+    left = redundancy(mesh, weights, mesh.spans(weights))
+    return np.asarray(left >= LEAST_REDUNDANCY, dtype=np.bool_)

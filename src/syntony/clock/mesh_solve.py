@@ -248,7 +248,7 @@ def _sigmas(
     """
     random = np.hypot(found.sigma, _common(mesh, sigmas, found))
     excluded = liars[mesh.plus] | liars[mesh.minus]
-    left = redundancy(mesh, found.weights)
+    left = redundancy(mesh, found.weights, found.spans)
     disputes = contradictions(
         mesh, EdgeClaims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )

@@ -23,6 +23,7 @@ from syntony.wire.access_tokens import (
     RevokeAccessCommand,
 )
 from syntony.wire.control import Issuer
+from syntony.wire.gateways import AccessNews
 from syntony.wire.roles import Identity, Role
 
 TOKEN_BYTES = 32
@@ -42,21 +43,17 @@ class BrowserSession(NamedTuple):
     access: Access
 
 
-class AccessControl:
-    """One per controller.
+class KnownAccess:
+    """Tokens and sessions by digest, wherever they come from.
 
     Args:
-        state: control state.
+        known: those there are.
         civil_now: ns since 1970, UTC.
-
-    Raises:
-        StateError: tokens cannot be read.
     """
 
-    def __init__(self, state: ControlState, civil_now: Callable[[], int]) -> None:
-        self._store = AccessTokenStore(state)
+    def __init__(self, known: dict[str, Access], civil_now: Callable[[], int]) -> None:
+        self._known = known
         self._now = civil_now
-        self._known = self._store.load()
 
     def find(self, secret: str) -> Access:
         """The token or session of a secret. Does not block.
@@ -81,6 +78,49 @@ class AccessControl:
         """Whether it is still accepted. Does not block."""
         known = self._known.get(access.digest)
         return known is not None and not known.revoked_ns and known.expires_ns > self._now()
+
+
+class ToldAccess(KnownAccess):
+    """As a leader tells of it; a gateway without one goes on by what it was told last."""
+
+    def __init__(self, civil_now: Callable[[], int]) -> None:
+        super().__init__({}, civil_now)
+
+    def take(self, news: AccessNews) -> None:
+        """On the gateway's event loop; others read meanwhile."""
+        known = {} if news.first else dict(self._known)
+        for digest in news.gone:
+            known.pop(digest, None)
+        for each in news.known:
+            known[each.digest] = Access(
+                each.digest, each.number, each.kind, each.parent, each.role, each.name, "", 0,
+                each.expires_ns,
+            )  # fmt: skip
+        self._known = known
+
+
+class AccessControl(KnownAccess):
+    """One per controller.
+
+    Args:
+        state: control state.
+        civil_now: ns since 1970, UTC.
+
+    Raises:
+        StateError: tokens cannot be read.
+    """
+
+    def __init__(self, state: ControlState, civil_now: Callable[[], int]) -> None:
+        self._store = AccessTokenStore(state)
+        super().__init__(self._store.load(), civil_now)
+
+    def live(self) -> dict[str, Access]:
+        """By digest, those that requests are made with and that are good now. Does not block."""
+        return {
+            digest: access
+            for digest, access in self._known.items()
+            if access.kind != SecretKind.LOGIN and self.good(access)
+        }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
         """A token. Blocks.

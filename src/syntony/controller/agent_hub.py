@@ -16,10 +16,10 @@ from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.listening import Listening
 from syntony.controller.namesakes import Namesakes
 from syntony.controller.segments import SegmentService
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
-from syntony.errors import StateError
+from syntony.errors import BusyError, StateError
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
@@ -67,6 +67,8 @@ class AgentHub:
         self._namesakes = Namesakes()
         self.seal, self.admit = services.leadership.seal, services.membership.enrolment.admit
         self._carry_out = dispatcher.carry_out
+        self.served_api: RelayedApi | None = None
+        """Once it is served."""
 
     def refused(self) -> None:
         """An agent was not served."""
@@ -85,6 +87,8 @@ class AgentHub:
         self._listening.heard(host)
         if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
+            if session.opening.via:  # what waits here is sent again, to a gateway
+                self._ingest.leave(previous.source)
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
         session.outbox.acknowledge(session.source.stored)
@@ -168,6 +172,12 @@ class AgentHub:
     def gateways(self) -> GatewayLinks:
         """Serves the streams of gateways."""
         return self._services.gateways
+
+    def api(self) -> RelayedApi:
+        """For gateways. Raises `BusyError`: it is not served."""
+        if self.served_api is None:
+            raise BusyError("the leader serves no API: set api.listen in its configuration")
+        return self.served_api
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The pages of the answer. Raises `SyntonyError`."""

@@ -136,17 +136,21 @@ def joined(pieces: Sequence[BatchPiece]) -> pa.Table:
     import pyarrow as pa
 
     lengths = [piece.rows.num_rows for piece in pieces]
-    owner = np.repeat(np.arange(len(pieces)), lengths)
     rows = pa.Table.from_batches([piece.rows for piece in pieces])
-    origin = {
-        "host": pa.array([piece.host for piece in pieces]),
-        "stream": pa.array([piece.stream for piece in pieces]),
-        "seq": pa.array([piece.seq for piece in pieces], pa.uint64()),
-    }
-    for name, values in origin.items():
+    for name in ("host", "stream"):
         if name not in rows.column_names:
-            rows = rows.append_column(name, values.take(pa.array(owner)))
-    return rows
+            rows = rows.append_column(name, _repeated([getattr(x, name) for x in pieces], lengths))
+    numbers = np.array([piece.seq for piece in pieces], np.uint64)
+    return rows.append_column("seq", pa.array(np.repeat(numbers, lengths)))
+
+
+def _repeated(names: list[str], lengths: list[int]) -> pa.DictionaryArray:
+    import pyarrow as pa
+
+    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    numbers = np.array([place[name] for name in names], np.int32)
+    indices = pa.array(np.repeat(numbers, lengths))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(place)))
 
 
 def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:

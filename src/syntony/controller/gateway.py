@@ -19,14 +19,16 @@ from typing import Any
 import msgspec
 
 from syntony.controller.access import Caller
+from syntony.controller.access_tokens import ToldAccess
 from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
-from syntony.controller.relayed_rows import rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.probed_rows import NAMES
+from syntony.controller.relayed_rows import Names, rows_stored
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import StoreAlone
 from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
@@ -39,6 +41,7 @@ from syntony.wire.enrol import Revocations
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.gateways import (
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -64,6 +67,7 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.roles import Role
+from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -106,12 +110,16 @@ class Gateway:
         self._sessions: dict[str, _Relayed] = {}
         """Host → its agent, attached here."""
         self._streams: dict[int, _Relayed] = {}
+        self.access = ToldAccess(civil_now)
+        """Whom the HTTP API serves, as a leader last said."""
         self.revocations: Revocations | None = None
         """As a leader last said."""
         self.ready = asyncio.Event()
         """Set once a leader has said which certificates are revoked: nobody is admitted before."""
         self._fleet: tuple[int, int] | None = None
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
+        self._told: Names = {}
+        """To the leader that is there now."""
         self.refused_agents = 0
         self.rows = 0
         self._led_ns = time.monotonic_ns()
@@ -179,12 +187,14 @@ class Gateway:
 
     def admit(self, who: Caller) -> None:
         """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
-        if who.certificate is None:
-            return
+        if who.certificate is not None:
+            self.admit_certificate(who.certificate)
+
+    def admit_certificate(self, certificate: Certificate) -> None:
+        """Raises `UsageError`: it is revoked or has expired, or nobody knows yet."""
         if self.revocations is None:
             raise UsageError("this gateway has not heard of a leader yet")
-        why = refusal(who.certificate, self.revocations, self._civil_now())
-        if why:
+        if why := refusal(certificate, self.revocations, self._civil_now()):
             raise UsageError(why)
 
     def refused(self) -> None:
@@ -252,6 +262,8 @@ class Gateway:
         if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
             self.ingest.leave(session.source)
+            for table in NAMES:
+                self._told.pop((table, session.host), None)
             self._close(relayed)
             _log.info("agent detached host=%s", session.host)
 
@@ -278,6 +290,18 @@ class Gateway:
                 f"{self.link.whom_to_ask}"
             )
         return await self._dispatcher.carry_out(query, who)
+
+    async def respond(
+        self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        """A question that the store alone answers. Raises as `Dispatcher.respond` does, and
+        `UsageError`: the caller's certificate is refused."""
+        self.admit(who)
+        return await self._dispatcher.respond(query, who, render)
+
+    def api(self) -> RelayedApi:
+        """Raises `RefusedError`: always."""
+        raise RefusedError("this is a gateway itself; gateways ask leaders")
 
     def _instant(self) -> Instant:
         """Raises `BusyError`: fleet time is not known here."""
@@ -318,7 +342,8 @@ class Gateway:
     def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
-            for message in rows_stored(outcomes, pieces):
+            told = self._told if self.link.reads_probed else None
+            for message in rows_stored(outcomes, pieces, told):
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:
@@ -326,6 +351,7 @@ class Gateway:
 
     def _leader_up(self) -> None:
         """Another leader, or the same again: it learns who is attached."""
+        self._told.clear()
         for relayed in self._sessions.values():
             self._open(relayed)
 
@@ -340,6 +366,8 @@ class Gateway:
                 relayed.session.outbox.close()
         elif isinstance(message, FleetNow):
             self._fleet = message.fleet_ns, time.monotonic_ns()
+        elif isinstance(message, AccessNews):
+            self.access.take(message)
         elif isinstance(message, Revocations):
             self.revocations = message
             self.ready.set()

@@ -195,6 +195,7 @@ class IncidentService:
                 *silence.of_fleet(silent_ns),
                 *silence.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
                 *gateways,
+                *silence.of_gateway_sets(gateways, self._known_gateways()),
             ],
             slas.jobs,
         )
@@ -218,7 +219,7 @@ class IncidentService:
         metrics = (
             observe.LINK_METRICS | clock_watch.METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
-            | observe.PART_METRICS | silence.GATEWAY_METRICS
+            | observe.PART_METRICS | silence.GATEWAY_METRICS | silence.GATEWAYS_TOGETHER
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
@@ -398,6 +399,10 @@ class IncidentService:
             each.subject: tuple(host for host in each.members if host not in removed)
             for each in self._live_about(silence.TOGETHER)
         }
+
+    def _known_gateways(self) -> dict[str, tuple[str, ...]]:
+        """Gateways that were lost together and are one incident, by subject."""
+        return {each.subject: each.members for each in self._live_about(silence.GATEWAYS_TOGETHER)}
 
     def _live_about(self, metrics: Container[str]) -> list[Incident]:
         names = {rule.name for rule in self.rules if rule.metric in metrics}

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
+from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
+from syntony.controller.probed_rows import RowBuffer
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected

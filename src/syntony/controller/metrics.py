@@ -264,7 +264,7 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
 
 def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
     """Those that are expected."""
-    for each in gateways.statuses(time.monotonic_ns()):
+    for each in gateways.statuses():
         if each.left:
             continue
         sheet.put("gateway_connected", each.connected, gateway=each.name)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import structs
 
@@ -83,9 +83,14 @@ class ProbeKeyDistribution:
         """An agent has carried out what it was sent."""
         self._rotation.held(host, report.epochs, report.sending)
 
-    async def step(self) -> None:
-        """Move on if every host is ready. Raises `StateError`: everything stays as it is."""
+    async def step(self, removed: Container[str] = ()) -> None:
+        """Move on if every host is ready. Raises `StateError`: everything stays as it is.
+
+        Args:
+            removed: hosts whose every certificate is revoked; nobody waits for them.
+        """
         async with self._one_write:
+            self._unkept |= self._rotation.forget(removed)
             ring, now_ns = self._rotation.ring, self._now()
             if self._unkept:
                 await self._keep(ring)

@@ -18,7 +18,14 @@ from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Fragmenter
-from syntony.wire.gateways import RELAY, RELAY_QUERY, decode_relayed
+from syntony.wire.gateways import (
+    RELAY,
+    RELAY_QUERY,
+    ApiRequest,
+    EventsAfter,
+    RelayedRequest,
+    decode_relayed,
+)
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
@@ -60,6 +67,14 @@ class GatewayLinks(Protocol):
     ) -> None: ...
 
 
+class RelayedApi(Protocol):
+    """The HTTP API, for gateways that serve it too. The answers are pages."""
+
+    async def relayed(self, request: ApiRequest, via: str) -> list[bytes]: ...
+
+    async def events_after(self, last_id: str) -> list[bytes]: ...
+
+
 class Hub(Protocol):
     """What the edge hands on. All methods are called on the event loop."""
 
@@ -90,6 +105,8 @@ class Hub(Protocol):
     def detached(self, session: AgentSession) -> None: ...
 
     def gateways(self) -> GatewayLinks: ...
+
+    def api(self) -> RelayedApi: ...
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]: ...
 
@@ -233,12 +250,16 @@ class FleetService:
             yield page
 
     async def _relay_query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
-        """A request that an agent has made to a gateway, or a gateway for itself."""
+        """A request that an agent or a browser has made to a gateway, or a gateway for itself."""
         try:
             gateway = _gateway(caller(context))
             self._hub.admit(gateway)
             relayed = decode_relayed(data)
             via = gateway.identity.name
+            if not isinstance(relayed, RelayedRequest):
+                for page in await self._of_api(relayed, via):
+                    yield page
+                return
             who = presented(relayed.certificate, f"{relayed.peer} through {via}", via)
             check_relayed(who, gateway.identity)
         except SyntonyError as error:
@@ -246,6 +267,13 @@ class FleetService:
             return
         async for page in self._answer(relayed.query, lambda: who):
             yield page
+
+    async def _of_api(self, asked: ApiRequest | EventsAfter, via: str) -> list[bytes]:
+        """Raises `SyntonyError`: there is no API here."""
+        api = self._hub.api()
+        if isinstance(asked, ApiRequest):
+            return await api.relayed(asked, via)
+        return await api.events_after(asked.last_id)
 
     async def _answer(self, data: bytes, identify: Callable[[], Caller]) -> AsyncIterator[bytes]:
         try:

@@ -51,6 +51,8 @@ DECAY_NS = 5 * S
 six times in two minutes flaps there; here someone tries one fault after the other, and would wait a
 minute for each return (decision 0143). A link that flaps every two seconds is held down as ever."""
 METRICS_PORT = 9862
+API_PORT = 8645
+"""Of gateways, inside the lab."""
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
 MACHINE_RUN = "/run/syntony"
@@ -194,6 +196,7 @@ def _gateway(
             "store": URL,
             "gateway": True,
             "leaders": _addresses(plan, range(1, file.controllers + 1)),
+            "api": {"listen": f"{_mgmt(plan, CONTROLLER)}:{API_PORT + (place - 1) * PORTS_APART}"},
         },
         ControllerConfig,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -120,6 +120,16 @@ class KeyRotation:
             hosts=(*self.ring.hosts, host),
             left_behind=tuple(each for each in self.ring.left_behind if each != host),
         )
+        return True
+
+    def forget(self, removed: Container[str]) -> bool:
+        """Hosts that belong to the fleet no longer, which nobody waits for. Whether the ring has
+        changed: it is to be kept soon."""
+        hosts = tuple(host for host in self.ring.hosts if host not in removed)
+        left_behind = tuple(host for host in self.ring.left_behind if host not in removed)
+        if (hosts, left_behind) == (self.ring.hosts, self.ring.left_behind):
+            return False
+        self.ring = msgspec.structs.replace(self.ring, hosts=hosts, left_behind=left_behind)
         return True
 
     def sent(self, host: str, now_ns: int) -> None:

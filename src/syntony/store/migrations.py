@@ -55,6 +55,8 @@ MIGRATIONS = (
     Migration(12),
     # Which hours are summed up by the minute: a table, once filled from the minutes.
     Migration(13),
+    # Which minutes of hours under way are summed up: a table.
+    Migration(14),
 )
 SUMMED_HOURS = 13
 """The version with that table: it is filled once the tables are there, of whichever layout."""

@@ -53,3 +53,9 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- /* Of a container that prepares another: where quotas ask for limits, a pod without them is refused. */ -}}
+{{- define "syntony.brief" -}}
+requests: {cpu: 20m, memory: 64Mi}
+limits: {memory: 256Mi}
+{{- end }}
