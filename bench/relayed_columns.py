@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench.locate_cost import T0, Made, fleet_parser
 from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.ingest import Outcome
 from syntony.controller.probed_rows import RowBuffer
@@ -152,7 +152,7 @@ def _lively(made: Made, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
-def _outcome(piece: Piece) -> Outcome:
+def _outcome(piece: BatchPiece) -> Outcome:
     return Outcome(
         piece.host, piece.stream, piece.seq, piece.rows.num_rows, 0, piece.last_ns, None, None
     )

@@ -22,7 +22,7 @@ from syntony.api.routes import ROUTES
 from syntony.controller import gateways as gateways_module
 from syntony.controller.access_tokens import ToldAccess, csrf_token
 from syntony.errors import BusyError, RemoteError, UsageError
-from syntony.state.access_tokens import Access, Kind
+from syntony.state.access_tokens import Access, SecretKind
 from syntony.wire.gateways import (
     AccessNews,
     ApiAccess,
@@ -38,7 +38,9 @@ SHARED = sorted(path for (_, path), route in ROUTES.items() if route.question.sh
 OTHERS = sorted((m, path) for (m, path), route in ROUTES.items() if not route.question.shared)
 
 
-def access(secret: str, number: int = 1, kind: Kind = Kind.TOKEN, role: str = "viewer") -> Access:
+def access(
+    secret: str, number: int = 1, kind: SecretKind = SecretKind.TOKEN, role: str = "viewer"
+) -> Access:
     digest = hashlib.sha256(secret.encode()).hexdigest()
     return Access(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
 
@@ -55,7 +57,7 @@ def told(*known: Access, first: bool = False, gone: tuple[str, ...] = ()) -> Acc
 def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
     now = [NOW_NS]
     mirror = ToldAccess(lambda: now[0])
-    mirror.take(told(access("a"), access("s", 2, Kind.SESSION), first=True))
+    mirror.take(told(access("a"), access("s", 2, SecretKind.SESSION), first=True))
     assert (mirror.find("a").number, mirror.find("s").kind) == (1, "session")
     mirror.take(told(access("b", 3), gone=(access("a").digest,)))
     assert mirror.find("b").number == 3
@@ -200,7 +202,7 @@ def test_everything_else_goes_to_the_leader_or_names_it(method: str, path: str) 
 
 
 def test_who_is_unknown_here_may_be_known_to_the_leader() -> None:
-    hub = FakeHub(access("t"), access("s", 2, Kind.SESSION))
+    hub = FakeHub(access("t"), access("s", 2, SecretKind.SESSION))
     api = hub.api
     for path in (f"{PREFIX}/matrix", SESSION, f"{PREFIX}/openapi.json"):
         for secret, local in (("t", True), ("young", False), ("s", False)):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.store.rows import T0, rows_of
 
 from syntony.controller import probed_rows
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.locating import LocateLoop
 from syntony.controller.probed_rows import RowBuffer, of_pieces
@@ -53,12 +53,12 @@ class Recorder(Watch):
         self.ends.append(end_ns)
 
 
-def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> Piece:
+def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> BatchPiece:
     made = rows_of(table, rows)
     names = [column.name for column in table.columns]
     first_ns, last_ns = (pick(row["ts_ns"] for row in rows) for pick in (min, max))
     (only,) = made.select(names).combine_chunks().to_batches()
-    return Piece(table, host, "s", 1, only, first_ns, last_ns, check=False)
+    return BatchPiece(table, host, "s", 1, only, first_ns, last_ns, check=False)
 
 
 def random_parts(draw: random.Random, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -13,7 +13,7 @@ from tests.link import hello
 
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.ingest import Ingest
-from syntony.controller.sessions import Opening, Session
+from syntony.controller.sessions import AgentSession, Opening
 from syntony.wire.messages import Batch
 
 
@@ -34,7 +34,7 @@ def test_what_waits_is_dropped_when_another_controller_will_be_sent_it(
             segments=parts, dispatcher=parts, fleet_now=lambda: None,
         )  # fmt: skip
         first, second = (
-            Session(hello("h1", "s"), CERTIFICATE, Opening(via=each)) for each in ("", via)
+            AgentSession(hello("h1", "s"), CERTIFICATE, Opening(via=each)) for each in ("", via)
         )
         hub.attached(first, hello("h1", "s"), ())
         for seq in (1, 2):

@@ -12,7 +12,7 @@ from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
 from syntony.controller.greeting import RefusedError
-from syntony.controller.sessions import NewestMessages, Session
+from syntony.controller.sessions import AgentSession, NewestMessages
 from syntony.controller.solve import Solved
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire.clocks import Timelines
@@ -25,9 +25,9 @@ _NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 CERTIFICATE = Certificate("1f", Identity(Role.AGENT, "h1"), Validity(_NOW, _NOW), ())
 
 
-def session(*, reads_stored: bool = False, backlog: bool = False) -> Session:
+def session(*, reads_stored: bool = False, backlog: bool = False) -> AgentSession:
     greeting = structs.replace(hello("h1", "s"), reads_stored=reads_stored, backlog=backlog)
-    return Session(greeting, CERTIFICATE)
+    return AgentSession(greeting, CERTIFICATE)
 
 
 def test_the_reason_is_all_that_is_delivered() -> None:
@@ -272,7 +272,7 @@ def test_an_older_connection_of_the_same_process_does_not_take_its_place(
     life: str, attempt: int, refused: bool
 ) -> None:
     """A gateway that has not noticed its end relays it to a new leader, perhaps last."""
-    session = Session(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
+    session = AgentSession(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
     coming = structs.replace(hello("h1", "s"), life=life, attempt=attempt)
     if refused:
         with pytest.raises(RefusedError, match="connection 2 of 'h1': its connection 3"):

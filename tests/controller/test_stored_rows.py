@@ -15,7 +15,7 @@ import pytest
 from tests.link import T0
 
 from syntony.controller import relayed_rows
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.gateway import Gateway
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
@@ -49,9 +49,11 @@ def rows_of(table: Table, host: str, count: int, chance: random.Random) -> pa.Re
     return pa.RecordBatch.from_pydict(columns, schema=arrow_schema(table))
 
 
-def cycle(chance: random.Random, first: int, batches: int) -> tuple[list[Outcome], list[Piece]]:
+def cycle(
+    chance: random.Random, first: int, batches: int
+) -> tuple[list[Outcome], list[BatchPiece]]:
     """Of one insert: some batches refused, of several hosts and tables."""
-    outcomes, pieces = list[Outcome](), list[Piece]()
+    outcomes, pieces = list[Outcome](), list[BatchPiece]()
     for number in range(first, first + batches):
         host, table = f"h{chance.randrange(3)}", chance.choice(TABLES)
         if chance.random() < 0.2:
@@ -61,14 +63,14 @@ def cycle(chance: random.Random, first: int, batches: int) -> tuple[list[Outcome
         instants = rows.column("ts_ns").to_numpy()
         low, high = int(instants.min()), int(instants.max())
         rate = 2.5 if table is PROBE else None
-        pieces.append(Piece(table, host, "s", number, rows, low, high, False, rate))
+        pieces.append(BatchPiece(table, host, "s", number, rows, low, high, False, rate))
         paths_ns = low if table is PATH else None
         outcomes.append(Outcome(host, "s", number, rows.num_rows, 1, high, rate, paths_ns))
     return outcomes, pieces
 
 
 def relayed(
-    outcomes: list[Outcome], pieces: list[Piece], known: Names | None = None
+    outcomes: list[Outcome], pieces: list[BatchPiece], known: Names | None = None
 ) -> list[RowsStored]:
     """Over the wire and back."""
     found = list[RowsStored]()
@@ -129,7 +131,7 @@ def said(probed: Probed) -> list[dict[str, Any]]:
     ]
 
 
-def job_rows(pieces: list[Piece]) -> list[Any]:
+def job_rows(pieces: list[BatchPiece]) -> list[Any]:
     return [
         [piece.rows.column(name).to_pylist() for name in PROCESS_COLUMNS]
         for piece in pieces
@@ -140,7 +142,7 @@ def job_rows(pieces: list[Piece]) -> list[Any]:
 def test_rows_stored_here_and_by_gateways_are_of_one_second_together() -> None:
     chance = random.Random(SEED)
     direct = rows_of(PROBE, "h1", 3, chance)
-    piece = Piece(PROBE, "h1", "s", 1, direct, T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, direct, T0, T0 + 3 * S, False)
     outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
     (message,) = relayed([outcome], [piece])
     buffer = RowBuffer()
@@ -155,7 +157,7 @@ def test_rows_stored_here_and_by_gateways_are_of_one_second_together() -> None:
 def _spoil(change: Callable[[RowsStored], RowsStored]) -> None:
     chance = random.Random(3)
     rows = rows_of(PROBE, "h1", 3, chance)
-    piece = Piece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
     (message,) = relayed([Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
     opened(message, {})
     with pytest.raises(WireError):
@@ -263,7 +265,7 @@ def test_an_older_leader_or_gateway_has_the_same_rows_in_columns() -> None:
     chance = random.Random(4)
     rows = rows_of(PROBE, "h1", 3, chance)
     outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
-    piece = Piece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
+    piece = BatchPiece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
     (message,) = rows_stored([outcome], [piece], None)
     assert not message.probed
     size = message.sizes[PROBE.name]
@@ -286,7 +288,7 @@ def test_a_gateway_tells_each_leader_all_that_it_needs() -> None:
         gateway.link.reads_probed = reads
         if another:
             gateway._leader_up()
-        piece = Piece(PROBE, "h1", "s", number, rows, T0, T0 + 3 * S, False)
+        piece = BatchPiece(PROBE, "h1", "s", number, rows, T0, T0 + 3 * S, False)
         gateway._stored([Outcome("h1", "s", number, 3, 0, T0, None, None)], [piece])
         message = writer.post.call_args.args[0]
         assert (PROBE.name in message.columns) is not reads
@@ -303,12 +305,12 @@ def test_what_rows_are_of_is_told_once_while_it_stays() -> None:
     known_here, known_there = Names(), Names()
     sent, number, before = list[int](), 0, -1
     for _ in range(60):
-        outcomes, pieces, changes = list[Outcome](), list[Piece](), 0
+        outcomes, pieces, changes = list[Outcome](), list[BatchPiece](), 0
         drawn = [chance.choice((0, 0, 0, 1, 2)) for _ in range(chance.randrange(1, 4))]
         for kind in drawn:
             number += 1
             rows = kinds[kind].set_column(0, "ts_ns", pa.array([T0] * 4))
-            pieces.append(Piece(PROBE, "h1", "s", number, rows, T0, T0, False))
+            pieces.append(BatchPiece(PROBE, "h1", "s", number, rows, T0, T0, False))
             outcomes.append(Outcome("h1", "s", number, 4, 0, T0, None, None))
             changes += kind != before
             before = kind
@@ -361,14 +363,14 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
             ]
             told += batches[first : first + 6] if here is known[1][0] else []
             told = sorted(set(told), key=lambda each: each[1])
-            outcomes, pieces = list[Outcome](), list[Piece]()
+            outcomes, pieces = list[Outcome](), list[BatchPiece]()
             for host, number in told:
                 row = rows_of(PROBE, host, 1, chance).set_column(
                     7, "sent", pa.array([number], pa.uint32())
                 )
                 at_ns = T0 + number * S
                 row = row.set_column(0, "ts_ns", pa.array([at_ns]))
-                pieces.append(Piece(PROBE, host, "s", number, row, at_ns, at_ns, False))
+                pieces.append(BatchPiece(PROBE, host, "s", number, row, at_ns, at_ns, False))
                 outcomes.append(Outcome(host, "s", number, 1, 0, at_ns, None, None))
             for message in relayed(outcomes, pieces, here):
                 rows.take_told(opened(message, there))
@@ -376,9 +378,9 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
     assert rows.probed == {f"h{n}": T0 + 30 * S for n in range(3)}
 
 
-def _told(host: str, stream: str, number: int) -> tuple[Outcome, Piece]:
+def _told(host: str, stream: str, number: int) -> tuple[Outcome, BatchPiece]:
     rows = pa.RecordBatch.from_pydict({"ts_ns": np.array([T0])})
-    piece = Piece(PROBE, host, stream, number, rows, T0, T0 + number, False)
+    piece = BatchPiece(PROBE, host, stream, number, rows, T0, T0 + number, False)
     return Outcome(host, stream, number, 1, 0, T0 + number, None, None), piece
 
 
@@ -388,7 +390,7 @@ def test_a_batch_is_judged_once_in_any_order_from_any_gateway() -> None:
     print(f"seed {SEED}")
     chance = random.Random(SEED)
     for _ in range(30):
-        read: list[Piece] = []
+        read: list[BatchPiece] = []
         rows = StoredRows((read.extend,), _nothing)
         arriving = list[tuple[float, str, str, int]]()
         for host, stream in (("h1", "a"), ("h1", "b"), ("h2", "a")):

@@ -18,7 +18,7 @@ from syntony.agent.plans import usable
 from syntony.agent.reactor import kept
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
-from syntony.agent.stream import Attempts, Stream
+from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import WireError
 from syntony.io.dialling import Dialling
 from syntony.io.probe_records import PeerKeys
@@ -61,7 +61,7 @@ class Agent:
         self._ring = Keyring()
         self.connection: Connection | None = None
         self._second = -1
-        self._attempts = Attempts()
+        self._attempts = ConnectionNumbers()
         self.spool = Spool(host.disk / "spool", SPOOL_BYTES)
 
     def start(self) -> None:
@@ -176,7 +176,7 @@ class Agent:
             self._world.ledger.timed(self, message)
             self.lines = {line.node: line for line in message.timelines}
 
-    def _keep(self, now: kept.Kept) -> None:
+    def _keep(self, now: kept.KeptOrders) -> None:
         if now != self._kept:
             self._kept = now
             kept.save(self.host.run, now)

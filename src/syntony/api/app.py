@@ -32,7 +32,7 @@ from syntony.api.observed import observe
 from syntony.api.oidc import Provider
 from syntony.api.oidc_login import OidcLogin
 from syntony.api.openapi import document
-from syntony.api.problems import ProblemError, Reason, problem_of
+from syntony.api.problems import ProblemError, ProblemType, problem_of
 from syntony.api.routes import ROUTES, Route
 from syntony.controller.access_tokens import csrf_token
 from syntony.controller.api_hub import ApiHub, Served
@@ -127,7 +127,7 @@ class Api(ABC):
             if route is None:
                 allowed = next(each.method for each in ROUTES.values() if each.path == path)
                 raise ProblemError(
-                    Reason.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
+                    ProblemType.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
                 )
             known = self._identifier.identify(request)
             return await self._serve(request, route, known)
@@ -139,7 +139,7 @@ class Api(ABC):
         if role not in route.roles:
             wanted = " or ".join(sorted(route.roles))
             raise ProblemError(
-                Reason.DENIED, f"{route.path} needs the role {wanted}; {name!r} has {role}"
+                ProblemType.DENIED, f"{route.path} needs the role {wanted}; {name!r} has {role}"
             )
         if route.method == "POST":
             body = await json_body(request)
@@ -153,7 +153,8 @@ class Api(ABC):
             page = self._cursors.page(key, cursor, now_ns)
             if page is None:
                 raise ProblemError(
-                    Reason.CURSOR, f"the answer of this {CURSOR} is not kept any more; ask again"
+                    ProblemType.CURSOR,
+                    f"the answer of this {CURSOR} is not kept any more; ask again",
                 )
         else:
             query = from_parameters(route.request, rest)
@@ -172,10 +173,12 @@ class Api(ABC):
     async def _stream(self, request: Request) -> Response:
         known = self._identifier.identify(request)
         if known.caller.identity.role not in {Role.VIEWER, Role.OPERATOR}:
-            raise ProblemError(Reason.DENIED, "live events need the role viewer or operator")
+            raise ProblemError(ProblemType.DENIED, "live events need the role viewer or operator")
         if self.events.viewers >= MAX_VIEWERS:
             raise ProblemError(
-                Reason.BUSY, f"{MAX_VIEWERS} live views are open; close some", {"Retry-After": "10"}
+                ProblemType.BUSY,
+                f"{MAX_VIEWERS} live views are open; close some",
+                {"Retry-After": "10"},
             )
         last_id = request.headers.get("last-event-id", "")
         return StreamingResponse(
@@ -227,7 +230,9 @@ class LeaderApi(Api):
         known = self._identifier.identify(request)
         if request.method == "DELETE":
             if known.access is None or not known.session:
-                raise ProblemError(Reason.INVALID, "there is no session to end: this is a token")
+                raise ProblemError(
+                    ProblemType.INVALID, "there is no session to end: this is a token"
+                )
             end = RevokeAccessCommand(number=known.access.number, by="", comment="logged out")
             issuer = known.caller.issuer("")
             await asyncio.to_thread(self._access.revoke, end, issuer, self._leader.now())
@@ -300,7 +305,7 @@ async def json_body(request: Request) -> bytes:
     """A JSON body. Raises `ProblemError`: another type, and as `bounded_body` does."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise ProblemError(Reason.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
+        raise ProblemError(ProblemType.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
     return await bounded_body(request)
 
 
@@ -313,13 +318,13 @@ async def bounded_body(request: Request) -> bytes:
                 size += len(chunk)
                 if size > MAX_BODY_BYTES:
                     raise ProblemError(
-                        Reason.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
+                        ProblemType.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
                         {"Connection": "close"},
                     )  # fmt: skip
                 chunks.append(chunk)
     except TimeoutError as error:
         raise ProblemError(
-            Reason.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
+            ProblemType.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
             {"Connection": "close"},
         ) from error  # fmt: skip
     return b"".join(chunks)
@@ -343,14 +348,14 @@ def guarded(endpoint: Endpoint) -> Endpoint:
 
 async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:
     detail = f"there is no {scope['path']}; see {OPENAPI}"
-    await ProblemError(Reason.UNKNOWN, detail).response()(scope, receive, send)
+    await ProblemError(ProblemType.UNKNOWN, detail).response()(scope, receive, send)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
     """The framework's own refusals."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
-    reasons = {404: Reason.UNKNOWN, 405: Reason.METHOD}
-    reason = reasons.get(error.status_code, Reason.INVALID)
+    reasons = {404: ProblemType.UNKNOWN, 405: ProblemType.METHOD}
+    reason = reasons.get(error.status_code, ProblemType.INVALID)
     detail = f"{request.method} {request.url.path}: {error.detail}; see {OPENAPI}"
     return ProblemError(reason, detail, error.headers).response()
 
@@ -358,5 +363,5 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 async def _defect(request: Request, error: Exception) -> Response:
     _log.error("request failed path=%s", request.url.path, exc_info=error)
     return ProblemError(
-        Reason.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
+        ProblemType.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
     ).response()

@@ -17,7 +17,7 @@ from starlette.routing import Route as HttpRoute
 from syntony.api.app import Api, Endpoint, bounded_body, guarded, json_answer
 from syntony.api.events import FollowedEvents
 from syntony.api.identity import PEER_CERTIFICATE, shown
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.api.relay import from_leader, to_leader
 from syntony.api.routes import ROUTES
 from syntony.controller.gateway_api import GatewayApiHub
@@ -100,7 +100,7 @@ class GatewayApi(Api):
             raise self._leaders_own(f"{request.url.path} is answered by the leader;")
         if self._passed_on >= MAX_PASSED_ON:
             raise ProblemError(
-                Reason.BUSY, f"{MAX_PASSED_ON} requests wait for the leader; try again",
+                ProblemType.BUSY, f"{MAX_PASSED_ON} requests wait for the leader; try again",
                 {"Retry-After": "1"},
             )  # fmt: skip
         self._passed_on += 1
@@ -112,4 +112,4 @@ class GatewayApi(Api):
 
     def _leaders_own(self, why: str) -> ProblemError:
         detail = f"{why} ask {self._gateway.whom_to_ask}"
-        return ProblemError(Reason.LEADER, detail, {"Retry-After": "2"})
+        return ProblemError(ProblemType.LEADER, detail, {"Retry-After": "2"})

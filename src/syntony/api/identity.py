@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from syntony.api.limits import RateLimiter
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
 from syntony.controller.access_tokens import SESSION_NS, KnownAccess, csrf_token
 from syntony.errors import UsageError, WireError
 from syntony.model import S
-from syntony.state.access_tokens import Access, Kind
+from syntony.state.access_tokens import Access, SecretKind
 from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, read_certificate
@@ -114,7 +114,7 @@ class Identifier:
         if wait_ns:
             wait_s = -(-wait_ns // S)
             raise ProblemError(
-                Reason.RATE,
+                ProblemType.RATE,
                 f"too many {what} of {key or 'this address'}; try again in {wait_s} s",
                 {"Retry-After": str(wait_s)},
             )
@@ -125,15 +125,15 @@ class Identifier:
             scheme, _, secret = authorization.partition(" ")
             if scheme.lower() != "bearer":
                 raise _unauthenticated("use the header Authorization: Bearer TOKEN")
-            return self._by_secret(request, secret.strip(), Kind.TOKEN)
+            return self._by_secret(request, secret.strip(), SecretKind.TOKEN)
         cookie = request.cookies.get(cookie_name(request))
         if cookie:
-            known = self._by_secret(request, cookie, Kind.SESSION)
+            known = self._by_secret(request, cookie, SecretKind.SESSION)
             given = request.headers.get(CSRF, "").encode()
             right = secrets.compare_digest(given, csrf_token(cookie).encode())
             if request.method in UNSAFE and not right:
                 raise ProblemError(
-                    Reason.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
+                    ProblemType.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
                 )
             return known
         der: bytes | None = request.scope.get("state", {}).get(PEER_CERTIFICATE)
@@ -144,7 +144,7 @@ class Identifier:
             )
         return self._by_certificate(request, der)
 
-    def _by_secret(self, request: Request, secret: str, kind: Kind) -> Known:
+    def _by_secret(self, request: Request, secret: str, kind: SecretKind) -> Known:
         try:
             access = self._access.find(secret[:MAX_SECRET])
             if access.kind != kind:
@@ -152,7 +152,7 @@ class Identifier:
         except UsageError as error:
             raise self.failed(request, error) from error
         identity = Identity(Role(access.role), access.name)
-        if kind is Kind.TOKEN:
+        if kind is SecretKind.TOKEN:
             return Known(Caller(identity, origin(request)), access)
         by = "" if access.parent else f", OIDC session {access.number}"
         return Known(Caller(identity, origin(request) + by), access, secret)
@@ -168,12 +168,12 @@ class Identifier:
         return Known(Caller(certificate.identity, origin(request), certificate), None)
 
 
-def shown(request: Request) -> tuple[str, Kind]:
+def shown(request: Request) -> tuple[str, SecretKind]:
     """The secret that a request shows, and of which kind it should be; empty: none."""
     authorization = request.headers.get("authorization")
     if authorization is not None:
-        return authorization.partition(" ")[2].strip(), Kind.TOKEN
-    return request.cookies.get(cookie_name(request), ""), Kind.SESSION
+        return authorization.partition(" ")[2].strip(), SecretKind.TOKEN
+    return request.cookies.get(cookie_name(request), ""), SecretKind.SESSION
 
 
 def origin(request: Request) -> str:
@@ -204,4 +204,4 @@ def cookie_rules(request: Request) -> dict[str, Any]:
 
 
 def _unauthenticated(detail: str) -> ProblemError:
-    return ProblemError(Reason.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})
+    return ProblemError(ProblemType.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})

@@ -30,7 +30,7 @@ from syntony.api.app import HEADERS, Api, LeaderApi
 from syntony.api.gateway_app import GatewayApi
 from syntony.api.identity import PEER_CERTIFICATE
 from syntony.api.oidc import Provider
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.api.relay import carry_out
 from syntony.controller.api_hub import ApiHub, on_loop
 from syntony.controller.config import ControllerConfig, TlsFiles
@@ -222,7 +222,7 @@ def with_headers(app: ASGIApp) -> ASGIApp:
 def limited(app: ASGIApp, most: int = MAX_CONNECTIONS) -> ASGIApp:
     """Requests that come on more connections than `most` are told so."""
     busy = ProblemError(
-        Reason.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
+        ProblemType.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
     )
 
     async def admitting(scope: Scope, receive: Receive, send: Send) -> None:
@@ -261,7 +261,7 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP, as a problem; ends the connection."""
-        found = ProblemError(Reason.INVALID, msg).response()
+        found = ProblemError(ProblemType.INVALID, msg).response()
         headers = [*found.raw_headers, *FIXED_HEADERS, (b"connection", b"close")]
         phrase = HTTPStatus.BAD_REQUEST.phrase.encode()
         for event in (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.contradiction import Claims, contradictions, redundancy
+from syntony.clock.contradiction import EdgeClaims, contradictions, redundancy
 from syntony.clock.doubt import node_doubts
 from syntony.clock.laplacian import Laplacian
 from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
@@ -250,7 +250,7 @@ def _sigmas(
     excluded = liars[mesh.plus] | liars[mesh.minus]
     left = redundancy(mesh, found.weights, found.spans)
     disputes = contradictions(
-        mesh, Claims(found.residual, sigmas, doubts, found.weights, left, excluded)
+        mesh, EdgeClaims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )
     doubts = np.hypot(doubts, disputes.edge / BOUND_SIGMAS)
     # An edge that no other confirms places its far end and pulls at nobody.

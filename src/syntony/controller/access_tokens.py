@@ -14,7 +14,7 @@ from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
 from syntony.state import ControlState
-from syntony.state.access_tokens import Access, AccessTokenStore, Kind
+from syntony.state.access_tokens import Access, AccessTokenStore, SecretKind
 from syntony.wire.access_tokens import (
     AccessRevoked,
     AccessTokenCommand,
@@ -36,7 +36,7 @@ SESSION_NS = 12 * 3600 * S
 _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """A browser's session that has just begun."""
 
     secret: str
@@ -64,13 +64,13 @@ class KnownAccess:
         access = self._known.get(_digest(secret))
         if access is None:
             raise UsageError("the token is not known here; make one: syntony enrol api token")
-        what = "session" if access.kind == Kind.SESSION else "token"
+        what = "session" if access.kind == SecretKind.SESSION else "token"
         todo = "log in again" if what == "session" else "make a new one: syntony enrol api token"
         if access.revoked_ns:
             raise UsageError(f"the {what} has been revoked; {todo}")
         if access.expires_ns <= self._now():
             raise UsageError(f"the {what} has expired; {todo}")
-        if access.kind == Kind.LOGIN and access.used_ns:
+        if access.kind == SecretKind.LOGIN and access.used_ns:
             raise UsageError("the login token has been used; each is good for one session")
         return access
 
@@ -119,7 +119,7 @@ class AccessControl(KnownAccess):
         return {
             digest: access
             for digest, access in self._known.items()
-            if access.kind != Kind.LOGIN and self.good(access)
+            if access.kind != SecretKind.LOGIN and self.good(access)
         }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
@@ -131,7 +131,7 @@ class AccessControl(KnownAccess):
         """
         _check(command)
         secret = _TOKEN + secrets.token_hex(TOKEN_BYTES)
-        kind = Kind.LOGIN if command.once else Kind.TOKEN
+        kind = SecretKind.LOGIN if command.once else SecretKind.TOKEN
         token = self._new(secret, kind, command.role, command.name, command.valid_ns)
         kept = self._store.add(
             token._replace(issuer=issuer.who), issuer=issuer, at_ns=at_ns, comment=command.comment
@@ -142,14 +142,14 @@ class AccessControl(KnownAccess):
     def admit_first(self, digest: str, name: str) -> None:
         """Keep the login token with which a controller was started, unless it is known. Blocks.
         Raises `StateError`."""
-        token = self._new("", Kind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
+        token = self._new("", SecretKind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
         issuer = Issuer(name, "configuration")
         self._store.add(
             token._replace(digest=digest, issuer=name), issuer=issuer, at_ns=self._now(), comment=""
         )
         self.refresh()
 
-    def begin_session(self, secret: str, origin: str, at_ns: int) -> Session:
+    def begin_session(self, secret: str, origin: str, at_ns: int) -> BrowserSession:
         """Exchange a token for a session. Blocks.
 
         Raises:
@@ -157,11 +157,11 @@ class AccessControl(KnownAccess):
             StateError: it is not recorded.
         """
         token = self.find(secret)
-        if token.kind == Kind.SESSION:
+        if token.kind == SecretKind.SESSION:
             raise UsageError("a session makes no sessions; give a token")
         session_secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(session_secret, Kind.SESSION, token.role, token.name, SESSION_NS)
-        once = token.kind == Kind.LOGIN
+        session = self._new(session_secret, SecretKind.SESSION, token.role, token.name, SESSION_NS)
+        once = token.kind == SecretKind.LOGIN
         if not once:
             session = session._replace(expires_ns=min(session.expires_ns, token.expires_ns))
         kept = self._store.begin_session(
@@ -169,9 +169,11 @@ class AccessControl(KnownAccess):
             issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
         )  # fmt: skip
         self.refresh()
-        return Session(session_secret, kept)
+        return BrowserSession(session_secret, kept)
 
-    def begin_person_session(self, who: Identity, origin: str, at_ns: int, comment: str) -> Session:
+    def begin_person_session(
+        self, who: Identity, origin: str, at_ns: int, comment: str
+    ) -> BrowserSession:
         """A session of a person whom an identity provider vouches for. Blocks.
 
         Args:
@@ -182,13 +184,13 @@ class AccessControl(KnownAccess):
             StateError: it is not recorded.
         """
         secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(secret, Kind.SESSION, who.role, who.name, SESSION_NS)
+        session = self._new(secret, SecretKind.SESSION, who.role, who.name, SESSION_NS)
         kept = self._store.begin_person_session(
             session._replace(issuer=origin), issuer=Issuer(who.name, origin), at_ns=at_ns,
             comment=comment,
         )  # fmt: skip
         self.refresh()
-        return Session(secret, kept)
+        return BrowserSession(secret, kept)
 
     def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
         """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,
@@ -210,7 +212,7 @@ class AccessControl(KnownAccess):
         `StateError`."""
         self._known = self._store.load()
 
-    def _new(self, secret: str, kind: Kind, role: str, name: str, valid_ns: int) -> Access:
+    def _new(self, secret: str, kind: SecretKind, role: str, name: str, valid_ns: int) -> Access:
         now_ns = self._now()
         return Access(_digest(secret), 0, kind, 0, role, name, "", now_ns, now_ns + valid_ns)
 

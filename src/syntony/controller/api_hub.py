@@ -81,7 +81,7 @@ class ApiHub(NamedTuple):
         return await on_loop(self.loop, begin)
 
 
-class ApiServer(Protocol):
+class ApiService(Protocol):
     """What a controller does with its API."""
 
     def start(self) -> None:
@@ -98,4 +98,4 @@ class ApiServer(Protocol):
         """Live events after one, as soon as there are any. On the controller's event loop."""
 
 
-OpenApi = Callable[[ApiHub], ApiServer]
+OpenApi = Callable[[ApiHub], ApiService]

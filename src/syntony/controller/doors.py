@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syntony.controller.api_hub import ApiHub, ApiServer, OpenApi
+from syntony.controller.api_hub import ApiHub, ApiService, OpenApi
 from syntony.controller.config import ControllerConfig
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate, open_server
@@ -42,7 +42,7 @@ class Doors:
         if joining is not None:
             self._servers.append(joining.server)
         self._scraping: ScrapeServer | None = None
-        self.api: ApiServer | None = None
+        self.api: ApiService | None = None
         """Once open; None: there is none."""
 
     async def open(self, exporter: Exporter, open_api: OpenApi | None, hub: ApiHub) -> None:

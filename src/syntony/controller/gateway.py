@@ -20,7 +20,7 @@ import msgspec
 
 from syntony.controller.access import Caller
 from syntony.controller.access_tokens import ToldAccess
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
@@ -30,7 +30,7 @@ from syntony.controller.probed_rows import NAMES
 from syntony.controller.relayed_rows import Names, rows_stored
 from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import StoreAlone
-from syntony.controller.sessions import Session, end_refused
+from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
@@ -83,7 +83,7 @@ RELEASED_AT_ONCE = 0.1
 class _Relayed:
     """An agent's stream, as the leader knows it."""
 
-    def __init__(self, number: int, session: Session) -> None:
+    def __init__(self, number: int, session: AgentSession) -> None:
         self.number = number
         self.session = session
         self.assembler = Assembler()
@@ -213,7 +213,7 @@ class Gateway:
             message = msgspec.structs.replace(message, stored=stored)
         return encode(message)
 
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
+    def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
         """An agent is there."""
         host = session.host
         if (previous := self._sessions.get(host)) is not None:
@@ -225,7 +225,7 @@ class Gateway:
         self._open(relayed)
         _log.info("agent attached host=%s version=%s", host, hello.version)
 
-    async def batch(self, session: Session, batch: Batch) -> None:
+    async def batch(self, session: AgentSession, batch: Batch) -> None:
         """Rows of an agent."""
         if self._current(session) is None:
             return
@@ -233,31 +233,31 @@ class Gateway:
         if not queued and self._current(session) is not None:
             session.outbox.acknowledge(session.source.stored)
 
-    def edges(self, session: Session, edges: Edges) -> None:
+    def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
         self._relay(session, edges)
 
-    def paths(self, session: Session, report: PathsReport) -> None:
+    def paths(self, session: AgentSession, report: PathsReport) -> None:
         """An agent's managed connections."""
         self._relay(session, report)
 
-    async def audited(self, session: Session, report: AuditReport) -> None:
+    async def audited(self, session: AgentSession, report: AuditReport) -> None:
         """An agent's answer to an audit's order."""
         self._relay(session, report)
 
-    def flows(self, session: Session, report: OfFlows) -> None:
+    def flows(self, session: AgentSession, report: OfFlows) -> None:
         """What an agent says of jobs' flows."""
         self._relay(session, report)
 
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
         self._relay(session, PartsReport(parts=parts))
 
-    def keys_held(self, session: Session, report: KeysHeld) -> None:
+    def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
         """An agent uses the probe keys it was sent."""
         self._relay(session, report)
 
-    def detached(self, session: Session) -> None:
+    def detached(self, session: AgentSession) -> None:
         """A stream ended."""
         if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
@@ -314,12 +314,12 @@ class Gateway:
 
     # --- to the leader ---
 
-    def _current(self, session: Session) -> _Relayed | None:
+    def _current(self, session: AgentSession) -> _Relayed | None:
         """None: the agent has attached anew since."""
         relayed = self._sessions.get(session.host)
         return relayed if relayed is not None and relayed.session is session else None
 
-    def _relay(self, session: Session, report: msgspec.Struct) -> None:
+    def _relay(self, session: AgentSession, report: msgspec.Struct) -> None:
         if (relayed := self._current(session)) is not None:
             self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
@@ -339,7 +339,7 @@ class Gateway:
         self._close(relayed)
         relayed.session.outbox.close()
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
             told = self._told if self.link.reads_probed else None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from syntony.controller.access import Caller
 from syntony.controller.access_tokens import ToldAccess
-from syntony.controller.api_hub import ApiServer, on_loop
+from syntony.controller.api_hub import ApiService, on_loop
 from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway import Gateway
 from syntony.errors import BusyError, UsageError
@@ -80,4 +80,4 @@ class GatewayApiHub(NamedTuple):
         return found
 
 
-OpenGatewayApi = Callable[[GatewayApiHub], ApiServer]
+OpenGatewayApi = Callable[[GatewayApiHub], ApiService]

@@ -10,7 +10,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
-from syntony.controller.api_hub import ApiServer
+from syntony.controller.api_hub import ApiService
 from syntony.controller.config import ControllerConfig
 from syntony.controller.doors import STOP_GRACE_S
 from syntony.controller.gateway import Gateway
@@ -86,7 +86,7 @@ class GatewayServer:
     ) -> None:
         check_gateway(config)
         self._config, self._store, self._open_api = config, store, open_api
-        self._api: ApiServer | None = None
+        self._api: ApiService | None = None
         dial = _Dial(config.tls, several=len(config.leaders) > 1)
         self._gateway = Gateway(config.leaders, store, dial.open, civil_now)
         self._stop = asyncio.Event()

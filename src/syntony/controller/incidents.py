@@ -32,7 +32,7 @@ from syntony.controller import (
     silence,
     stalled_queue_pairs,
 )
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -47,7 +47,7 @@ from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow
-from syntony.state import Connection, ControlState, log_change
+from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
@@ -262,7 +262,7 @@ class IncidentService:
 
     # --- questions and commands ---
 
-    def rows(self) -> Piece | None:
+    def rows(self) -> BatchPiece | None:
         """What happened to incidents since the last call, for the store."""
         with self._lock:
             return self._history.rows()
@@ -300,7 +300,7 @@ class IncidentService:
                 return book.resolve(number, who, fleet_ns)
             raise UsageError(f"{action.what!r} is nothing to do with an incident")
 
-        def log(connection: Connection) -> None:
+        def log(connection: DatabaseConnection) -> None:
             change = (f"incident {number}", was, action.what, comment)
             log_change(connection, fleet_ns, issuer, change)
 
@@ -411,7 +411,7 @@ class IncidentService:
     def _change(
         self,
         work: Callable[[Book], list[IncidentChange]],
-        log: Callable[[Connection], None] | None = None,
+        log: Callable[[DatabaseConnection], None] | None = None,
     ) -> list[IncidentChange]:
         """Change the book and commit it with all that follows.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.model import S
 from syntony.wire.tables import HEARD, PROBE
 
@@ -104,7 +104,7 @@ def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
     return np.asarray(np.arange(counts.sum(), dtype=np.intp) + np.repeat(shifts, counts))
 
 
-def of_pieces(table: str, pieces: Sequence[Piece]) -> Probed:
+def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
     """The same from batches as they were stored."""
     import pyarrow as pa
 
@@ -120,7 +120,7 @@ def of_pieces(table: str, pieces: Sequence[Piece]) -> Probed:
     )
 
 
-def _by_second(piece: Piece) -> Iterator[Piece]:
+def _by_second(piece: BatchPiece) -> Iterator[BatchPiece]:
     """Most batches are of one second; others are cut up."""
     import pyarrow as pa
 
@@ -149,12 +149,12 @@ class RowBuffer:
         self.shed = 0
         """Rows that were not waited for."""
         self._lock = threading.Lock()
-        self._kept: dict[str, deque[Probed | Piece]] = {name: deque() for name in NAMES}
+        self._kept: dict[str, deque[Probed | BatchPiece]] = {name: deque() for name in NAMES}
         self._bytes = dict.fromkeys(NAMES, 0)
         self._names: dict[str, dict[str, pa.RecordBatch]] = {name: {} for name in NAMES}
         """Of each host, as they were last."""
 
-    def put(self, pieces: Iterable[Piece]) -> None:
+    def put(self, pieces: Iterable[BatchPiece]) -> None:
         """Rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:
@@ -166,7 +166,7 @@ class RowBuffer:
         with self._lock:
             self._keep(probed.table, probed)
 
-    def _keep(self, name: str, rows: Probed | Piece) -> None:
+    def _keep(self, name: str, rows: Probed | BatchPiece) -> None:
         kept = self._kept[name]
         kept.append(rows)
         self._bytes[name] += _size(rows)
@@ -209,17 +209,17 @@ class RowBuffer:
         return probed
 
 
-def _size(rows: Probed | Piece) -> int:
-    if isinstance(rows, Piece):
+def _size(rows: Probed | BatchPiece) -> int:
+    if isinstance(rows, BatchPiece):
         return int(rows.rows.nbytes)
     return sum(column.nbytes for column in rows.values.values())
 
 
-def _as_probed(name: str, kept: Iterable[Probed | Piece]) -> Iterator[Probed]:
+def _as_probed(name: str, kept: Iterable[Probed | BatchPiece]) -> Iterator[Probed]:
     """In the order that they came in; pieces are put together."""
-    pieces = list[Piece]()
+    pieces = list[BatchPiece]()
     for each in kept:
-        if isinstance(each, Piece):
+        if isinstance(each, BatchPiece):
             pieces.append(each)
             continue
         if pieces:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
 from syntony.controller.probed_rows import NAMES, VALUES, Probed, copied
@@ -47,7 +47,7 @@ class Told(NamedTuple):
     """What a gateway has told."""
 
     outcomes: list[Outcome]
-    pieces: list[Piece]
+    pieces: list[BatchPiece]
     probed: list[RelayedProbed]
 
 
@@ -62,7 +62,7 @@ class RelayedProbed(NamedTuple):
 
 
 def rows_stored(
-    outcomes: Sequence[Outcome], pieces: Sequence[Piece], known: Names | None
+    outcomes: Sequence[Outcome], pieces: Sequence[BatchPiece], known: Names | None
 ) -> Iterator[RowsStored]:
     """What to tell of one cycle of a gateway's ingest, in as few messages as may be; all of them
     must be sent.
@@ -84,12 +84,12 @@ def rows_stored(
 
 class _Telling(NamedTuple):
     batch: StoredBatch
-    piece: Piece | None
+    piece: BatchPiece | None
     fresh: bool
     """See `ProbedColumns`."""
 
 
-def _is_fresh(piece: Piece, known: Names) -> bool:
+def _is_fresh(piece: BatchPiece, known: Names) -> bool:
     if piece.table.name not in NAMES:
         return False
     key, rows = (piece.table.name, piece.host), piece.rows.select(NAMES[piece.table.name])
@@ -181,7 +181,7 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
+def _batch(outcome: Outcome, piece: BatchPiece | None) -> StoredBatch:
     return StoredBatch(
         outcome.host,
         outcome.stream,
@@ -227,7 +227,7 @@ def opened(message: RowsStored, known: Names) -> Told:
         WireError: it makes no sense; nothing more that comes on this stream does.
     """
     outcomes = [_outcome(batch) for batch in message.batches]
-    pieces: list[Piece] = []
+    pieces: list[BatchPiece] = []
     for name, data in message.columns.items():
         if name not in COLUMNS:
             continue  # of a newer gateway
@@ -348,12 +348,14 @@ def _outcome(batch: StoredBatch) -> Outcome:
     )
 
 
-def _pieces(name: str, batches: Sequence[StoredBatch], data: bytes | pa.Buffer) -> Iterator[Piece]:
+def _pieces(
+    name: str, batches: Sequence[StoredBatch], data: bytes | pa.Buffer
+) -> Iterator[BatchPiece]:
     rows, start = _rows(name, data, COLUMNS[name]), 0
     if sum(batch.rows for batch in batches) != rows.num_rows:
         raise WireError(f"{name}: {rows.num_rows} rows, other than its batches have")
     for batch in batches:
-        yield Piece(
+        yield BatchPiece(
             TABLES[name], batch.host, batch.stream, batch.seq,
             rows.slice(start, batch.rows), batch.first_ns, batch.last_ns, check=False,
             probes_per_s=batch.probes_per_s,

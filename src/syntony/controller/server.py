@@ -12,7 +12,7 @@ from syntony.controller.access_tokens import AccessControl
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
@@ -44,7 +44,7 @@ from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import Solved, SolveLoop, Solver
@@ -133,7 +133,7 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, AgentSession] = {}
         self._membership = Membership(config, self._state, self._sessions, self._fleet)
         self._leadership = Leadership(self._state)
         enrolment = self._membership.enrolment
@@ -329,7 +329,7 @@ class Controller:
 
     # --- loops ---
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         """By this controller."""
         self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:

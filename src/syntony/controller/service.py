@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
 from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
-from syntony.controller.sessions import Opening, Session
+from syntony.controller.sessions import AgentSession, Opening
 from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
 from syntony.wire.audit import AuditReport
@@ -86,23 +86,23 @@ class Hub(Protocol):
 
     def seal(self, message: ControllerMessage, stored: int) -> bytes: ...
 
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None: ...
+    def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None: ...
 
-    async def batch(self, session: Session, batch: Batch) -> None: ...
+    async def batch(self, session: AgentSession, batch: Batch) -> None: ...
 
-    def edges(self, session: Session, edges: Edges) -> None: ...
+    def edges(self, session: AgentSession, edges: Edges) -> None: ...
 
-    def paths(self, session: Session, report: PathsReport) -> None: ...
+    def paths(self, session: AgentSession, report: PathsReport) -> None: ...
 
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None: ...
+    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None: ...
 
-    def keys_held(self, session: Session, report: KeysHeld) -> None: ...
+    def keys_held(self, session: AgentSession, report: KeysHeld) -> None: ...
 
-    async def audited(self, session: Session, report: AuditReport) -> None: ...
+    async def audited(self, session: AgentSession, report: AuditReport) -> None: ...
 
-    def flows(self, session: Session, report: OfFlows) -> None: ...
+    def flows(self, session: AgentSession, report: OfFlows) -> None: ...
 
-    def detached(self, session: Session) -> None: ...
+    def detached(self, session: AgentSession) -> None: ...
 
     def gateways(self) -> GatewayLinks: ...
 
@@ -172,7 +172,7 @@ class FleetService:
         self._refused.pop(peer.rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello, certificate, Opening(who.pem, peer, first or b"", who.via))
+        session = AgentSession(hello, certificate, Opening(who.pem, peer, first or b"", who.via))
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()
@@ -197,7 +197,7 @@ class FleetService:
         self._refused[address] = reason
         _log.warning("agent refused peer=%s reason=%s", peer, reason)
 
-    async def _receive(self, requests: AsyncIterator[bytes], session: Session) -> None:
+    async def _receive(self, requests: AsyncIterator[bytes], session: AgentSession) -> None:
         try:
             async for data in requests:
                 for message in decode_bundle(data):
@@ -208,7 +208,7 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _take(self, session: Session, message: AgentMessage | Unknown) -> None:
+    async def _take(self, session: AgentSession, message: AgentMessage | Unknown) -> None:
         if isinstance(message, Batch):
             await self._hub.batch(session, message)
         elif isinstance(message, Edges):

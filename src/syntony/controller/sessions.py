@@ -119,7 +119,7 @@ class Opening(NamedTuple):
     """The gateway that relays it; empty: none."""
 
 
-class Session:
+class AgentSession:
     """One stream of one agent.
 
     Args:
@@ -180,7 +180,7 @@ class Session:
             asyncio.get_running_loop().call_later(END_GRACE_S, task.cancel)
 
 
-def end_refused(sessions: Iterable[Session], refusal: Callable[[Certificate], str]) -> None:
+def end_refused(sessions: Iterable[AgentSession], refusal: Callable[[Certificate], str]) -> None:
     """End the streams whose certificate is not accepted any more.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from syntony.clock.anchored import FleetMemory
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.own_rows import OwnRows
 from syntony.io.clocks import SyntheticClock
@@ -140,7 +140,7 @@ class SolveLoop:
                 self._time.observe(timeline.node, fleet_ns, now_ns)
         return self.timelines
 
-    def rows(self, now_ns: int) -> Piece | None:
+    def rows(self, now_ns: int) -> BatchPiece | None:
         """The last solve as rows of `clock_1s`; None while there is no fleet time."""
         fleet_ns = self._time.now(now_ns)
         if fleet_ns is None or fleet_ns <= 0 or not self.timelines:

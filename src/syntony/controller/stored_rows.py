@@ -15,7 +15,7 @@ from syntony.wire.messages import MAX_UNACKED
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:
-    from syntony.controller.batches import Piece
+    from syntony.controller.batches import BatchPiece
     from syntony.controller.ingest import Outcome
     from syntony.controller.probed_rows import Probed
 
@@ -58,7 +58,7 @@ class StoredRows:
 
     def __init__(
         self,
-        readers: Sequence[Callable[[list[Piece]], None]],
+        readers: Sequence[Callable[[list[BatchPiece]], None]],
         judge: Callable[[Probed], None],
     ) -> None:
         self._readers, self._judge = readers, judge
@@ -68,7 +68,7 @@ class StoredRows:
         self.repeated = 0
         """Batches that were heard of again."""
 
-    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[Piece]) -> list[Outcome]:
+    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[BatchPiece]) -> list[Outcome]:
         """Batches that this controller has stored, and their rows. Returns what is new."""
         return self.take_told(Told(list(outcomes), list(pieces), []))
 
@@ -76,7 +76,7 @@ class StoredRows:
         """Batches that have been stored, and the rows of those that are judged. Returns what is
         new."""
         new = [self._is_new(each.host, each.stream, each.seq) for each in told.outcomes]
-        fresh: list[Piece] = []
+        fresh: list[BatchPiece] = []
         if told.pieces:
             named = {
                 (each.host, each.stream, each.seq)

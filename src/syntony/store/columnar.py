@@ -45,7 +45,7 @@ _NONE = Correction()
 _TABLES = {Plane.UDP: (PROBE, HEARD), Plane.VERBS: (VERBS, VERBS_HEARD)}
 
 
-class Recorded(NamedTuple):
+class StoredPart(NamedTuple):
     """A part of a batch that is in the store: its rows within one partition, all of them."""
 
     host: str
@@ -87,11 +87,11 @@ class Store:
                 times = wanted.column("ts_ns").to_numpy()
                 self.minutes.came(int(times.min()), int(times.max()))
 
-    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
         rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
         return frozenset(
-            Recorded(str(host), str(stream), integer(seq), integer(part))
+            StoredPart(str(host), str(stream), integer(seq), integer(part))
             for host, stream, seq, part in rows
         )
 

@@ -228,12 +228,9 @@ def clock_history(first_ns: int, last_ns: int, node: str, step_ns: int) -> str:
     )
 
 
-def columns(table: Table, layout: Layout) -> str:
-    """Names of the columns that the table has in this database."""
-    return (
-        "SELECT name FROM system.columns "
-        f"WHERE database = {layout.of_rows} AND table = {quote(table.name)}"
-    )
+def columns(layout: Layout) -> str:
+    """Tables that hold rows, and the names of their columns; one row a column."""
+    return f"SELECT table, name FROM system.columns WHERE database = {layout.of_rows}"
 
 
 def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) -> str:
