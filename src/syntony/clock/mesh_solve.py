@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from syntony.clock.contradiction import EdgeClaims, contradictions, redundancy
 from syntony.clock.doubt import node_doubts
-from syntony.clock.laplacian import Laplacian
-from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
+from syntony.clock.laplacian import Floats, Laplacian, Places
+from syntony.clock.mesh_edges import EdgeArrays, common_instant, whole
 from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
 from syntony.model.clocks import BOUND_SIGMAS
 
