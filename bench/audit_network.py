@@ -21,7 +21,7 @@ from tests.audit.simulated import Fleet
 from syntony.audit.reach import HostNic
 from syntony.audit.reach_judge import judge
 from syntony.audit.result import Status
-from syntony.io.audit.survey import Requested, conduct
+from syntony.io.audit.survey import SurveyOptions, conduct
 
 HOSTS, RAILS = 4096, 8
 QUICK_HOSTS, QUICK_RAILS = 1024, 4
@@ -44,7 +44,7 @@ def main() -> None:
     fleet = Fleet(hosts, rails, passes)
     before_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began_s = time.monotonic()
-    seen = conduct(fleet.hosts, {}, Requested(), lambda _: None)
+    seen = conduct(fleet.hosts, {}, SurveyOptions(), lambda _: None)
     asked_s = time.monotonic() - began_s
     results = judge(seen)
     judged_s = time.monotonic() - began_s - asked_s

@@ -23,8 +23,8 @@ import numpy as np
 from tests.live import LiveLab, live
 
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Step
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.records import StepRecord
+from syntony.lab.jobs.runner import LabJob
 
 READ_S = 0.5
 TELL_S = 60.0
@@ -32,13 +32,13 @@ SETTLE_S = 15.0
 PATIENCE_S = 120.0
 
 
-def all_reduce(lab: LiveLab, size: int) -> Job:
+def all_reduce(lab: LiveLab, size: int) -> LabJob:
     """One rank on each host, on rail 0; `size` in bytes. Every sum is checked."""
     hosts = lab.status().hosts
     places = lab.addresses(4)
     addresses = tuple(places[f"{host}/rail0"] for host in hosts)
     spec = JobSpec(kind="all-reduce", hosts=hosts, addresses=addresses, elements=size // 4)
-    return Job(lab, spec)
+    return LabJob(lab, spec)
 
 
 def await_true(true: Callable[[], bool], what: str) -> None:
@@ -79,7 +79,7 @@ def main() -> int:
                     print(f"clock_job: a rank ended early: {job.complaint()}", file=sys.stderr)
                     return 1
             done = (job.steps_done() - before) / (time.monotonic() - began_s)
-            wrong = sum(record.wrong for record in job.records() if isinstance(record, Step))
+            wrong = sum(record.wrong for record in job.records() if isinstance(record, StepRecord))
     rows = [row(host, readings, lapses[host]) for host, readings in sorted(found.items())]
     everything = [reading for readings in found.values() for reading in readings]
     rows.append(row("all", everything, sum(lapses.values())))

@@ -25,7 +25,7 @@ from syntony.lab.jobs import programs
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.model import S
 
-QUICK_TIMES = contention.Times(alone_ns=3 * S, before_ns=6 * S, after_ns=10 * S)
+QUICK_TIMES = contention.ContentionTimes(alone_ns=3 * S, before_ns=6 * S, after_ns=10 * S)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(requested: argparse.Namespace, seed: int) -> Run:
     framework, kind = programs.by_name(requested.job)
-    wish = contention.Wish(
+    wish = contention.ContentionOptions(
         framework=framework,
         kind=kind,
         python=sys.executable if framework == "builtin" else find_torch(),
         spec=msgspec.structs.replace(
             contention.SPEC, hosts=requested.hosts, spines=requested.spines, seed=seed
         ),
-        times=QUICK_TIMES if requested.quick else contention.Times(),
+        times=QUICK_TIMES if requested.quick else contention.ContentionTimes(),
     )
     try:
         return Run(seed=seed, figures=figures(contention.drill(wish, _say)))

@@ -44,7 +44,7 @@ from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import allow_realtime
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 
@@ -177,7 +177,9 @@ class Detector:
 
     def _judge(self, sample: FlowSample) -> None:
         port = sample.flow.local_port
-        judge = self._judges.setdefault(port, Subflow(sample.flow, None, State.UP, sample.at_ns))
+        judge = self._judges.setdefault(
+            port, Subflow(sample.flow, None, SubflowState.UP, sample.at_ns)
+        )
         silent_ns = sample.at_ns - judge.acked_ns
         judge.take(sample, POLICY)
         good = judge.stalled is None

@@ -31,7 +31,7 @@ from syntony.io.probe import ProbeEngine
 from syntony.io.probe_records import PeerKeys, ProbeNic
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS, S
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 
@@ -111,7 +111,7 @@ def flows(seconds: float) -> dict[str, Any]:
         rows = found[found["remote_port"] == port].copy()
         policy = Policy()
         judges = {
-            sample.flow: Subflow(sample.flow, None, State.UP, 0)
+            sample.flow: Subflow(sample.flow, None, SubflowState.UP, 0)
             for sample in reader.samples(rows, 0)
         }
 

@@ -26,7 +26,7 @@ from tests.link import hello
 from syntony.controller.leadership import Leadership
 from syntony.controller.pki import Authority, create_authority
 from syntony.controller.service import FleetService, Hub
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.io.transport import grpc
 from syntony.model import ClockState, Timeline
 from syntony.wire.clocks import Timelines
@@ -51,7 +51,7 @@ class _Hub:
     """Takes everybody, and remembers their sessions."""
 
     def __init__(self, agents: int) -> None:
-        self.sessions: list[Session] = []
+        self.sessions: list[AgentSession] = []
         self._agents, self.complete = agents, asyncio.Event()
         self.sent = 0
         self._leadership = Leadership(cast(Any, SimpleNamespace(epoch=3)))
@@ -66,13 +66,13 @@ class _Hub:
         self.sent += 1
         return self._leadership.seal(message, stored)
 
-    def attached(self, session: Session, _: Hello, __: Sequence[str]) -> None:
+    def attached(self, session: AgentSession, _: Hello, __: Sequence[str]) -> None:
         self.sessions.append(session)
         session.outbox.acknowledge(0)
         if len(self.sessions) == self._agents:
             self.complete.set()
 
-    def detached(self, _: Session) -> None:
+    def detached(self, _: AgentSession) -> None:
         pass
 
 

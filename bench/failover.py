@@ -27,7 +27,7 @@ import msgspec
 from syntony.errors import MissingError, SyntonyError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
-from syntony.lab.drill.trial import Times
+from syntony.lab.drill.trial import NicFlapTimes
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.rates import format_rate, parse_rate_bps
@@ -44,8 +44,8 @@ RATE_BPS = 50_000_000
 """At the lab's own 200 Mb/s four ranks, their agents and every hop of their packets fill two cores
 (load average 11 with nothing beside it); at this rate they do not (3 to 6)."""
 OVERHEAD_ROUNDS, QUICK_ROUNDS = 3, 1
-QUICK_TIMES = Times(before_ns=2 * S, after_ns=4 * S, limit_ns=20 * S)
-FULL_TIMES = Times(before_ns=4 * S, after_ns=8 * S, limit_ns=60 * S)
+QUICK_TIMES = NicFlapTimes(before_ns=2 * S, after_ns=4 * S, limit_ns=20 * S)
+FULL_TIMES = NicFlapTimes(before_ns=4 * S, after_ns=8 * S, limit_ns=60 * S)
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +59,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no run."""
 
 
-def wish_for(requested: argparse.Namespace, job: str, scenario: str, times: Times) -> nic_flap.Wish:
+def wish_for(
+    requested: argparse.Namespace, job: str, scenario: str, times: NicFlapTimes
+) -> nic_flap.NicFlapOptions:
     framework, kind = programs.by_name(job)
     python = sys.executable if framework == "builtin" else find_torch()
-    return nic_flap.Wish(
+    return nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -73,7 +75,7 @@ def wish_for(requested: argparse.Namespace, job: str, scenario: str, times: Time
     )
 
 
-def trial(wish: nic_flap.Wish, mode: modes.Mode, *, faulty: bool) -> RunFigures:
+def trial(wish: nic_flap.NicFlapOptions, mode: modes.JobMode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
     act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
     with place.lab_for(mode, wish.spec) as lab:
@@ -130,7 +132,7 @@ def left_out(requested: argparse.Namespace, mode: str, pair: tuple[str, str]) ->
 
 def overhead(requested: argparse.Namespace, rounds: int) -> list[Cell]:
     """No fault: the same job in turns with each mode."""
-    times = Times(before_ns=4 * S, after_ns=S)
+    times = NicFlapTimes(before_ns=4 * S, after_ns=S)
     found: dict[str, list[RunFigures]] = {name: [] for name in requested.modes}
     for turn in range(rounds):
         for mode in (modes.MODES[name] for name in requested.modes):

@@ -15,7 +15,7 @@ from syntony.traffic import events
 from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Create, Destroy
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 ROUNDS = 7
 
@@ -35,7 +35,7 @@ def decide(count: int) -> int:
     nics = [
         LocalNic(name=f"nic{rail}", rail=rail, addresses=(f"10.{rail}.0.1",)) for rail in (0, 1)
     ]
-    machine = Failover(Policy(mode=Mode.ACT, max_actions_per_s=100_000), nics, seed=1)
+    machine = Failover(Policy(mode=FailoverMode.ACT, max_actions_per_s=100_000), nics, seed=1)
     for token in range(1, count + 1):
         establish(machine, token)
     event = LinkEvent(at_ns=10 * S, nic="nic0", carrier=False, admin_up=True,

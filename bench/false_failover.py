@@ -26,8 +26,8 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Step
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.records import StepRecord
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
@@ -88,12 +88,12 @@ class Tally:
         """Rule and subject of each."""
         return [name for name in self.pages.values() if name[0] not in BUSY]
 
-    def took(self, job: Job) -> None:
+    def took(self, job: LabJob) -> None:
         """A job has ended."""
         if not job.finished():
             self.broken += 1
             print(f"a job did not end as asked: {job.complaint()}", file=sys.stderr, flush=True)
-        steps = [record for record in job.records() if isinstance(record, Step)]
+        steps = [record for record in job.records() if isinstance(record, StepRecord)]
         self.steps += job.steps_done()
         self.wrong += sum(step.wrong for step in steps)
         self.longest_s = max([self.longest_s, *((s.end_ns - s.start_ns) / S for s in steps)])
@@ -123,12 +123,12 @@ class Tally:
         }
 
 
-def cycle(lab: Lab, mode: modes.Mode, kind: str, tally: Tally, end_s: float) -> None:
+def cycle(lab: Lab, mode: modes.JobMode, kind: str, tally: Tally, end_s: float) -> None:
     """One minute, or what is left."""
     until_s = min(end_s, time.monotonic() + CYCLE_S)
     framework, what = programs.by_name(kind)
     spec = place.job_spec(lab, framework=framework, kind=what, python=sys.executable)
-    with Job(lab, spec, wrap=mode.wrap) as job:
+    with LabJob(lab, spec, wrap=mode.wrap) as job:
         try:
             job.wait_steps(1, START_S)
             _pause(min(CALM_S, until_s - time.monotonic()))

@@ -33,7 +33,7 @@ from tests.live import SYNTONY, LiveLab, live, syntony
 from syntony.io.segment_tap import SegmentTap
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.model import S, parse_duration_ns
 
 LAB, JOB = "b-in-band", "measured"
@@ -169,7 +169,7 @@ def main() -> int:
             kind="all-to-all", hosts=hosts, elements=arguments.elements,
             addresses=tuple(places[f"{host}/rail0"] for host in hosts),
         )  # fmt: skip
-        with Job(lab, spec, wrap=_PLAIN) as job:
+        with LabJob(lab, spec, wrap=_PLAIN) as job:
             job.wait_steps(5, 90)
             time.sleep(SETTLE_S)
             ends = lab.run("h0", "ss", "-Htn", "dst", places["h1/rail0"]).split()[3:5]

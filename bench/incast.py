@@ -19,10 +19,10 @@ import msgspec
 
 from syntony.errors import SyntonyError
 from syntony.lab.drill import incast
-from syntony.lab.drill.incast_report import Report, make_report
+from syntony.lab.drill.incast_report import IncastReport, make_report
 from syntony.model import S
 
-TIMES = incast.Times(before_ns=12 * S, after_ns=26 * S)
+TIMES = incast.IncastTimes(before_ns=12 * S, after_ns=26 * S)
 """Twenty seconds paced count: ten steps of 4 MiB."""
 
 
@@ -41,8 +41,10 @@ KINDS = (
 )
 
 
-def run(kind: Kind) -> Report | None:
-    wish = incast.Wish(elements=kind.step_mib * incast.ELEMENTS, plain=kind.plain, times=TIMES)
+def run(kind: Kind) -> IncastReport | None:
+    wish = incast.IncastOptions(
+        elements=kind.step_mib * incast.ELEMENTS, plain=kind.plain, times=TIMES
+    )
     try:
         return make_report(incast.drill(wish, lambda text: print(f"  {text}", file=sys.stderr)))
     except SyntonyError as error:
@@ -50,7 +52,7 @@ def run(kind: Kind) -> Report | None:
         return None
 
 
-def row(kind: Kind, found: list[Report | None]) -> str:
+def row(kind: Kind, found: list[IncastReport | None]) -> str:
     """One line of the table."""
     good = [each for each in found if each is not None]
     if not good:
@@ -81,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="every drill's report, a line each")
     requested = parser.parse_args()
-    found: dict[Kind, list[Report | None]] = {kind: [] for kind in KINDS}
+    found: dict[Kind, list[IncastReport | None]] = {kind: [] for kind in KINDS}
     for number in range(requested.rounds):
         for kind in KINDS:
             print(f"round {number + 1}: {kind.name}", file=sys.stderr)

@@ -34,7 +34,7 @@ from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import cable_name, link_name
-from syntony.lab.plan import Link, LinkKind, Plan, make_plan
+from syntony.lab.plan import LabPlan, Link, LinkKind, make_plan
 from syntony.model import S
 from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
@@ -81,7 +81,7 @@ class Result(NamedTuple):
     """That went out for it, whatever they named, until the next injection; side effects too."""
 
 
-def cases(plan: Plan, rng: random.Random, turn: int) -> list[Case]:
+def cases(plan: LabPlan, rng: random.Random, turn: int) -> list[Case]:
     """One of each kind, on targets drawn at random; flaps on a port that has not flapped before."""
     cable = rng.choice(plan.of_kind(LinkKind.FABRIC))
     nic = rng.choice(plan.of_kind(LinkKind.RAIL))
@@ -135,7 +135,7 @@ def _of_nic(nic: Link) -> list[Case]:
     ]
 
 
-def _of_spine(plan: Plan, spine: str) -> list[Case]:
+def _of_spine(plan: LabPlan, spine: str) -> list[Case]:
     links = [link.name for link in plan.links_of(spine)]
     right = ("switch-loss", spine)
     return [

@@ -69,6 +69,8 @@ def one_fault(seeds: range) -> None:
     for uneven in (0.3, 0.5):
         make = partial(draw, uneven=uneven)
         tabulate(f"… losses differ by {uneven:.0%} by path", seeds, make)
+    for burst in (3.0, 10.0):
+        tabulate(f"… {burst:.0f} packets are lost at a time", seeds, partial(draw, burst=burst))
     for kind in ("leaf-up", "cable"):
         make = partial(draw, shape=PARALLEL, known=1.0, fault=kind)
         tabulate(f"one of two parallel cables, {kind}", seeds, make)

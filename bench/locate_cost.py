@@ -19,8 +19,9 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.locating import LocateLoop
+from syntony.controller.loops import collect_seldom
 from syntony.fabric.book import Way
 from syntony.model import S
 from syntony.store import open_store
@@ -79,7 +80,7 @@ class Made:
 
     def second(
         self, second: int, loss: float, spine_loss: float, spine_late_ns: int
-    ) -> list[Piece]:
+    ) -> list[BatchPiece]:
         """Of every host: its flows' rows, and what its NICs heard."""
         found = []
         each_way = loss + spine_loss * self.faulty
@@ -132,8 +133,8 @@ def _plain(name: str, second: int) -> int:
     return {"ts_ns": second * S, "clk_err_ns": 50}.get(name, 0)
 
 
-def _piece(table: object, host: int, second: int, rows: pa.RecordBatch) -> Piece:
-    return Piece(table, f"host{host:04d}", "s", second, rows, second * S, second * S, False)  # type: ignore[arg-type]
+def _piece(table: object, host: int, second: int, rows: pa.RecordBatch) -> BatchPiece:
+    return BatchPiece(table, f"host{host:04d}", "s", second, rows, second * S, second * S, False)  # type: ignore[arg-type]
 
 
 def fleet_parser(description: str) -> argparse.ArgumentParser:
@@ -160,6 +161,7 @@ def main() -> int:
     loop = LocateLoop(open_store(f"{place.name}/store"), "")
     made.learn(loop)
     ports = made.ports()
+    collect_seldom()  # as the controller does
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
     spent = []
     profile = cProfile.Profile()

@@ -33,7 +33,7 @@ from syntony.controller.places import FLEET, Names
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.fabric.names import GROUP, OR, cable_name
-from syntony.lab.plan import Link, LinkKind, Plan, make_plan
+from syntony.lab.plan import LabPlan, Link, LinkKind, make_plan
 from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
 
@@ -86,7 +86,7 @@ def shape(rng: random.Random) -> list[str]:
     ]  # fmt: skip
 
 
-def causes(plan: Plan, rng: random.Random) -> list[Cause]:
+def causes(plan: LabPlan, rng: random.Random) -> list[Cause]:
     """One of each kind, in random order."""
     cable, other = rng.sample(plan.of_kind(LinkKind.FABRIC), 2)
     nic = rng.choice(plan.of_kind(LinkKind.RAIL))
@@ -129,7 +129,7 @@ def causes(plan: Plan, rng: random.Random) -> list[Cause]:
     return found
 
 
-def _lone(plan: Plan) -> dict[str, str]:
+def _lone(plan: LabPlan) -> dict[str, str]:
     """The NICs that are alone at their leaf → that leaf."""
     rails = plan.of_kind(LinkKind.RAIL)
     crowd = Counter(link.b.node for link in rails)

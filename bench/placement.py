@@ -24,7 +24,7 @@ from syntony.sim.fluid.optimum import Optimum, optimum
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import SIZES, parse_preset, preset_traffic
-from syntony.sim.fluid.run import Settings, Settled, make_policy, settle
+from syntony.sim.fluid.run import RunSettings, Settled, make_policy, settle
 
 SHAPES = ("rings", "rings-random", "alltoall", "alltoall-random")
 MOVING = [name for name, policy in POLICIES.items() if policy.moves]
@@ -59,7 +59,7 @@ def one(case: Case, seed: int) -> Result:
     rng = np.random.default_rng(seed)
     list(break_cables(net, case.dead, np.random.default_rng([seed, 3])))
     traffic = preset_traffic(preset, net, rng, case.queue_pairs)
-    settings = Settings(age=case.age, noise=case.noise, seed=seed)
+    settings = RunSettings(age=case.age, noise=case.noise, seed=seed)
     tools = Tools(share=max_min, colouring=NativeColouring, known=case.known)
     field, policy = make_policy(case.policy, net, traffic, settings, tools)
     settled = settle(field, policy, settings)

@@ -2,7 +2,7 @@
 
 Rows are made as for `bench.locate_cost`, one second of every host, and told as gateways tell of one
 insert cycle (`controller/relayed_rows.py`). Timed is processor time: of the gateways to encode, of
-the leader to check and cut them into batches again.
+the leader to check them, to keep them until their second is whole and to put that in order.
 
     python -m bench.relayed_columns --hosts 1000
     python -m bench.relayed_columns --hosts 16384 --seconds 3
@@ -13,17 +13,24 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from bench.locate_cost import T0, Made, fleet_parser
+from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
+from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.ingest import Outcome
-from syntony.controller.relayed_rows import opened, rows_stored
+from syntony.controller.probed_rows import RowBuffer
+from syntony.controller.relayed_rows import Names, opened, rows_stored
+from syntony.controller.stored_rows import StoredRows
+from syntony.fabric.book import PathBook, Way
+from syntony.fabric.history import SecondCounts
+from syntony.fabric.watch import Watch
 from syntony.wire.coding import encode
 from syntony.wire.gateways import RowsStored, from_gateway
+from syntony.wire.tables import HEARD, PROBE
 
 WAYS = 2
 """Of a flow: there and back; each has a row at its prober."""
@@ -37,35 +44,94 @@ def main() -> int:
     given = parser.parse_args()
     made = Made(given.hosts, given.rails, given.peers, given.paths, 1)
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
+    told: list[Names] = [{} for _ in range(given.gateways)]
+    leader = Leader(made.ports())
+    leader.known = [{} for _ in told]
     for second in range(T0, T0 + given.seconds):
-        _second(made, second, given.gateways)
+        _second(made, second, told, leader)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
     return 0
 
 
-def _second(made: Made, second: int, gateways: int) -> None:
+class Unjudged(Watch):
+    """Numbers flows, and judges nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(PathBook(None))
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._count = 0
+
+    def number(self, way: Way) -> tuple[int, int]:
+        self._count += 1
+        pair = self._numbers.setdefault((way.src, way.dst), len(self._numbers))
+        return self._count - 1, pair
+
+    @property
+    def flows(self) -> int:
+        return self._count
+
+    @property
+    def pairs(self) -> int:
+        return len(self._numbers)
+
+    def begin(self, reporting: int) -> int:
+        del reporting
+        return 0
+
+    def take(
+        self, second: SecondCounts, heard: NDArray[np.int64], end_ns: int | None = None
+    ) -> None:
+        pass
+
+
+class Leader:
+    """What a leader does with it until a second is judged."""
+
+    def __init__(self, ports: dict[tuple[str, str], int]) -> None:
+        self.ports = ports
+        self.seconds = FlowSeconds(Unjudged())
+        self.buffer = RowBuffer()
+        self.rows = StoredRows((self.buffer.put,), self.buffer.put_probed)
+        self.known: list[Names] = []
+        """Of each gateway."""
+
+    def take(self, gateway: int, sent: list[bytes]) -> None:
+        for data in sent:
+            for message in from_gateway(data):
+                if isinstance(message, RowsStored):
+                    self.rows.take_told(opened(message, self.known[gateway]))
+
+
+def _second(made: Made, second: int, told: list[Names], leader: Leader) -> None:
+    first = 2 * (second - T0) * made.hosts + 1
     pieces = [
         each._replace(seq=number, rows=_lively(made, each.rows))
-        for number, each in enumerate(made.second(second, 0.0001, 0.0, 0), 1)
+        for number, each in enumerate(made.second(second, 0.0001, 0.0, 0), first)
     ]
     size = messages = 0
     told_s = taken_s = 0.0
-    for number in range(gateways):
-        mine = pieces[number::gateways]
+    for number, known in enumerate(told):
+        mine = pieces[number :: len(told)]
         outcomes = [_outcome(each) for each in mine]
         began = time.process_time()
-        sent = [encode(each) for each in rows_stored(outcomes, mine)]
+        sent = [encode(each) for each in rows_stored(outcomes, mine, known)]
         told_s += time.process_time() - began
         size, messages = size + sum(map(len, sent)), messages + len(sent)
         began = time.process_time()
-        for message in _received(sent):
-            opened(message)
+        leader.take(number, sent)
         taken_s += time.process_time() - began
+    began = time.process_time()
+    probed, heard = (leader.buffer.take(name, second, second) for name in (PROBE.name, HEARD.name))
+    ready_s = time.process_time() - began
+    began = time.process_time()
+    leader.seconds.add(probed[second], heard[second], leader.ports)
+    counted_s = time.process_time() - began
     each = made.flows * WAYS
     print(
-        f"second {second - T0:2d}  {size / each:.1f} bytes a way and second "
-        f"({size / 1e6:.1f} MB in {messages} messages), gateways {1e9 * told_s / each:.0f} ns, "
-        f"leader {1e9 * taken_s / each:.0f} ns a way ({taken_s:.2f} core-seconds)"
+        f"second {second - T0:2d}  {size / each:.1f} bytes a way "
+        f"({size / 1e6:.1f} MB in {messages} messages), gateways {1e9 * told_s / each:.0f} ns "
+        f"a way; leader: {taken_s:.3f} core-seconds to take in, {ready_s:.3f} to put in order, "
+        f"{counted_s:.3f} to count by flows"
     )
     sys.stdout.flush()
 
@@ -86,14 +152,7 @@ def _lively(made: Made, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
-def _received(sent: list[bytes]) -> Iterator[RowsStored]:
-    for data in sent:
-        for message in from_gateway(data):
-            if isinstance(message, RowsStored):
-                yield message
-
-
-def _outcome(piece: Piece) -> Outcome:
+def _outcome(piece: BatchPiece) -> Outcome:
     return Outcome(
         piece.host, piece.stream, piece.seq, piece.rows.num_rows, 0, piece.last_ns, None, None
     )

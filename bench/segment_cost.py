@@ -30,7 +30,7 @@ from syntony.io.segment_filter import ports_word
 from syntony.io.segment_tap import SegmentTap
 from syntony.model import ClockState, S, Timeline
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.segment_delays import STAMP, SegmentDelays
 from syntony.wire.segments import SegmentFlow, SegmentsReport
 
@@ -125,7 +125,7 @@ def report_cost(rounds: int) -> float:
         senders.append((sender, server.accept()[0]))
         flow = FourTuple("127.0.0.1", sender.getsockname()[1], "127.0.0.1", 7_000)
         flows.append(
-            JobFlow(
+            ReportedFlow(
                 job="j", token=0, nic="lo", flow=flow, dialled=True, movable=False, moving=False,
                 tx_bps=8 * PER_SECOND << 12, rx_bps=1_000_000, windows=9,
             )

@@ -18,7 +18,7 @@ from syntony.io.fluid import NativeColouring, max_min
 from syntony.sim.fluid.clos import LeafSpine
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
-from syntony.sim.fluid.run import Run, Settings, make_policy
+from syntony.sim.fluid.run import FluidRun, RunSettings, make_policy
 
 
 class Reference(NamedTuple):
@@ -48,10 +48,10 @@ def completion_us(preset: str, policy: str, seed: int) -> tuple[float, float]:
     """Last and mean end of a flow."""
     net = LeafSpine(leaves=16, hosts_per_leaf=16, spines=16)
     traffic = preset_traffic(parse_preset(preset), net, np.random.default_rng(seed))
-    settings = Settings(seed=seed)
+    settings = RunSettings(seed=seed)
     tools = Tools(share=max_min, colouring=NativeColouring)
     field, player = make_policy(policy, net, traffic, settings, tools)
-    done = Run(field, player, settings).to_the_end()
+    done = FluidRun(field, player, settings).to_the_end()
     return float(done.end_ns.max()) / 1000, float(done.end_ns.mean()) / 1000
 
 

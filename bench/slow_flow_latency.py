@@ -20,7 +20,7 @@ from syntony.controller import ingest
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.io.bundle_files import arrow_tables, bundle_from_tables
-from syntony.lab.drill.slow_job import Look, is_named, judged
+from syntony.lab.drill.slow_job import JudgedAnswer, is_named, judged
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
 from syntony.wire.tables import JOB_FLOW
@@ -103,7 +103,7 @@ class Trial:
         second_ns = (now_ns // S + 1) * S + self.draw.randrange(20) * MS
         return min(next_ns, second_ns) if self.at_seconds else next_ns
 
-    def run(self) -> tuple[list[tuple[int, Look]], tuple[str, str]]:
+    def run(self) -> tuple[list[tuple[int, JudgedAnswer]], tuple[str, str]]:
         """Looks and when each was answered, and what the slow flow's directions are called."""
         now_ns = T0
         table = FlowTable(None, Classes(()))
@@ -120,7 +120,7 @@ class Trial:
         at(T0 + self.draw.randrange(self.store_ns), "store")
         at(self.fault_ns - 10 * S + self.draw.randrange(LOOK_NS), "look")
         rows: list[dict[str, Any]] = []
-        looks: list[tuple[int, Look]] = []
+        looks: list[tuple[int, JudgedAnswer]] = []
         names = ("h0/rail0:40003>h3/rail0:40000", "h3/rail0:40000>h0/rail0:40003")
         insert_ns = 0
         while events[0][0] < self.fault_ns + 25 * S:
@@ -144,7 +144,7 @@ class Trial:
                 at(now_ns + LOOK_NS, "look")
         return looks, names
 
-    def _look(self, rows: list[dict[str, Any]], now_ns: int) -> Look:
+    def _look(self, rows: list[dict[str, Any]], now_ns: int) -> JudgedAnswer:
         columns = {column.name: [row[column.name] for row in rows] for column in JOB_FLOW.columns}
         made = recorded("night", {JOB_FLOW.name: columns}, T0, now_ns, now_ns)
         bundle = bundle_from_tables(arrow_tables(made.tables), made.manifest)

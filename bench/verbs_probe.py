@@ -36,7 +36,7 @@ from syntony.clock.network import NetworkSolver
 from syntony.clock.windows import PairKey, PairWindows
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
-from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic, Route
+from syntony.io.probe_records import RECORD, PeerKeys, ProbeNic, VerbsRoute
 from syntony.model import Edge, S, Timeline
 from syntony.model.probes import DeviceClockReading, ProbeFlag
 from syntony.wire.probes import Plane, ProbeFlow
@@ -83,7 +83,7 @@ def flows(to: ProbeEngine, rate: int) -> list[ProbeFlow]:
 def meet(a: ProbeEngine, b: ProbeEngine) -> None:
     for here, there in ((a, b), (b, a)):
         to = there.endpoints()["lo"]
-        here.set_routes([Route("lo", to, label + 1, 0, 0) for label in range(PORTS)])
+        here.set_routes([VerbsRoute("lo", to, label + 1, 0, 0) for label in range(PORTS)])
 
 
 def engine_cpu_s() -> float:

@@ -32,8 +32,8 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import modes, place
 from syntony.lab.drill.fleet import fleet_ahead_ns, wait_ready
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Step
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.records import StepRecord
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import World, allow_realtime, new_lab
 from syntony.model import MS, S
@@ -94,14 +94,14 @@ def wait_used(lab: Lab, target: str) -> None:
     raise RemoteError(f"{target} was not used again within {RETURN_S:.0f} s")
 
 
-def longest_step_ms(job: Job, from_ns: int) -> float:
-    steps = [each for each in job.records() if isinstance(each, Step)]
+def longest_step_ms(job: LabJob, from_ns: int) -> float:
+    steps = [each for each in job.records() if isinstance(each, StepRecord)]
     about = [each for each in steps if from_ns < each.end_ns and each.start_ns < from_ns + S]
     return max((each.end_ns - each.start_ns for each in about), default=0) / MS
 
 
 def trial(
-    lab: Lab, job: Job, instants: Instants, fault: tuple[str, str], since_ns: int
+    lab: Lab, job: LabJob, instants: Instants, fault: tuple[str, str], since_ns: int
 ) -> tuple[Trial, int]:
     """One fault, awaited to its end, and when that was."""
     before_ns = time.monotonic_ns()
@@ -149,7 +149,7 @@ def trials(requested: argparse.Namespace) -> Iterator[Trial]:
         wish = place.job_spec(lab, framework=framework, kind=kind, python=sys.executable)
         with (
             watching(lab, switch) as instants,
-            Job(lab, wish, wrap=modes.MODES["syntony"].wrap) as job,
+            LabJob(lab, wish, wrap=modes.MODES["syntony"].wrap) as job,
         ):
             job.wait_steps(5, START_S)
             with hogs(requested.hogs):

@@ -60,7 +60,7 @@ def draw_clocks() -> None:
 
 
 def draw_drill(screen: Screen) -> None:
-    wish = nic_flap.Wish(framework="gloo", kind="ddp", python=find_torch())
+    wish = nic_flap.NicFlapOptions(framework="gloo", kind="ddp", python=find_torch())
     trials = nic_flap.drill(wish, screen.say)
     drawn = picture(trials, [figures(t) for t in trials], scenarios.meaning(wish.fault))
     for kind in throughput_chart.FORMATS:
@@ -69,7 +69,7 @@ def draw_drill(screen: Screen) -> None:
 
 def draw_contention(screen: Screen) -> None:
     spec = msgspec.structs.replace(contention.SPEC, seed=3)
-    trial = contention.drill(contention.Wish(spec=spec), screen.say)
+    trial = contention.drill(contention.ContentionOptions(spec=spec), screen.say)
     report = contention_report.make_report(trial)
     drawn = contention_report.picture(trial, report.figures, report.fabric)
     for kind in contention_chart.FORMATS:

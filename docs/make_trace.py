@@ -21,7 +21,7 @@ import msgspec
 from syntony.lab.drill import modes
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import job_spec, lab_for
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS
@@ -88,7 +88,7 @@ def record() -> None:
     with lab_for(modes.SYNTONY_TCP, spec) as lab, tempfile.TemporaryDirectory() as place:
         made = job_spec(lab, framework="gloo", kind="ddp", python=find_torch(), ranks=RANKS)
         made = msgspec.structs.replace(made, elements=ELEMENTS, pause_ns=PAUSE_NS)
-        with Job(lab, made, wrap=modes.SYNTONY_TCP.wrap) as job:
+        with LabJob(lab, made, wrap=modes.SYNTONY_TCP.wrap) as job:
             job.wait_steps(20, PATIENCE_S)
             time.sleep(QUIET_S)
             flows = [

@@ -22,7 +22,7 @@ from tests.costly import BUDGET_S, read_costly
 from tests.split import LONGEST, find_files, share_of
 
 # A busy machine is not a failure; CI repeats the same examples, a person's runs look for new ones.
-settings.register_profile("here", deadline=None)
+settings.register_profile("here", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 

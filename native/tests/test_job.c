@@ -1,4 +1,4 @@
-/* test_job [SECONDS SEED]: the page between a process and its agent; with arguments, a process that
+/* test_job [READS SEED]: the page between a process and its agent; with arguments, a process that
  * writes anything anywhere while the agent reads. */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -341,7 +340,7 @@ static void *scribble(void *argument)
     return NULL;
 }
 
-static void fuzz(time_t seconds, uint64_t seed)
+static void fuzz(uint64_t reads, uint64_t seed)
 {
     struct syn_job job;
     struct syn_job_page *page = connect_here(&job);
@@ -349,11 +348,11 @@ static void fuzz(time_t seconds, uint64_t seed)
     state = seed;
     over = 0;
     CHECK(pthread_create(&thread, NULL, scribble, page) == 0);
-    uint64_t reads = 0, seen = 0, number = 0;
+    uint64_t seen = 0, number = 0;
     /* An exact-size copy, so that the sanitizer sees any write beyond it. */
     struct syn_job_flow *out = malloc(SYN_JOB_FLOWS * sizeof *out);
     CHECK(out != NULL);
-    for (time_t until = time(NULL) + seconds; time(NULL) < until; reads++) {
+    for (uint64_t read = 0; read < reads; read++) {
         uint32_t count = syn_job_page_read(page, out, &torn);
         CHECK(count + torn <= SYN_JOB_FLOWS);
         for (uint32_t i = 0; i < count; i++)
@@ -377,7 +376,7 @@ static void fuzz(time_t seconds, uint64_t seed)
 int main(int count, char **arguments)
 {
     if (count == 3) {
-        fuzz(atoi(arguments[1]), strtoull(arguments[2], NULL, 10));
+        fuzz(strtoull(arguments[1], NULL, 10), strtoull(arguments[2], NULL, 10));
         return 0;
     }
     test_what_an_agent_may_be();

@@ -15,11 +15,11 @@ from syntony.agent.reactor.process import Reactor
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.metrics.settings import MetricsConfig
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.parts import PartState
 
 
-def config(place: Path, mode: Mode = Mode.ACT) -> AgentConfig:
+def config(place: Path, mode: FailoverMode = FailoverMode.ACT) -> AgentConfig:
     """Of both."""
     nowhere = TlsFiles(ca="/nonexistent", cert="/nonexistent", key="/nonexistent")
     return AgentConfig(

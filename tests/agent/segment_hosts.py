@@ -21,7 +21,7 @@ from syntony.agent.segments import HostClockState, SegmentSampler
 from syntony.io.clocks import KernelClock
 from syntony.model import ClockState, S, Timeline
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.segment_delays import SegmentDelays
 from syntony.wire.segments import SegmentsReport
 
@@ -45,7 +45,7 @@ def clock() -> HostClockState:
 
 def sample(nic: str, flow: FourTuple, tx_bps: int, rx_bps: int) -> list[SegmentsReport]:
     """A report each second."""
-    known = JobFlow(
+    known = ReportedFlow(
         job="night", token=0, nic=nic, flow=flow, dialled=True, movable=False, moving=False,
         tx_bps=tx_bps, rx_bps=rx_bps, windows=9,
     )  # fmt: skip

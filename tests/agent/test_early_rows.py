@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +20,7 @@ from syntony.agent.early_rows import MAX_WAITING, EarlyRows
 from syntony.agent.pipeline import agent_row
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
+from syntony.errors import MissingError
 from syntony.model import ClockState, S, Timeline
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Timelines
@@ -152,3 +155,34 @@ def test_seconds_before_fleet_time_are_told_in_it_once_each(
         assert found == sorted(set(found)), f"{number=}"
         # The first may be cut by the agent's start, the last by the end.
         assert set(range(first + 1, first + 63)) <= set(found), f"{number=}"
+
+
+def test_a_loop_whose_reports_fail_rests_between_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The instant of the next report has passed then, and stays: an agent once burnt a core."""
+    bench = Bench(tmp_path, monkeypatch, 0, random.Random(1))
+    bench.learn_time()
+    agent, stop = bench.agent, threading.Event()
+    agent.parts.add("reports", lambda: None, 0, 60 * S)
+    agent._next_check_ns = bench.monotonic_ns + 3_600 * S
+    pauses: list[int] = []
+
+    def take(pause_ns: int) -> list[Any]:
+        pauses.append(pause_ns)
+        bench.monotonic_ns += S
+        bench.fleet_ns += S
+        if len(pauses) == 10:
+            stop.set()
+        return []
+
+    def fail(_: Uplink) -> None:
+        raise MissingError("nothing can be read")
+
+    monkeypatch.setattr(agent, "_take_messages", take)
+    monkeypatch.setattr(agent, "_check_clock", lambda _: None)
+    monkeypatch.setattr(agent, "_watch_clock", lambda _: None)
+    monkeypatch.setattr(agent, "_report_due", fail)
+    uplink = SimpleNamespace(reconnect=lambda: None, send=lambda _: None, together=nullcontext)
+    agent.run(cast(Uplink, uplink), stop)
+    assert pauses[1:] == [daemon.TURN_NS] * 9

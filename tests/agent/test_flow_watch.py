@@ -17,7 +17,7 @@ from tests.live import eventually
 from syntony.agent.steering.flows import ALL_NS, NONE_NS, SAMPLE_NS, FlowWatch
 from syntony.model import MS
 from syntony.model.paths import FlowSample
-from syntony.traffic.pairs import Progress
+from syntony.traffic.pairs import ConnectionProgress
 
 HERE = "127.0.0.1"
 Pair = tuple[socket.socket, socket.socket]
@@ -95,7 +95,7 @@ def acknowledgements_stop() -> None:
     for work in (lambda: near.sendall(bytes(1 << 30)), lambda: _drain(far)):
         threading.Thread(target=work, daemon=True).start()
 
-    def now() -> Progress:
+    def now() -> ConnectionProgress:
         (progress,) = watch.progress([HERE], time.monotonic_ns())
         return progress
 

@@ -11,7 +11,7 @@ from syntony.agent.job_admission import (
     MAX_PER_USER,
     REFILL_NS,
     Admission,
-    Refusal,
+    AdmissionRefusal,
 )
 from syntony.model import S
 
@@ -20,31 +20,37 @@ def test_each_bound_has_its_reason() -> None:
     admission = Admission()
     for _ in range(MAX_PER_PROCESS):
         assert admission.try_enter(1, 1, 0) is None
-    assert admission.try_enter(1, 1, 0) is Refusal.PROCESS_FULL
+    assert admission.try_enter(1, 1, 0) is AdmissionRefusal.PROCESS_FULL
     for pid in range(2, 2 + MAX_PER_USER - MAX_PER_PROCESS - 1):
         assert admission.try_enter(1, pid, 0) is None
-    assert admission.try_enter(1, 999, 0) is Refusal.TOO_OFTEN
+    assert admission.try_enter(1, 999, 0) is AdmissionRefusal.TOO_OFTEN
     assert admission.try_enter(1, 999, 10 * REFILL_NS) is None
-    assert admission.try_enter(1, 1000, 10 * REFILL_NS) is Refusal.USER_FULL
+    assert admission.try_enter(1, 1000, 10 * REFILL_NS) is AdmissionRefusal.USER_FULL
     for pid in range(2000, 2000 + MAX_CONNECTIONS - MAX_PER_USER):
         assert admission.try_enter(2, pid, 0) is None
-    assert admission.try_enter(3, 5000, 0) is Refusal.FULL
+    assert admission.try_enter(3, 5000, 0) is AdmissionRefusal.FULL
     admission.leave(2, 2000)
     assert admission.try_enter(3, 5000, 0) is None
     assert dict(admission.refused) == dict.fromkeys(
-        (Refusal.PROCESS_FULL, Refusal.TOO_OFTEN, Refusal.USER_FULL, Refusal.FULL), 1
+        (
+            AdmissionRefusal.PROCESS_FULL,
+            AdmissionRefusal.TOO_OFTEN,
+            AdmissionRefusal.USER_FULL,
+            AdmissionRefusal.FULL,
+        ),
+        1,
     )
 
 
 def test_an_allowance_is_refilled_and_never_more_than_whole() -> None:
     admission = Admission()
     for _ in range(MAX_PER_USER):
-        assert admission.try_enter(1, 1, 0) is not Refusal.TOO_OFTEN
-    assert admission.try_enter(1, 1, REFILL_NS - 1) is Refusal.TOO_OFTEN
-    assert admission.try_enter(1, 1, REFILL_NS) is not Refusal.TOO_OFTEN
-    assert admission.try_enter(1, 1, REFILL_NS) is Refusal.TOO_OFTEN
+        assert admission.try_enter(1, 1, 0) is not AdmissionRefusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS - 1) is AdmissionRefusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS) is not AdmissionRefusal.TOO_OFTEN
+    assert admission.try_enter(1, 1, REFILL_NS) is AdmissionRefusal.TOO_OFTEN
     late_ns = 3600 * S
-    got = [admission.try_enter(1, 1, late_ns) is Refusal.TOO_OFTEN for _ in range(200)]
+    got = [admission.try_enter(1, 1, late_ns) is AdmissionRefusal.TOO_OFTEN for _ in range(200)]
     assert got.count(False) == MAX_PER_USER
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.agent.job_admission import MAX_PER_PROCESS, Refusal
+from syntony.agent.job_admission import MAX_PER_PROCESS, AdmissionRefusal
 from syntony.agent.job_link import JobLink
 from syntony.errors import MissingError
 from syntony.traffic.instructions import Cause, Notice, Reason
@@ -160,7 +160,7 @@ def test_a_process_without_a_job_is_not_let_in(link: _Counted) -> None:
             process.kill()
         costs.append(descriptors())
     assert costs[0] == costs[2]
-    assert link.refused() == {Refusal.NO_JOB: 3}
+    assert link.refused() == {AdmissionRefusal.NO_JOB: 3}
     assert not link.report()
 
 
@@ -274,7 +274,7 @@ def test_one_that_holds_many_connections_has_few(link: _Counted) -> None:
     with unharmed(link), peer(link, "many", PEER_COUNT="400") as process:
         of(link, process)
         wait_for(lambda: sum(link.refused().values()) == 400 - MAX_PER_PROCESS, "all refused")
-        assert set(link.refused()) == {Refusal.PROCESS_FULL, Refusal.TOO_OFTEN}
+        assert set(link.refused()) == {AdmissionRefusal.PROCESS_FULL, AdmissionRefusal.TOO_OFTEN}
         mine = [each for each in link.report() if each.pid == process.pid]
         assert len(mine) == MAX_PER_PROCESS
         # The allowance of its user is used up; it comes back.

@@ -11,8 +11,8 @@ from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.flows import ReportedFlow
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.traffic import Pace, Paces
 
 FOUR = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
@@ -34,14 +34,14 @@ class Kernel:
         self.closed.append(True)
 
 
-def flow(job: str = "train-1", four: FourTuple = FOUR) -> JobFlow:
-    return JobFlow(
+def flow(job: str = "train-1", four: FourTuple = FOUR) -> ReportedFlow:
+    return ReportedFlow(
         job=job, token=7, nic="rail0", flow=four, dialled=True, movable=True, moving=False,
         tx_bps=10**7, rx_bps=0, windows=3,
     )  # fmt: skip
 
 
-def keeper(kernel: Kernel, mode: Mode = Mode.ACT) -> PaceKeeper[Paced]:
+def keeper(kernel: Kernel, mode: FailoverMode = FailoverMode.ACT) -> PaceKeeper[Paced]:
     return PaceKeeper(Policy(mode=mode, pace=("train-*",)), kernel, socket_key)
 
 
@@ -85,12 +85,14 @@ def test_orders_that_are_not_obeyed(what: str, message: Paces, fleet_ns: int | N
 @pytest.mark.parametrize(
     ("what", "mode", "job", "stopped"),
     [
-        ("observing", Mode.OBSERVE, "train-1", False),
-        ("not named", Mode.ACT, "other", False),
-        ("stopped", Mode.ACT, "train-1", True),
+        ("observing", FailoverMode.OBSERVE, "train-1", False),
+        ("not named", FailoverMode.ACT, "other", False),
+        ("stopped", FailoverMode.ACT, "train-1", True),
     ],
 )
-def test_flows_that_are_not_held_back(what: str, mode: Mode, job: str, stopped: bool) -> None:
+def test_flows_that_are_not_held_back(
+    what: str, mode: FailoverMode, job: str, stopped: bool
+) -> None:
     kernel = Kernel()
     it = keeper(kernel, mode)
     it.take(paces(), FLEET_NS, 0)

@@ -14,7 +14,7 @@ from syntony.agent import paths
 from syntony.agent.paths import PathTracer
 from syntony.fabric import learn
 from syntony.fabric.learn import Ask
-from syntony.io.traceroute import Answer
+from syntony.io.traceroute import HopReply
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.wire.probes import ProbeFlow
@@ -27,12 +27,12 @@ class Wire:
     """Eight switches in a row answer for every flow."""
 
     def __init__(self, _addresses: dict[str, str]) -> None:
-        self._answers: list[Answer] = []
+        self._answers: list[HopReply] = []
 
     def send(self, ask: Ask, _now_ns: int) -> None:
-        self._answers.append(Answer(ask, f"10.9.0.{ask.ttl}"))
+        self._answers.append(HopReply(ask, f"10.9.0.{ask.ttl}"))
 
-    def receive(self, _now_ns: int) -> list[Answer]:
+    def receive(self, _now_ns: int) -> list[HopReply]:
         answers, self._answers = self._answers, []
         return answers
 

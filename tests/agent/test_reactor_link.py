@@ -27,7 +27,7 @@ from syntony.errors import MissingError, SyntonyError, WireError
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import S
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, PairKeys, Plan, ProbeKeys
 from syntony.wire.traffic import Move, Moves
@@ -43,7 +43,7 @@ def plan(generation: int = 1) -> Plan:
 
 @contextmanager
 def running(place: Path) -> Iterator[Reactor]:
-    with reacting(config(place, Mode.OFF)) as reactor:
+    with reacting(config(place, FailoverMode.OFF)) as reactor:
         yield reactor
 
 
@@ -78,7 +78,7 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
     with running(place) as reactor:
         telemetry.start()
         assert held(telemetry) == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.Kept(plan=plan(), keys=KEYS)
+        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
         assert reactor.steering.stopped
         assert telemetry.up
         assert telemetry.state is not None
@@ -139,7 +139,7 @@ def test_what_was_kept_and_cannot_be_read_is_left_out(
     (place / "run").mkdir()
     (place / "run" / kept.FILE).write_bytes(data)
     with running(place) as reactor:
-        assert reactor._kept == kept.Kept()
+        assert reactor._kept == kept.KeptOrders()
         telemetry.start()
         assert telemetry.obey(plan(), None) == ""
 
@@ -156,7 +156,7 @@ def test_a_word_that_cannot_be_one_is_refused_and_the_one_before_stays(
         assert "cannot be such" in telemetry.obey(msgspec.structs.replace(KEYS, sending=9), None)
         assert telemetry.up
         assert telemetry.held == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.Kept(plan=plan(), keys=KEYS)
+        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
 
 
 def test_an_order_needs_fleet_time_and_is_good_until_it_expires(
@@ -282,9 +282,9 @@ def test_another_user_is_not_let_in(
         monkeypatch.setattr("syntony.io.channel.os.geteuid", lambda: 12_345)
         if os.getuid() == 0:
             from syntony.io import channel
-            from syntony.io.job_socket import Credentials
+            from syntony.io.job_socket import PeerCredentials
 
-            monkeypatch.setattr(channel, "credentials", lambda _: Credentials(1, 54_321))
+            monkeypatch.setattr(channel, "credentials", lambda _: PeerCredentials(1, 54_321))
         with pytest.raises(MissingError):
             telemetry.start()
         assert reactor._server.connections == 0

@@ -27,7 +27,7 @@ from syntony.io.segment_tap import SEGMENT, packed
 from syntony.lab.world import unshare_argv
 from syntony.model import MS, ClockState, S, Timeline
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.segment_delays import NO_RECEIVER, STAMP
 from syntony.wire.segments import MAX_SHIFT, MAX_STAMPS, SegmentsReport
 
@@ -119,7 +119,7 @@ class Host(KernelClock):
     def now_ns(self) -> int:
         return self.at_ns
 
-    def turn(self, *flows: JobFlow, **fields: Any) -> SegmentsReport | None:
+    def turn(self, *flows: ReportedFlow, **fields: Any) -> SegmentsReport | None:
         """A second later."""
         self.at_ns += S
         given: dict[str, Any] = {"continuity": (1, 0), "state": ClockState.SYNCHRONIZED, "step": 3}
@@ -131,7 +131,7 @@ class Host(KernelClock):
         )  # fmt: skip
         return self.sampler.report(flows, HostClockState(line, **given))
 
-    def settled(self, *flows: JobFlow) -> SegmentsReport:
+    def settled(self, *flows: ReportedFlow) -> SegmentsReport:
         """After a few turns."""
         for _ in range(3):
             self.turn(*flows)
@@ -140,13 +140,13 @@ class Host(KernelClock):
         return report
 
 
-def job_flow(flow: FourTuple = FLOW, nic: str = "rail0", **fields: Any) -> JobFlow:
+def job_flow(flow: FourTuple = FLOW, nic: str = "rail0", **fields: Any) -> ReportedFlow:
     given: dict[str, Any] = {
         "job": "night", "token": 0, "nic": nic, "flow": flow, "dialled": True, "movable": False,
         "moving": False, "tx_bps": 8 * PER_SECOND << 20, "rx_bps": 8 * PER_SECOND << 16,
         "windows": 3,
     }  # fmt: skip
-    return JobFlow(**given | fields)
+    return ReportedFlow(**given | fields)
 
 
 def stamps(raw: bytes) -> list[tuple[int, int]]:

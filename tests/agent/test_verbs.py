@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def provider() -> Path:
     if shutil.which("cc") is None or not Path("/usr/include/infiniband/verbs.h").exists():
         pytest.skip("no C compiler, or no infiniband/verbs.h (libibverbs-dev)")
-    return fake.build(tmp_path_factory.mktemp("verbs"))
+    return fake.built()
 
 
 def two_hosts(provider: Path, case: str = "") -> dict[str, Any]:

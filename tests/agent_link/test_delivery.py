@@ -27,7 +27,7 @@ from syntony.controller import ingest as ingest_module
 from syntony.controller.ingest import Ingest, Source
 from syntony.errors import StoreError
 from syntony.model import S
-from syntony.store import Recorded, Store
+from syntony.store import Store, StoredPart
 from syntony.store.schema import partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import Batch
@@ -51,16 +51,16 @@ class MemoryStore:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.stored: Counter[int] = Counter()
-        self._instants: dict[Recorded, list[int]] = {}
+        self._instants: dict[StoredPart, list[int]] = {}
         self.trouble = 0.0
         self.deadly = 0.0
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        parts: dict[int, list[tuple[Recorded, int]]] = {}
+        parts: dict[int, list[tuple[StoredPart, int]]] = {}
         columns = (rows.column(name).to_pylist() for name in ("host", "stream", "seq", "ts_ns"))
         for host, stream, seq, ts_ns in zip(*columns, strict=True):
             part = ts_ns // partition_ns(table)
-            parts.setdefault(part, []).append((Recorded(host, stream, seq, part), ts_ns))
+            parts.setdefault(part, []).append((StoredPart(host, stream, seq, part), ts_ns))
         for found in parts.values():
             self._fail()
             for origin, ts_ns in found:
@@ -74,7 +74,7 @@ class MemoryStore:
         if self._rng.random() < self.trouble:
             raise StoreError("connection lost")
 
-    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         return frozenset(
             origin
             for origin, instants in self._instants.items()

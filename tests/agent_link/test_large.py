@@ -23,7 +23,7 @@ from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.fleet import Member
 from syntony.controller.pki import TlsPaths
 from syntony.controller.service import FleetService
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
@@ -93,11 +93,11 @@ class Hub:
         inner = encode(message)
         return encode(Decision(issuer="c", epoch=1, message=inner, stored=stored))
 
-    def attached(self, session: Session, _: Hello, __: Sequence[str]) -> None:
+    def attached(self, session: AgentSession, _: Hello, __: Sequence[str]) -> None:
         session.outbox.acknowledge(0)
         session.outbox.put(self.plan)
 
-    def detached(self, _: Session) -> None:
+    def detached(self, _: AgentSession) -> None:
         pass
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:

@@ -16,7 +16,7 @@ from syntony.alerts.incidents import (
     BookState,
     ChangeKind,
     IncidentChange,
-    State,
+    IncidentState,
     explained,
 )
 from syntony.alerts.observations import Observation, measured
@@ -274,7 +274,7 @@ def test_any_history(steps: list[tuple[dict[str, float | None], bool]]) -> None:
         live = Counter((i.rule, i.subject) for i in story.book.incidents if i.live)
         assert max(live.values(), default=0) <= 1
     story.tick(5)
-    assert all(incident.state is State.RESOLVED for incident in story.book.incidents)
+    assert all(incident.state is IncidentState.RESOLVED for incident in story.book.incidents)
     reported = Counter(change.kind for change in story.changes)
     assert reported[ChangeKind.PAGE] == reported[ChangeKind.CLEAR]
     assert not story.book.state.streaks
@@ -290,7 +290,7 @@ def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> Non
     (first,) = story.book.incidents
     over = [
         msgspec.structs.replace(
-            first, number=100 + k, subject=f"x{k}", state=State.RESOLVED, resolved_ns=k + 1
+            first, number=100 + k, subject=f"x{k}", state=IncidentState.RESOLVED, resolved_ns=k + 1
         )
         for k in range(10_050)
     ]

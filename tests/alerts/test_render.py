@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syntony.alerts import render
-from syntony.alerts.incidents import ChangeKind, Incident, State
+from syntony.alerts.incidents import ChangeKind, Incident, IncidentState
 from syntony.alerts.rules import Severity
 from syntony.model import S
 
@@ -19,7 +19,7 @@ GPU_7 = render.FleetName("gpu-7", "5ca1ab1e")
 def incident(**fields: Any) -> Incident:
     values: dict[str, Any] = {
         "number": 7, "rule": "link-flapping", "subject": "h0/rail0",
-        "severity": Severity.CRITICAL, "state": State.OPEN,
+        "severity": Severity.CRITICAL, "state": IncidentState.OPEN,
         "summary": "h0/rail0: link has flapped 9 times <within> the past hour",
         "remedy": "reseat & clean", "opened_ns": T0, "updated_ns": T0,
         "evidence": tuple(f"seen {number}" for number in range(8)), "jobs": ("llm", "eval"),
@@ -77,7 +77,7 @@ def test_slack_hears_that_it_is_over_in_another_colour() -> None:
 
 
 def test_slack_hears_who_is_on_it_not_that_it_is_there_again() -> None:
-    ann = incident(state=State.ACKNOWLEDGED, acknowledged_by="ann", comment="cable ordered")
+    ann = incident(state=IncidentState.ACKNOWLEDGED, acknowledged_by="ann", comment="cable ordered")
     reported = render.slack(ChangeKind.ACKNOWLEDGED, ann, GPU_7)
     assert reported["text"].startswith(
         "Acknowledged by ann: cable ordered: h0/rail0: link has flapped"
@@ -107,7 +107,7 @@ def test_alertmanager_reads_instants_on_its_own_clock(ahead_ns: int) -> None:
     """A live alert ends five minutes from now unless it is sent again; what is over, when it was.
     Fleet time may be ahead of the world's or behind it."""
     now_ns = T0 + 3600 * S
-    live, over = incident(), incident(state=State.RESOLVED, resolved_ns=T0 + 60 * S)
+    live, over = incident(), incident(state=IncidentState.RESOLVED, resolved_ns=T0 + 60 * S)
     alerts = render.alertmanager([live, over], GPU_7, now_ns, ahead_ns)
     assert [alert["startsAt"] for alert in alerts] == [render.instant(T0 - ahead_ns)] * 2
     assert [alert["endsAt"] for alert in alerts] == [
@@ -131,7 +131,7 @@ def test_what_is_not_over_has_no_end() -> None:
 
 
 def test_a_webhook_gets_everything_that_is_known() -> None:
-    over = incident(state=State.RESOLVED, resolved_ns=T0 + S, cause=3)
+    over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S, cause=3)
     body = json.loads(json.dumps(render.webhook(ChangeKind.CLEAR, over, GPU_7, [incident()])))
     assert (body["version"], body["event"], body["key"]) == (1, "clear", "syntony/gpu-7/5ca1ab1e/7")
     assert body["incident"]["resolved_ns"] == T0 + S

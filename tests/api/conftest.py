@@ -42,29 +42,10 @@ class Response(NamedTuple):
         return self.status, found["type"].rpartition(":")[2], found["detail"]
 
 
-class ApiController(ControllerProcess):
-    """A controller process with an API.
+class Asked:
+    """What is asked over HTTP."""
 
-    Args:
-        address: where it listens; not loopback: over TLS.
-    """
-
-    def __init__(self, directory: Path, address: str = "127.0.0.1", **kwargs: Any) -> None:
-        super().__init__(directory, **kwargs)
-        self.api_port = free_port()
-        self.local = f"unix:{self.socket}"
-        self.tls_api = address != "127.0.0.1"
-        with self.config.open("a") as file:
-            file.write(f'api = {{ listen = "{address}:{self.api_port}" }}\n')
-
-    @property
-    def url(self) -> str:
-        return f"{'https' if self.tls_api else 'http'}://127.0.0.1:{self.api_port}"
-
-    def token(self, role: str = "viewer", name: str = "v", **fields: Any) -> str:
-        """A new access token."""
-        given: dict[str, Any] = {"valid_ns": HOUR_NS, "by": "test"} | fields
-        return ask(self.local, AccessTokenCommand(role=role, name=name, **given)).token
+    api_port: int
 
     def call(
         self,
@@ -94,6 +75,31 @@ class ApiController(ControllerProcess):
         connection.close()
         names = {name.lower(): value for name, value in response.getheaders()}
         return Response(response.status, names, data)
+
+
+class ApiController(Asked, ControllerProcess):
+    """A controller process with an API.
+
+    Args:
+        address: where it listens; not loopback: over TLS.
+    """
+
+    def __init__(self, directory: Path, address: str = "127.0.0.1", **kwargs: Any) -> None:
+        super().__init__(directory, **kwargs)
+        self.api_port = free_port()
+        self.local = f"unix:{self.socket}"
+        self.tls_api = address != "127.0.0.1"
+        with self.config.open("a") as file:
+            file.write(f'api = {{ listen = "{address}:{self.api_port}" }}\n')
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls_api else 'http'}://127.0.0.1:{self.api_port}"
+
+    def token(self, role: str = "viewer", name: str = "v", **fields: Any) -> str:
+        """A new access token."""
+        given: dict[str, Any] = {"valid_ns": HOUR_NS, "by": "test"} | fields
+        return ask(self.local, AccessTokenCommand(role=role, name=name, **given)).token
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.link import HOUR_NS
 
 from syntony.api import oidc
 from syntony.api.oidc import Login, Person, Provider, person_of
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.config import OidcConfig
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError
@@ -90,7 +90,7 @@ def test_a_code_is_good_with_its_verifier_only(issuer: Issuer, tmp_path: Path) -
     code = urllib.parse.parse_qs(urllib.parse.urlsplit(back).query)["code"][0]
     with pytest.raises(ProblemError, match="refuses the login") as found:
         provider.person(code, Login.of("thine"))
-    assert found.value.reason is Reason.UNAUTHENTICATED
+    assert found.value.reason is ProblemType.UNAUTHENTICATED
 
 
 def changed(**fields: Any) -> Callable[[Json], str]:
@@ -152,7 +152,7 @@ def test_what_is_not_acceptable(issuer: Issuer, tmp_path: Path, name: str) -> No
     issuer.make, why = HOSTILE[name]
     with pytest.raises(ProblemError, match=why) as found:
         log_in(provider, issuer)
-    assert found.value.reason is Reason.UNAUTHENTICATED
+    assert found.value.reason is ProblemType.UNAUTHENTICATED
     issuer.make = sign
     assert log_in(provider, issuer, "again") == OLGA, "it harms nobody else"
 
@@ -215,7 +215,7 @@ def test_discovery_that_is_not_to_be_used(issuer: Issuer, tmp_path: Path, name: 
     provider = Provider(config(issuer.url, tmp_path))
     with pytest.raises(ProblemError, match=why) as found:
         provider.login_url(Login.of("one"))
-    assert found.value.reason is Reason.PROVIDER
+    assert found.value.reason is ProblemType.PROVIDER
     issuer.metadata = {}
     assert log_in(provider, issuer) == OLGA, "it was not kept"
 
@@ -239,7 +239,7 @@ def test_an_answer_without_a_token(issuer: Issuer, tmp_path: Path, tokens: Any) 
     issuer.tokens = tokens
     with pytest.raises(ProblemError, match="not to be used") as found:
         log_in(Provider(config(issuer.url, tmp_path)), issuer)
-    assert found.value.reason is Reason.PROVIDER
+    assert found.value.reason is ProblemType.PROVIDER
 
 
 def test_a_provider_that_is_gone(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_provider_that_is_gone(tmp_path: Path) -> None:
     assert provider.login_url(Login.of("one")) == url, "what it said of itself is kept"
     with pytest.raises(ProblemError, match="does not answer") as found:
         provider.person("code", Login.of("one"))
-    assert found.value.reason is Reason.PROVIDER
+    assert found.value.reason is ProblemType.PROVIDER
 
 
 def test_over_tls_the_providers_certificate_counts(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_roles_are_an_allow_list(groups: Any, role: Role | None) -> None:
     if role is None:
         with pytest.raises(ProblemError, match="olga has no role here") as found:
             person(groups=groups)
-        assert found.value.reason is Reason.DENIED
+        assert found.value.reason is ProblemType.DENIED
     else:
         assert person(groups=groups).identity == Identity(role, "olga")
 
@@ -309,7 +309,7 @@ def test_roles_are_an_allow_list(groups: Any, role: Role | None) -> None:
 def test_names_that_cannot_be_written_into_the_audit_log(name: Any) -> None:
     with pytest.raises(ProblemError, match="cannot be a name here") as found:
         person(groups="ops", preferred_username=name)
-    assert found.value.reason is Reason.DENIED
+    assert found.value.reason is ProblemType.DENIED
     assert len(found.value.detail) < 300
 
 

@@ -10,7 +10,7 @@ from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.registry import host_checks
 from syntony.audit.result import ComparedValue, Result
 from syntony.links.ports import PortState, Rate
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 
 DENIED = UnreadableError("permission denied")
@@ -88,7 +88,7 @@ def port(
 ) -> PortSnapshot:  # fmt: skip
     """A back-end port at 400 Gb/s."""
     rate = Rate(400.0, lanes, "NDR") if lanes != 0 else None
-    return PortSnapshot(netdev or rdma, netdev, rdma, layer, "mlx5_core", Role.COMPUTE, state,
+    return PortSnapshot(netdev or rdma, netdev, rdma, layer, "mlx5_core", LinkRole.COMPUTE, state,
                         rate, "1", dict(counters or {}))  # fmt: skip
 
 

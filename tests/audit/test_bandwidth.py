@@ -19,7 +19,7 @@ from syntony.audit.hunt import Blame, Pair
 from syntony.audit.parse.perftest import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.cli import run
-from syntony.io.audit.pair_tests import WORKER, PairTests, Requested
+from syntony.io.audit.pair_tests import WORKER, PairTestOptions, PairTests
 from syntony.io.audit.ranks import LocalRanks
 
 HOSTS = tuple(f"gpu{number:02}" for number in range(8))
@@ -167,7 +167,7 @@ fi
 if [ -e "$RECORDS/fails-$device-$qps" ]; then cat "$RECORDS/fails-$device-$qps"; exit 1; fi
 cat "$RECORDS/said-$device-$memory" 2>/dev/null || cat "$RECORDS/said"
 """
-ASKED = Requested(("mlx5_0", "mlx5_1"), gid=3)
+ASKED = PairTestOptions(("mlx5_0", "mlx5_1"), gid=3)
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rdma(requested: Requested = ASKED) -> Mapping[str, Speed]:
+def rdma(requested: PairTestOptions = ASKED) -> Mapping[str, Speed]:
     tests = PairTests(LocalRanks(sys.executable, WORKER), seconds=1)
     return tests.rdma(("a", "b"), requested)
 
@@ -215,14 +215,14 @@ def test_queue_pairs_that_do_not_connect_are_told(recorded: Path) -> None:
 def test_without_gpus_or_perftest_nothing_is_claimed(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = rdma(Requested(("mlx5_0",), gpu=True))
+    found = rdma(PairTestOptions(("mlx5_0",), gpu=True))
     assert found["be.conn.gdr mlx5_0"] == Speed(
         why=found["be.conn.gdr mlx5_0"].why, least_gbps=0.95 * 391.92
     )
     assert "no GPU here" in found["be.conn.gdr mlx5_0"].why
     (recorded / "ib_write_bw").unlink()
     monkeypatch.setenv("PATH", "/nonexistent")
-    missing = rdma(Requested(("mlx5_0",)))["be.conn.bw mlx5_0"]
+    missing = rdma(PairTestOptions(("mlx5_0",)))["be.conn.bw mlx5_0"]
     assert (missing.gbps, missing.broke) == (None, False)
     assert "not installed" in missing.why
 

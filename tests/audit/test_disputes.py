@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.audit.paper import DENIED, PaperHost, Text, check, port, verdicts, worst
 
-from syntony.audit.cabling import Plane
+from syntony.audit.cabling import SwitchPlane
 from syntony.audit.checks.frontend import _dotted, _is_loopback, records
 from syntony.audit.checks.nccl import Hunted
 from syntony.audit.checks.uplinks import Uplinks, _fewest, _spread, _usual
@@ -23,7 +23,7 @@ from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError
 
 
-def plane(*rows: str) -> Plane:
+def plane(*rows: str) -> SwitchPlane:
     """A row of digits for each leaf: its links to each spine."""
     links = {
         (f"leaf{k}", f"spine{j}"): tuple(f"p{j}{n}" for n in range(int(count)))
@@ -33,7 +33,7 @@ def plane(*rows: str) -> Plane:
     }
     spines = tuple(f"spine{j}" for j in range(len(rows[0])))
     leaves = tuple(f"leaf{k}" for k in range(len(rows)))
-    return Plane(leaves, spines, links, used={}, strays={}, down={})
+    return SwitchPlane(leaves, spines, links, used={}, strays={}, down={})
 
 
 @pytest.mark.parametrize(

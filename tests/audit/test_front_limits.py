@@ -23,7 +23,7 @@ from syntony.audit.nccl.diagnosis import (
 from syntony.audit.nccl.plan import Case
 from syntony.audit.result import Suspect
 from syntony.links.ports import PortState
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 
 MS = 1_000_000
 NET = "/sys/class/net/eth0"
@@ -173,7 +173,7 @@ def test_servers_behind_a_stub_are_those_that_are_compared() -> None:
      (PortState.DISABLED, {"skip eth0"}), (PortState.UNKNOWN, {"unknown eth0"})],
 )  # fmt: skip
 def test_other_front_end_ports(state: PortState, bad: set[str]) -> None:
-    snapshot = port("", "Ethernet", state, netdev="eth0")._replace(role=Role.FRONTEND)
+    snapshot = port("", "Ethernet", state, netdev="eth0")._replace(role=LinkRole.FRONTEND)
     assert worst("fe.ports", PaperHost(ports=[snapshot])) == bad
     assert worst("fe.ports", PaperHost({f"{NET}/mtu": "1"}, ports=[port()])) == {"skip"}
     assert worst("fe.ports", PaperHost()) == {"unknown"}

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.audit.nccl.diagnosis import diagnose, floor_of
-from syntony.audit.nccl.judge import Run, Terms, judge
+from syntony.audit.nccl.judge import NcclRun, NcclTerms, judge
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output, parse_report, parse_table
-from syntony.audit.nccl.plan import Case, Job, cases, command, flat_order, ordered
+from syntony.audit.nccl.plan import Case, NcclJob, cases, command, flat_order, ordered
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.errors import InputError, MissingError, UsageError
@@ -191,13 +191,13 @@ def test_orders_and_commands() -> None:
     assert ordered(mixed, groups) == ("h0", "h1", "h2", "h3", "h4", "h5")
     assert flat_order(mixed, groups) == mixed
     assert flat_order(tuple(groups), groups) == ("h0", "h2", "h4", "h1", "h3", "h5")
-    job = Job(binary="all_reduce_perf", launcher="mpirun", gpus=8)
+    job = NcclJob(binary="all_reduce_perf", launcher="mpirun", gpus=8)
     words = command(Case(4, False), job, ("a", "b"), "r.json")
     assert words[:5] == ("mpirun", "--host", "a:8,b:8", "-np", "16")
     assert "NCCL_IB_QPS_PER_CONNECTION=4" in words
     assert words[-2:] == ("-J", "r.json")
     with pytest.raises(UsageError, match="several hosts"):
-        command(Case(1, False), Job(binary="x", launcher="none", gpus=8), ("a", "b"), "r")
+        command(Case(1, False), NcclJob(binary="x", launcher="none", gpus=8), ("a", "b"), "r")
     remote = SshRanks("python3", "eth0").rank("u@gpu7", ["0", "2"], {"A": "b; rm -rf /"})
     assert remote.argv[0] == "ssh"
     assert remote.argv[-3:-1] == ("--", "u@gpu7")
@@ -208,10 +208,10 @@ def verdicts(results: tuple[Result, ...]) -> dict[str, Status]:
     return {result.check: result.status for result in results}
 
 
-def runs(busbw: dict[Case, float], log: str = LOG, wrong: int = 0) -> list[Run]:
+def runs(busbw: dict[Case, float], log: str = LOG, wrong: int = 0) -> list[NcclRun]:
     hosts = ("gpu000", "gpu001", "gpu002", "gpu003")
     return [
-        Run(
+        NcclRun(
             case=case, hosts=hosts, output=parse_report(report(bw, wrong=wrong)), log=parse_log(log)
         )
         for case, bw in busbw.items()
@@ -223,34 +223,34 @@ def test_verdicts_of_a_good_and_of_a_bad_fleet() -> None:
         line for line in LOG.splitlines() if "WARN" not in line and "via NET/IB/1" not in line
     )
     good = judge(
-        runs(dict.fromkeys(cases(), 365.0), clean.replace(" [1]mlx5_1:1/RoCE", "")), Terms()
+        runs(dict.fromkeys(cases(), 365.0), clean.replace(" [1]mlx5_1:1/RoCE", "")), NcclTerms()
     )
     assert {s for c, s in verdicts(good).items() if c not in {"nccl.path", "nccl.tail"}} == {
         Status.PASS
     }
     low = {case: (190.0 if case.qps == 1 else 365.0) for case in cases()}
-    reported = verdicts(judge(runs(low), Terms()))
+    reported = verdicts(judge(runs(low), NcclTerms()))
     assert reported["nccl.1qp"] is reported["nccl.1qp-hier"] is Status.FAIL
     assert reported["nccl.8qp"] is Status.PASS
     assert reported["nccl.diagnosis"] is Status.FAIL
-    said = {r.subject: r for r in judge(runs(low), Terms()) if r.check == "nccl.path"}
+    said = {r.subject: r for r in judge(runs(low), NcclTerms()) if r.check == "nccl.path"}
     assert said["gpu001"].got == "1 NICs"
-    wrong = verdicts(judge(runs({Case(1, False): 365.0}, wrong=3), Terms()))
+    wrong = verdicts(judge(runs({Case(1, False): 365.0}, wrong=3), NcclTerms()))
     assert wrong["nccl.correct"] is Status.FAIL
-    sockets = verdicts(judge(runs({Case(1, False): 9.0}, LOG.replace("work IB", "work Socket")), Terms()))  # fmt: skip  # noqa: E501
+    sockets = verdicts(judge(runs({Case(1, False): 9.0}, LOG.replace("work IB", "work Socket")), NcclTerms()))  # fmt: skip  # noqa: E501
     assert sockets["nccl.path"] is not Status.PASS
 
 
 def test_without_a_floor_or_an_output_nothing_passes() -> None:
     hosts = ("a", "b", "c", "d")
-    odd = Run(case=Case(1, False), hosts=hosts, output=parse_report(report(9.0, device="Odd")))
-    assert verdicts(judge([odd], Terms()))["nccl.1qp"] is Status.UNKNOWN
-    absent = Run(case=Case(1, False), hosts=hosts, trouble="mpirun: No such file")
-    assert verdicts(judge([absent], Terms()))["nccl.1qp"] is Status.UNKNOWN
-    hung = Run(case=Case(1, False), hosts=hosts, trouble="no end after 300 s", broke=True)
-    reported = verdicts(judge([hung, odd], Terms(floor=1)))
+    odd = NcclRun(case=Case(1, False), hosts=hosts, output=parse_report(report(9.0, device="Odd")))
+    assert verdicts(judge([odd], NcclTerms()))["nccl.1qp"] is Status.UNKNOWN
+    absent = NcclRun(case=Case(1, False), hosts=hosts, trouble="mpirun: No such file")
+    assert verdicts(judge([absent], NcclTerms()))["nccl.1qp"] is Status.UNKNOWN
+    hung = NcclRun(case=Case(1, False), hosts=hosts, trouble="no end after 300 s", broke=True)
+    reported = verdicts(judge([hung, odd], NcclTerms(floor=1)))
     assert reported["nccl.1qp"] is Status.FAIL
-    assert verdicts(judge([hung], Terms()))["nccl.diagnosis"] is Status.UNKNOWN
+    assert verdicts(judge([hung], NcclTerms()))["nccl.diagnosis"] is Status.UNKNOWN
 
 
 STAND_IN = """#!/bin/sh

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.audit.test_nccl import DEVICE, LOG, MPIRUN, TABLE, report
 
 from syntony.audit.nccl.extras import in_network, operation, operations, rails
-from syntony.audit.nccl.judge import Run, Terms, judge
+from syntony.audit.nccl.judge import NcclRun, NcclTerms, judge
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output, parse_report
-from syntony.audit.nccl.plan import Case, Job, cases
+from syntony.audit.nccl.plan import Case, NcclJob, cases
 from syntony.audit.result import Result, Status, Suspect
 from syntony.cli import run
 from syntony.errors import InputError, MissingError, RemoteError, UsageError
@@ -28,7 +28,7 @@ from syntony.io.audit.ranks import LocalRanks
 from syntony.lab.jobs.torch_build import find_torch
 
 HOSTS = ("gpu000", "gpu001", "gpu002", "gpu003")
-JOB = Job(binary="/opt/nccl-tests/all_reduce_perf", launcher="mpirun", gpus=8)
+JOB = NcclJob(binary="/opt/nccl-tests/all_reduce_perf", launcher="mpirun", gpus=8)
 CASE = Case(8, ordered=False)
 SHARP = """\
 gpu000:101:150 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
@@ -40,13 +40,13 @@ gpu000:101:150 [0] NCCL INFO CollNet 01/0 : 8 [send] via COLLNET/SHARP/1/GDRDMA
 
 def done(
     busbw: float, *, log: str = "", wrong: int = 0, device: str = DEVICE, hosts: Any = HOSTS
-) -> Run:
+) -> NcclRun:
     output = parse_report(report(busbw, wrong=wrong, device=device))
-    return Run(case=CASE, hosts=hosts, output=output, log=parse_log(log))
+    return NcclRun(case=CASE, hosts=hosts, output=output, log=parse_log(log))
 
 
-BROKEN = Run(case=CASE, hosts=HOSTS, trouble="exit status 3: unhandled cuda error", broke=True)
-NOT_STARTED = Run(case=CASE, hosts=HOSTS, trouble="mpirun: No such file")
+BROKEN = NcclRun(case=CASE, hosts=HOSTS, trouble="exit status 3: unhandled cuda error", broke=True)
+NOT_STARTED = NcclRun(case=CASE, hosts=HOSTS, trouble="mpirun: No such file")
 
 
 def rows(results: Iterable[Result]) -> list[tuple[Status, str]]:
@@ -54,7 +54,7 @@ def rows(results: Iterable[Result]) -> list[tuple[Status, str]]:
 
 
 def fleet_with(slow_rail: int | None) -> Any:
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> NcclRun:
         assert job.environment.get("NCCL_TESTS_SPLIT") in {None, "MOD 8"}
         chosen = job.environment.get("CUDA_VISIBLE_DEVICES")
         if chosen is not None:
@@ -67,11 +67,11 @@ def fleet_with(slow_rail: int | None) -> Any:
 
 
 def test_even_rails_take_two_runs() -> None:
-    requested: list[Job] = []
+    requested: list[NcclJob] = []
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> NcclRun:
         requested.append(job)
-        run_: Run = fleet_with(None)(job)
+        run_: NcclRun = fleet_with(None)(job)
         return run_
 
     assert rows(rails(JOB, start, "4 hosts")) == [(Status.PASS, "4 hosts")]
@@ -91,7 +91,7 @@ def test_rails_that_are_all_slow_are_below_the_floor() -> None:
 
 
 @pytest.mark.parametrize(("run_", "status"), [(BROKEN, Status.FAIL), (NOT_STARTED, Status.UNKNOWN)])
-def test_a_run_without_figures_is_no_pass(run_: Run, status: Status) -> None:
+def test_a_run_without_figures_is_no_pass(run_: NcclRun, status: Status) -> None:
     for extra in (rails, in_network):
         assert rows(extra(JOB, lambda _: run_, "x")) == [(status, "x")]
     assert {s for s, _ in rows(operations(JOB, lambda _: run_, "x"))} == {status}
@@ -100,7 +100,7 @@ def test_a_run_without_figures_is_no_pass(run_: Run, status: Status) -> None:
 def test_operations_are_held_against_what_limits_them() -> None:
     reached = {"all_gather": 350.0, "reduce_scatter": 300.0, "alltoall": 44.0, "sendrecv": 20.0}
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> NcclRun:
         return done(reached[Path(job.binary).name.removesuffix("_perf")])
 
     assert rows(operations(JOB, start, "f")) == [
@@ -113,7 +113,7 @@ def test_operations_are_held_against_what_limits_them() -> None:
     assert {each.status for each in unknown} == {Status.UNKNOWN}
     assert operation(JOB, "alltoall").binary == "/opt/nccl-tests/alltoall_perf"
     with pytest.raises(UsageError, match="does not tell where"):
-        operation(Job(binary="my_test", launcher="none", gpus=1), "alltoall")
+        operation(NcclJob(binary="my_test", launcher="none", gpus=1), "alltoall")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_operations_are_held_against_what_limits_them() -> None:
      ("", 420.0, Status.UNKNOWN)],
 )  # fmt: skip
 def test_sharp_is_used_and_helps(log: str, on: float, status: Status) -> None:
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> NcclRun:
         requested = job.environment["NCCL_COLLNET_ENABLE"]
         return done(on, log=log) if requested == "1" else done(365.0, log=LOG)
 
@@ -211,10 +211,10 @@ def test_eight_cases_with_hostile_logs_end_in_verdicts(logs: list[str], tables: 
         try:
             output = parse_output("", text)
         except InputError as error:
-            runs.append(Run(case=case, hosts=HOSTS, log=log, trouble=str(error)))
+            runs.append(NcclRun(case=case, hosts=HOSTS, log=log, trouble=str(error)))
             continue
-        runs.append(Run(case=case, hosts=HOSTS, output=output, log=log))
-    results = {each.check: each for each in judge(runs, Terms())}
+        runs.append(NcclRun(case=case, hosts=HOSTS, output=output, log=log))
+    results = {each.check: each for each in judge(runs, NcclTerms())}
     broken = {run_.case.check for run_ in runs if run_.output is None}
     assert all(results[check].status is not Status.PASS for check in broken)
     assert "nccl.diagnosis" in results

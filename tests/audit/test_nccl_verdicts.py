@@ -9,9 +9,9 @@ import pytest
 
 from syntony.audit.checks.gpu_speed import _copy_floor
 from syntony.audit.majority import Votes
-from syntony.audit.nccl.judge import Run, Terms, judge
-from syntony.audit.nccl.log import Log
-from syntony.audit.nccl.output import Output, Row
+from syntony.audit.nccl.judge import NcclRun, NcclTerms, judge
+from syntony.audit.nccl.log import NcclLog
+from syntony.audit.nccl.output import Output, SizeResult
 from syntony.audit.nccl.plan import Case
 from syntony.audit.parse.bandwidth import D2H, H2D, P2P
 from syntony.audit.result import Result, Status
@@ -23,7 +23,7 @@ P, F, W, U, S = Status.PASS, Status.FAIL, Status.WARN, Status.UNKNOWN, Status.SK
 
 
 def output(busbw: float, *, wrong: int | None = 0, tail: float = 0.0) -> Output:
-    row = Row(size=1 << 30, out_of_place=busbw, in_place=busbw / 2, wrong=wrong,
+    row = SizeResult(size=1 << 30, out_of_place=busbw, in_place=busbw / 2, wrong=wrong,
               p50_us=100.0 if tail else 0.0, p99_us=100.0 * tail)  # fmt: skip
     return Output(rows=(row,), average=busbw, wrong=wrong,
                   ranks=tuple((host, H100) for host in HOSTS))  # fmt: skip
@@ -32,21 +32,21 @@ def output(busbw: float, *, wrong: int | None = 0, tail: float = 0.0) -> Output:
 def log(
     networks: tuple[str, ...] = ("IB",), channels: Mapping[str, int] | None = None,
     *, nics: int = 8, qps: str = "4", odd: str = "", warnings: tuple[str, ...] = (),
-) -> Log:  # fmt: skip
+) -> NcclLog:  # fmt: skip
     cards = {host: tuple(f"mlx5_{k}:1" for k in range(nics - (host == odd))) for host in HOSTS}
     reported = {"NET/IB/GDRDMA": 64} if channels is None else channels
     settings = {"NCCL_IB_QPS_PER_CONNECTION": qps} if qps else {}
-    return Log(networks, cards, ("IB",), dict(reported), settings, ("2.21.5",), warnings)
+    return NcclLog(networks, cards, ("IB",), dict(reported), settings, ("2.21.5",), warnings)
 
 
-def run(busbw: float = 350.0, *, of: Log | None = None, hosts: int = 4, **more: Any) -> Run:
+def run(busbw: float = 350.0, *, of: NcclLog | None = None, hosts: int = 4, **more: Any) -> NcclRun:
     made = output(busbw, **{k: v for k, v in more.items() if k in {"wrong", "tail"}})
     rest = {k: v for k, v in more.items() if k not in {"wrong", "tail"}}
-    return Run(**{"case": CASE, "hosts": HOSTS[:hosts], "output": made, "log": of, **rest})
+    return NcclRun(**{"case": CASE, "hosts": HOSTS[:hosts], "output": made, "log": of, **rest})
 
 
-def reported(*runs: Run, **terms: Any) -> dict[str, Result]:
-    return {each.check: each for each in judge(runs, Terms(**terms))}
+def reported(*runs: NcclRun, **terms: Any) -> dict[str, Result]:
+    return {each.check: each for each in judge(runs, NcclTerms(**terms))}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_case_is_its_median_beside_the_floor_and_its_spread(
 def test_a_device_without_a_floor_is_unknown_and_small_fleets_are_told() -> None:
     other = output(350.0)
     strange = Output(rows=other.rows, average=350.0, wrong=0, ranks=(("h0", "Other"),))
-    found = reported(Run(case=CASE, hosts=HOSTS, output=strange))
+    found = reported(NcclRun(case=CASE, hosts=HOSTS, output=strange))
     assert found["nccl.4qp"].status is U
     assert "no floor is known for Other on 4 hosts" in found["nccl.4qp"].evidence
     assert reported(run())["nccl.size"].status is P
@@ -79,7 +79,7 @@ def test_a_device_without_a_floor_is_unknown_and_small_fleets_are_told() -> None
     ("broke", "status"), [(True, F), (False, U)]
 )  # a job that hung, and one that could not be started
 def test_a_run_without_figures(broke: bool, status: Status) -> None:
-    failed = Run(case=CASE, hosts=HOSTS, trouble="exit 9", broke=broke)
+    failed = NcclRun(case=CASE, hosts=HOSTS, trouble="exit 9", broke=broke)
     assert reported(failed)["nccl.4qp"].status is status
     assert reported(run(), failed)["nccl.4qp"].status is status
     assert reported(run(), failed)["nccl.4qp"].got == "1 of 2 runs failed"
@@ -110,22 +110,22 @@ PART = {"NET/IB/GDRDMA": 60, "NET/IB": 4}
 @pytest.mark.parametrize(
     ("of", "statuses"),
     [
-        (None, {S}), (Log((), {}, (), {}, {}, (), ()), {U}), (log(), {P}),
+        (None, {S}), (NcclLog((), {}, (), {}, {}, (), ()), {U}), (log(), {P}),
         (log(("Socket",), {"NET/Socket": 9}), {F}), (log(channels={"P2P/CUMEM": 9}), {U}),
         (log(channels=PART), {W}), (log(odd="h2"), {F}), (log(qps="1"), {W}),
         (log(qps=""), {P}), (log(warnings=("ibv_modify_qp failed",)), {W}),
     ],
 )  # fmt: skip
-def test_the_path_that_nccl_took(of: Log | None, statuses: set[Status]) -> None:
-    found = judge([run(of=of)], Terms())
+def test_the_path_that_nccl_took(of: NcclLog | None, statuses: set[Status]) -> None:
+    found = judge([run(of=of)], NcclTerms())
     assert {each.status for each in found if each.check == "nccl.path"} == statuses
 
 
 def test_nics_are_counted_beside_most_hosts_or_what_is_asked_for() -> None:
-    (odd,) = (each for each in judge([run(of=log(odd="h2"))], Terms())
+    (odd,) = (each for each in judge([run(of=log(odd="h2"))], NcclTerms())
               if each.check == "nccl.path")  # fmt: skip
     assert (odd.subject, odd.got, odd.expected) == ("h2", "7 NICs", "8 NICs")
-    requested = [each.subject for each in judge([run(of=log())], Terms(nics=9))
+    requested = [each.subject for each in judge([run(of=log())], NcclTerms(nics=9))
              if each.check == "nccl.path"]  # fmt: skip
     assert requested == list(HOSTS)
 

@@ -12,16 +12,16 @@ from tests.live import LiveLab, live
 from syntony.audit.latency import off_the_line
 from syntony.audit.reach import (
     DirectionResult,
-    Flow,
     HostNic,
     Loaded,
+    ReachFlow,
+    RouteTrace,
     Survey,
-    Trace,
     bad_nics,
     culprits,
 )
 from syntony.audit.reach_judge import judge
-from syntony.audit.reach_latency import Direction
+from syntony.audit.reach_latency import DirectionDelay
 from syntony.audit.reach_plan import Course
 from syntony.audit.report.ports import port_rows
 from syntony.audit.result import Result, Status
@@ -43,11 +43,11 @@ def nics(hosts: int = 8, rails: int = 2, odd: dict[str, int] | None = None) -> t
 
 
 def made(
-    lost: Callable[[Flow], bool] = lambda _: False,
+    lost: Callable[[ReachFlow], bool] = lambda _: False,
     *,
     place: Callable[[str], tuple[int, int]] | None = None,
     odd: dict[str, int] | None = None,
-    traces: Sequence[Trace] = (),
+    traces: Sequence[RouteTrace] = (),
     slow: frozenset[str] = frozenset(),
 ) -> Survey:
     """A survey of eight hosts with two rails, four hosts under each leaf."""
@@ -104,7 +104,7 @@ def test_one_dead_pair_is_a_pair() -> None:
 
 
 def test_a_small_mtu_is_named_by_its_nic_and_by_what_is_lost() -> None:
-    def lost(flow: Flow) -> bool:
+    def lost(flow: ReachFlow) -> bool:
         return flow.size > 0 and "h3/rail0" in {flow.src, flow.dst}
 
     assert bad(judge(made(lost, odd={"h3/rail0": 1500}))) == {("be.conn.mtu", "h3/rail0")}
@@ -132,13 +132,13 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
     names = {address: name for name, address in _addresses(fabric()).items()}
     leaf, dead, alive = (_addresses(fabric())[n] for n in ("leaf0-0", "spine0", "spine1"))
     assert names[leaf] == "leaf0-0"
-    lost_flow = Flow("h0/rail0", "h4/rail0", 49152, 0)
+    lost_flow = ReachFlow("h0/rail0", "h4/rail0", 49152, 0)
     good_flow = lost_flow._replace(sport=49153)
-    back = Flow("h4/rail0", "h0/rail0", 49152, 0)
+    back = ReachFlow("h4/rail0", "h0/rail0", 49152, 0)
     traces = [
-        Trace(lost_flow, (leaf,)),
-        Trace(good_flow, (leaf, alive, "10.9.9.9", "*")),
-        Trace(back, (_addresses(fabric())["leaf0-1"], dead)),
+        RouteTrace(lost_flow, (leaf,)),
+        RouteTrace(good_flow, (leaf, alive, "10.9.9.9", "*")),
+        RouteTrace(back, (_addresses(fabric())["leaf0-1"], dead)),
     ]
     seen = made(lambda flow: flow in {lost_flow, back}, traces=traces)
     results = judge(seen, fabric())
@@ -148,8 +148,12 @@ def test_a_dead_member_is_named_by_what_living_flows_do() -> None:
 
 
 def test_flows_that_nobody_answered_end_at_their_sender() -> None:
-    lost = [Flow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
-    traces = [Trace(lost[0], ()), Trace(lost[1], ()), Trace(lost[0]._replace(sport=1), ("a", "*"))]
+    lost = [ReachFlow("h0/rail0", f"h{n}/rail0", 49152, 0) for n in (4, 5)]
+    traces = [
+        RouteTrace(lost[0], ()),
+        RouteTrace(lost[1], ()),
+        RouteTrace(lost[0]._replace(sport=1), ("a", "*")),
+    ]
     (reported,) = culprits(made(traces=traces))
     assert (reported.after, reported.flows, set(reported.alive)) == ("", tuple(lost), {"a"})
 
@@ -168,8 +172,8 @@ def test_a_slow_nic_stands_out_of_its_class() -> None:
 
 def test_one_direction_that_is_slower_is_named() -> None:
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
-    delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
-    delays["h1/rail0", "h6/rail0"] = Direction(30e3, 8e3, 100.0)
+    delays = {(f"h{a}/rail0", f"h{b}/rail0"): DirectionDelay(9e3, 8e3, 100.0) for a, b in pairs}
+    delays["h1/rail0", "h6/rail0"] = DirectionDelay(30e3, 8e3, 100.0)
     assert bad(judge(made(), delays=delays)) == {("be.lat.owd", "h1/rail0 -> h6/rail0")}
 
 

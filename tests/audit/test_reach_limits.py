@@ -20,13 +20,13 @@ from syntony.audit.checks.counters import pfc_priorities
 from syntony.audit.checks.gpus import dcgm_tests
 from syntony.audit.checks.hierarchy import _place, _reported, _same
 from syntony.audit.fabric_check import audit_fabric
-from syntony.audit.nccl.plan import Case, Job, command, flat_order, hostfile_text
+from syntony.audit.nccl.plan import Case, NcclJob, command, flat_order, hostfile_text
 from syntony.audit.pairs import limit_of
-from syntony.audit.parse.routes import Route, Table
+from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
-from syntony.audit.reach import DirectionResult, Loaded, Survey, Trace
+from syntony.audit.reach import DirectionResult, Loaded, RouteTrace, Survey
 from syntony.audit.reach_judge import judge
-from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, Direction
+from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, DirectionDelay
 from syntony.audit.result import Result, Status
 from syntony.audit.routing import _circles, judge_routes
 from syntony.errors import UsageError
@@ -115,10 +115,10 @@ def test_flows_that_are_lost_and_not_traced_are_told_with_the_worst_direction() 
 @pytest.mark.parametrize(("skew_ns", "named"), [(-1.0, False), (1.0, True)])
 def test_one_direction_beyond_its_limit_and_three_clock_errors(skew_ns: float, named: bool) -> None:
     pairs = [(a, b) for a in range(8) for b in range(8) if a != b]
-    delays = {(f"h{a}/rail0", f"h{b}/rail0"): Direction(9e3, 8e3, 100.0) for a, b in pairs}
+    delays = {(f"h{a}/rail0", f"h{b}/rail0"): DirectionDelay(9e3, 8e3, 100.0) for a, b in pairs}
     odd = "h1/rail0", "h6/rail0"
     limit, _ = limit_of([0.0] * 100)
-    delays[odd] = Direction(9e3 + limit + 3 * 200.0 + skew_ns, 8e3, 100.0)
+    delays[odd] = DirectionDelay(9e3 + limit + 3 * 200.0 + skew_ns, 8e3, 100.0)
     found = [(at, s) for s, at, _ in reported(judge(made(), delays=delays), "be.lat.owd")]
     assert (("h1/rail0 -> h6/rail0", "warn") in found) is named
     one_way = {odd: delays[odd]}
@@ -155,19 +155,19 @@ def test_delays_of_nics_that_are_not_of_the_plan_are_left_out() -> None:
 
 def test_a_trace_arrives_when_its_last_hop_is_the_far_end() -> None:
     for hops, arrived in ((("a", "*"), True), (("*", "a"), False), ((), False), (("*",), True)):
-        assert Trace(None, hops).arrived is arrived  # type: ignore[arg-type]
+        assert RouteTrace(None, hops).arrived is arrived  # type: ignore[arg-type]
 
 
 # --- routes ---
 
 
-def route(prefix: str, *hops: str, table: str = "main", thrown: str = "") -> Route:
-    return Route(table, ipaddress.ip_network(prefix), hops, thrown)
+def route(prefix: str, *hops: str, table: str = "main", thrown: str = "") -> KernelRoute:
+    return KernelRoute(table, ipaddress.ip_network(prefix), hops, thrown)
 
 
 def test_a_destination_goes_by_the_longest_prefix_of_the_main_table() -> None:
     """Two switches that send it to each other by different prefixes."""
-    one = Table("s1", frozenset({"10.0.0.1"}), (
+    one = RoutingTable("s1", frozenset({"10.0.0.1"}), (
         route("10.7.0.0/16", "10.0.0.2"), route("0.0.0.0/0", "10.0.0.9")))  # fmt: skip
     for theirs, goes_round in (
         ((route("10.0.0.0/8", "10.0.0.1"),), True),
@@ -177,7 +177,7 @@ def test_a_destination_goes_by_the_longest_prefix_of_the_main_table() -> None:
         ((route("0.0.0.0/0", "10.0.0.9"), route("10.0.0.0/8", "10.0.0.1")), True),
         ((route("0.0.0.0/0", "10.0.0.1"), route("10.0.0.0/8", "10.0.0.9")), False),
     ):  # fmt: skip
-        other = Table("s2", frozenset({"10.0.0.2"}), theirs)
+        other = RoutingTable("s2", frozenset({"10.0.0.2"}), theirs)
         circles = [r for r in judge_routes([one, other]) if "10.7.0.0/16 goes round" in r.got]
         assert bool(circles) is goes_round, theirs
 
@@ -394,7 +394,9 @@ def test_tests_of_dcgm_at_any_depth() -> None:
 
 # --- command lines ---
 
-JOB = Job(binary="all_reduce_perf", launcher="none", gpus=8, iterations=7, environment={"A": "b"})
+JOB = NcclJob(
+    binary="all_reduce_perf", launcher="none", gpus=8, iterations=7, environment={"A": "b"}
+)
 
 
 def test_how_each_launcher_is_told_its_ranks() -> None:
@@ -420,7 +422,7 @@ def test_how_each_launcher_is_told_its_ranks() -> None:
     assert hostfile_text(["a", "b"], 2) == "a\na\nb\nb\n"
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> NcclJob:
     return msgspec.structs.replace(JOB, **changes)
 
 

@@ -12,7 +12,7 @@ from tests.audit import sshd
 
 from syntony.cli import run
 from syntony.io.audit.ssh import ssh_words
-from syntony.io.audit.survey import Requested, ssh_argv, survey
+from syntony.io.audit.survey import SurveyOptions, ssh_argv, survey
 from syntony.model import S
 
 pytestmark = pytest.mark.skipif(
@@ -85,7 +85,7 @@ def test_a_host_that_hangs_costs_its_deadline(
 def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     hosts = ("plain", "german", "stranger", "closed", "chatty")
     argv = ssh_argv(ssh_words(config=str(config)))
-    seen = survey(hosts, argv, ["*"], Requested(ports=1))
+    seen = survey(hosts, argv, ["*"], SurveyOptions(ports=1))
     # Both hosts are this machine, and one program can have the port: the other says so.
     assert {"stranger", "closed", "chatty"} <= seen.silent.keys()
     assert "Permission denied" in seen.silent["stranger"]
@@ -94,7 +94,7 @@ def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     gone = {"plain", "german"} & seen.silent.keys()
     assert len(gone) == 1
     assert "Address already in use" in seen.silent[gone.pop()]
-    late = survey(("hangs",), argv, ["*"], Requested(deadline_ns=2 * S))
+    late = survey(("hangs",), argv, ["*"], SurveyOptions(deadline_ns=2 * S))
     assert late.silent == {"hangs": "no answer in time"}
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.audit.facts import UnreadableError
-from syntony.audit.parse.routes import Route, Table, parse_routes
+from syntony.audit.parse.routes import KernelRoute, RoutingTable, parse_routes
 from syntony.audit.result import Result, Status
 from syntony.audit.routing import _at_home, judge_routes
 from syntony.io.audit.tables import read_tables
@@ -25,13 +25,13 @@ PLAN = make_plan(FabricSpec(hosts=8, spines=4))
 TOPOLOGY = topology(PLAN)
 
 
-def tables(failed: Sequence[str] = ()) -> dict[str, Table]:
+def tables(failed: Sequence[str] = ()) -> dict[str, RoutingTable]:
     """Of the lab's switches, as its routing has them."""
     made = planned_routes(PLAN, failed)
     return {
-        name: Table(name, frozenset(a for d in TOPOLOGY.devices if d.name == name
+        name: RoutingTable(name, frozenset(a for d in TOPOLOGY.devices if d.name == name
                                     for a in d.addresses),
-                    tuple(Route("main", ipaddress.ip_network(r.prefix),
+                    tuple(KernelRoute("main", ipaddress.ip_network(r.prefix),
                                 tuple(hop.via for hop in r.hops)) for r in made[name]))
         for name in (*PLAN.leaves, *PLAN.spines)
     }  # fmt: skip
@@ -80,10 +80,10 @@ def test_what_more_than_half_of_those_elsewhere_have_the_others_lack(
     at_home: int, have: int, lacking: int
 ) -> None:
     """Seven leaves; everybody has the one route, and some have the other."""
-    everybody = Route("main", ipaddress.ip_network("10.1.0.0/24"), ("192.0.2.1",))
-    there = Route("main", ipaddress.ip_network("10.2.0.0/24"), ("192.0.2.1",))
+    everybody = KernelRoute("main", ipaddress.ip_network("10.1.0.0/24"), ("192.0.2.1",))
+    there = KernelRoute("main", ipaddress.ip_network("10.2.0.0/24"), ("192.0.2.1",))
     seen = [
-        Table(f"leaf{k}", frozenset({"10.2.0.9"} if k < at_home else ()),
+        RoutingTable(f"leaf{k}", frozenset({"10.2.0.9"} if k < at_home else ()),
               (everybody, there) if at_home <= k < at_home + have else (everybody,))
         for k in range(7)
     ]  # fmt: skip
@@ -120,8 +120,8 @@ def test_a_next_hop_that_is_no_way() -> None:
 def test_a_circle_and_a_thrown_away_destination() -> None:
     net = ipaddress.ip_network("10.1.0.0/24")
 
-    def table(name: str, own: str, *hops: str, thrown: str = "") -> Table:
-        return Table(name, frozenset({own}), (Route("main", net, hops, thrown),))
+    def table(name: str, own: str, *hops: str, thrown: str = "") -> RoutingTable:
+        return RoutingTable(name, frozenset({own}), (KernelRoute("main", net, hops, thrown),))
 
     seen = [table("r1", "1.1.1.1", "2.2.2.2"), table("r2", "2.2.2.2", "3.3.3.3"),
             table("r3", "3.3.3.3", "1.1.1.1", "4.4.4.4"), table("r4", "4.4.4.4")]  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_circle_and_a_thrown_away_destination() -> None:
     (circle,) = [r for r in found.values() if "circle" in r.got]
     assert {"r1", "r2", "r3"} <= set(circle.subject.split(" -> "))
     more = ipaddress.ip_network("10.2.0.0/24")
-    both = [each._replace(routes=(*each.routes, Route("main", more, each.routes[0].hops)))
+    both = [each._replace(routes=(*each.routes, KernelRoute("main", more, each.routes[0].hops)))
             for each in seen]  # fmt: skip
     assert len([r for r in judge_routes(both) if "circle" in r.got]) == 1, "told once"
     found = bad(judge_routes([table("r1", "1.1.1.1", thrown="blackhole"), *seen[1:2], seen[3]]))
@@ -238,9 +238,9 @@ def test_hosts_forward_nothing() -> None:
     host, leaf = "h0/rail0", "leaf0-0"
     address = {d.name: d.addresses[0] for d in TOPOLOGY.devices if d.addresses}
 
-    def table(name: str, network: str, hop: str) -> Table:
-        route = Route("main", ipaddress.ip_network(network), (hop,))
-        return Table(name, frozenset({address[name]}), (route,))
+    def table(name: str, network: str, hop: str) -> RoutingTable:
+        route = KernelRoute("main", ipaddress.ip_network(network), (hop,))
+        return RoutingTable(name, frozenset({address[name]}), (route,))
 
     seen = [table(host, "0.0.0.0/0", address[leaf]), table(leaf, "198.51.100.0/24", address[host])]
     assert not [r for r in judge_routes(seen, TOPOLOGY) if "circle" in r.got]
@@ -249,14 +249,14 @@ def test_hosts_forward_nothing() -> None:
 
 def test_a_circle_is_told_by_a_destination_that_somebody_forwards() -> None:
     """What is only connected somewhere is no destination of its own."""
-    connected = Route("main", ipaddress.ip_network("10.0.0.0/24"), ())
+    connected = KernelRoute("main", ipaddress.ip_network("10.0.0.0/24"), ())
     onwards = ipaddress.ip_network("10.0.0.0/8")
     seen = [
-        Table(f"r{k}", frozenset({f"192.0.2.{k}"}),
-              (Route("main", onwards, (f"192.0.2.{(k + 1) % 3}",)),))
+        RoutingTable(f"r{k}", frozenset({f"192.0.2.{k}"}),
+              (KernelRoute("main", onwards, (f"192.0.2.{(k + 1) % 3}",)),))
         for k in range(3)
     ]  # fmt: skip
-    seen.append(Table("edge", frozenset({"192.0.2.9"}), (connected,)))
+    seen.append(RoutingTable("edge", frozenset({"192.0.2.9"}), (connected,)))
     (circle,) = [r for r in judge_routes(seen) if "circle" in r.got]
     assert circle.got.startswith("10.0.0.0/8 ")
 
@@ -278,6 +278,8 @@ def test_a_destination_is_a_devices_own_side(
     own: set[str], routes: tuple[tuple[str, tuple[str, ...], str], ...], home: bool
 ) -> None:
     """By an address there, or by a connected part of it, whatever else is in the table."""
-    made = tuple(Route("main", ipaddress.ip_network(net), hops, gone) for net, hops, gone in routes)
-    table = Table("leaf", frozenset(own), made)
+    made = tuple(
+        KernelRoute("main", ipaddress.ip_network(net), hops, gone) for net, hops, gone in routes
+    )
+    table = RoutingTable("leaf", frozenset(own), made)
     assert _at_home(table, ipaddress.ip_network("10.1.0.0/24")) is home

@@ -11,13 +11,13 @@ from syntony.audit.reach import HostNic
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_plan import CROSS_HOSTS_SAMPLED, Course
 from syntony.audit.result import Result, Status
-from syntony.io.audit.survey import Requested, conduct
+from syntony.io.audit.survey import SurveyOptions, conduct
 
 HOSTS, RAILS, PORTS = 256, 2, 4
-USUAL = Requested(ports=PORTS)
+USUAL = SurveyOptions(ports=PORTS)
 
 
-def survey(fleet: Fleet, requested: Requested = USUAL) -> tuple[int, tuple[Result, ...]]:
+def survey(fleet: Fleet, requested: SurveyOptions = USUAL) -> tuple[int, tuple[Result, ...]]:
     """Its rounds and what is wrong."""
     seen = conduct(fleet.hosts, {}, requested, lambda _: None)
     bad = {Status.FAIL, Status.WARN, Status.UNKNOWN}
@@ -53,8 +53,8 @@ def test_a_small_mtu_in_a_large_fleet_is_named() -> None:
 
 
 def test_a_number_of_rounds_can_be_asked_for() -> None:
-    assert survey(Fleet(40, 1), Requested(ports=PORTS, rounds=3))[0] == 3
-    assert survey(Fleet(40, 1), Requested(ports=PORTS, rounds=500))[0] == 39
+    assert survey(Fleet(40, 1), SurveyOptions(ports=PORTS, rounds=3))[0] == 3
+    assert survey(Fleet(40, 1), SurveyOptions(ports=PORTS, rounds=500))[0] == 39
     assert survey(Fleet(40, 1))[0] == 39
 
 
@@ -81,7 +81,7 @@ def test_rails_that_are_separate_everywhere_are_right_and_one_that_is_not_is_nam
 def test_what_a_spec_says_of_rails_counts() -> None:
     from syntony.audit.checks.network import CrossRails
 
-    seen = conduct(Fleet(8, RAILS).hosts, {}, Requested(ports=2), lambda _: None)
+    seen = conduct(Fleet(8, RAILS).hosts, {}, SurveyOptions(ports=2), lambda _: None)
     separate = {CrossRails.id: CrossRails.Input(rails="separate")}
     (bad,) = [r for r in judge(seen, limits=separate) if r.status is Status.FAIL]
     assert (bad.check, bad.subject, bad.got, bad.expected) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import click
 import pytest
 
 from syntony.cli import GROUPS, root
+from syntony.cli.controller import ENVIRONMENT
 from syntony.cli.lazy import LazyGroup
 
 HEAVY = {
@@ -51,6 +53,29 @@ def test_help_loads_nothing_heavy() -> None:
     assert [group for group, _, _ in found] == ["", *GROUPS]
     assert {group: set(names) for group, names, _ in found if names} == ALLOWED
     assert {group: count for group, _, count in found if count > MOST} == {}
+
+
+_CONTROLLER = """
+import json, os, sys
+from syntony.cli import controller
+loaded = sorted({"grpc", "numpy", "scipy"} & sys.modules.keys())
+def stop(*_):
+    print(json.dumps([loaded, {name: os.environ[name] for name in controller.ENVIRONMENT}]))
+    raise SystemExit
+controller.load_config = stop
+controller.command([])
+"""
+
+
+@pytest.mark.parametrize("given", ["", "mine"])
+def test_the_controller_says_how_libraries_run_before_they_are_loaded(given: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
+    environ |= {"GRPC_EXPERIMENTS": given} if given else {}
+    done = subprocess.run(
+        [sys.executable, "-c", _CONTROLLER], env=environ, capture_output=True, text=True, check=True
+    )
+    expected = ENVIRONMENT | {"GRPC_EXPERIMENTS": given or "-event_engine_listener"}
+    assert json.loads(done.stdout) == [[], expected]
 
 
 def lazy_groups(group: click.Group, name: str) -> Iterator[tuple[str, LazyGroup]]:

@@ -20,7 +20,7 @@ from syntony.audit.report.node_condition import TAINT_KEY
 from syntony.audit.result import Result, Status
 from syntony.cli import kubernetes
 from syntony.errors import MissingError, RemoteError, UsageError
-from syntony.io.kubernetes import ApiServer
+from syntony.io.kubernetes import KubernetesApi
 
 CONDITION_ONLY = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get",)))
 WITH_TAINT = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get", "list", "patch")))
@@ -32,14 +32,14 @@ PASS = result(Status.PASS)
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApiServer]:
     with serving(tmp_path, WITH_TAINT) as fake:
-        monkeypatch.setattr(kubernetes, "ApiServer", lambda: reaching(fake))
+        monkeypatch.setattr(kubernetes, "KubernetesApi", lambda: reaching(fake))
         for name in ("gpu001", "gpu002", "gpu003"):
             fake.add_node(name, taints=[{"key": "other", "effect": "NoExecute"}])
         yield fake
 
 
-def reaching(fake: FakeApiServer) -> ApiServer:
-    return ApiServer("127.0.0.1", fake.port, fake.account)
+def reaching(fake: FakeApiServer) -> KubernetesApi:
+    return KubernetesApi("127.0.0.1", fake.port, fake.account)
 
 
 def tell(name: str, results: list[Result], *options: str) -> dict[str, Any]:
@@ -141,11 +141,11 @@ def test_errors_name_what_was_asked(server: FakeApiServer, tmp_path: Path) -> No
     with pytest.raises(RemoteError, match=r"GET /api/v1/nodes/gpu001 .*403: cannot get"):
         tell("gpu001", [FAIL])
     with pytest.raises(MissingError, match="give the pod a service account"):
-        ApiServer("127.0.0.1", 1, tmp_path / "none")
+        KubernetesApi("127.0.0.1", 1, tmp_path / "none")
     with socket.create_server(("127.0.0.1", 0)) as unanswered:
         port = unanswered.getsockname()[1]
     with pytest.raises(RemoteError, match="refused"):
-        ApiServer("127.0.0.1", port, server.account).get("/api/v1/nodes/gpu001")
+        KubernetesApi("127.0.0.1", port, server.account).get("/api/v1/nodes/gpu001")
     with pytest.raises(UsageError, match="leave out --every"):
         tell("gpu001", [FAIL], "--every", "1s")
 
@@ -153,7 +153,7 @@ def test_errors_name_what_was_asked(server: FakeApiServer, tmp_path: Path) -> No
 def test_a_certificate_of_somebody_else_is_refused(server: FakeApiServer, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with serving(tmp_path / "other", ()) as other:
-        imposter = ApiServer("127.0.0.1", other.port, server.account)
+        imposter = KubernetesApi("127.0.0.1", other.port, server.account)
         with pytest.raises(RemoteError, match="CERTIFICATE_VERIFY_FAILED"):
             imposter.get("/api/v1/nodes/gpu001")
         assert not other.asked
@@ -162,7 +162,7 @@ def test_a_certificate_of_somebody_else_is_refused(server: FakeApiServer, tmp_pa
 def test_not_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(MissingError, match="not in a Kubernetes pod"):
-        ApiServer()
+        KubernetesApi()
 
 
 def test_this_host_is_audited_for_real(server: FakeApiServer) -> None:

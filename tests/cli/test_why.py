@@ -21,16 +21,16 @@ from syntony.wire.tables import COLLECTIVE
 from syntony.workload import diagnose
 from syntony.workload.bundle import Gap
 from syntony.workload.diagnose import Diagnosis
-from syntony.workload.recorded import Recorded
+from syntony.workload.recorded import RecordedBundle
 from syntony.workload.sentences import sentences
 
 
-def recording(late_ns: int) -> Recorded:
+def recording(late_ns: int) -> RecordedBundle:
     late = {2: late_ns} if late_ns else {}
     return record({COLLECTIVE.name: steps_of(4, 300, late, random.Random(5))})
 
 
-def answer_of(found: Recorded) -> Recording:
+def answer_of(found: RecordedBundle) -> Recording:
     answer = Recording(
         manifest=msgspec.json.encode(found.manifest), notes=("[left] out",),
         rows=tuple(_parts(found)),
@@ -39,7 +39,7 @@ def answer_of(found: Recorded) -> Recording:
 
 
 @pytest.fixture
-def fleet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Recorded:
+def fleet(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> RecordedBundle:
     """A controller that has recorded one job."""
     found = recording(request.param)
     reported = answer_of(found)
@@ -52,7 +52,7 @@ def run(*words: str) -> click.testing.Result:
 
 
 @pytest.mark.parametrize("fleet", [30 * MS], indirect=True)
-def test_three_sentences_then_the_evidence(fleet: Recorded) -> None:
+def test_three_sentences_then_the_evidence(fleet: RecordedBundle) -> None:
     done = run("why", "night")
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
@@ -64,7 +64,7 @@ def test_three_sentences_then_the_evidence(fleet: Recorded) -> None:
 
 
 @pytest.mark.parametrize("fleet", [30 * MS], indirect=True)
-def test_what_is_recorded_is_diagnosed_alike(fleet: Recorded, tmp_path: Path) -> None:
+def test_what_is_recorded_is_diagnosed_alike(fleet: RecordedBundle, tmp_path: Path) -> None:
     place = str(tmp_path / "new" / "bundle")
     assert run("record", "night", "--out", place).exit_code == 0
     requested = json.loads(run("why", "night", "--json").stdout)
@@ -77,7 +77,7 @@ def test_what_is_recorded_is_diagnosed_alike(fleet: Recorded, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("fleet", [0], indirect=True)
-def test_a_quiet_job_is_not_called_slow(fleet: Recorded) -> None:
+def test_a_quiet_job_is_not_called_slow(fleet: RecordedBundle) -> None:
     done = run("why", "night")
     assert done.exit_code == 3  # flows and more were not recorded
     assert done.stdout.startswith("It is undetermined whether anything slows night down")
@@ -98,7 +98,7 @@ def test_several_causes_are_counted() -> None:
 
 @pytest.mark.parametrize("fleet", [30 * MS], indirect=True)
 def test_runs_are_compared_by_name(
-    fleet: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fleet: RecordedBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of each, though it may have ended long ago; a bundle and a job as well."""
     asked: list[object] = []

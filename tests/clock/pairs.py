@@ -11,7 +11,7 @@ from bench.simulated.clocks import EPOCH_NS, ClockKind, SimulatedClocks
 from bench.simulated.fleet import QUIET, Way, probe_pairs
 
 from syntony.clock.samples import Clouds
-from syntony.clock.tracker import Mode, PairTracker, Tracked
+from syntony.clock.tracker import PairTracker, Tracked, WindowUse
 from syntony.io.window_fit import fit_window
 from syntony.model import S
 
@@ -61,7 +61,7 @@ class Pair:
         ahead_ns = int(self.clocks.read(0, instant)[0]) - tracked.ref_ns
         return math.sqrt(tracked.theta_var + tracked.doubt_var + tracked.drift_var * ahead_ns**2)
 
-    def run(self, ways: Sequence[tuple[Way, Way]]) -> list[Mode]:
+    def run(self, ways: Sequence[tuple[Way, Way]]) -> list[WindowUse]:
         modes = []
         for there, back in ways:
             tracked = self.step(there, back)

@@ -8,7 +8,7 @@ import pytest
 
 from syntony.clock.anchors import (
     Anchor,
-    Heard,
+    AnchorReading,
     Vote,
     agreement,
     left_out,
@@ -51,7 +51,7 @@ def test_who_is_not_synchronized_or_not_there_says_nothing() -> None:
 )
 def test_a_reported_reading_counts_while_it_is_fresh(age_ns: int, speaks: bool) -> None:
     local_ns = T0 + 1_000
-    heard = {"h0": Heard(reading(local_ns - age_ns, 77), 1e-6)}
+    heard = {"h0": AnchorReading(reading(local_ns - age_ns, 77), 1e-6)}
     said, silent = votes([Anchor("h0", 500.0, True)], {"h0": line("h0")}, heard, T0)
     assert bool(said) is speaks
     assert silent == ({} if speaks else {"h0": "reports no UTC"})
@@ -66,12 +66,12 @@ def test_a_reported_anchor_without_a_reading_is_silent_and_its_clock_is_not_take
 
 
 def test_a_rate_is_between_two_readings_and_needs_a_clock_that_goes_on() -> None:
-    heard = Heard.after(reading(T0, 100), reading(T0 + 2 * S, 500))
+    heard = AnchorReading.after(reading(T0, 100), reading(T0 + 2 * S, 500))
     assert heard is not None
     assert heard.rate == pytest.approx(200e-9)
     assert heard.utc_minus_ns(T0 + 3 * S) == pytest.approx(700)
-    assert Heard.after(reading(T0, 100), reading(T0, 500)) is None
-    assert Heard.after(reading(T0, 100), reading(T0 - 1, 500)) is None
+    assert AnchorReading.after(reading(T0, 100), reading(T0, 500)) is None
+    assert AnchorReading.after(reading(T0, 100), reading(T0 - 1, 500)) is None
 
 
 def covered(said: list[Vote], at: float) -> int:

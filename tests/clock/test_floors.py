@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from syntony.clock.envelope import Line
+from syntony.clock.envelope import EnvelopeLine
 from syntony.clock.fit import WindowFit
 from syntony.clock.floors import Floors
 
@@ -14,7 +14,7 @@ KNOWN = Floors(5_000.0, 6_000.0)
 
 
 def _window(gap_ns: float, *, certain: bool = False) -> WindowFit:
-    line = Line(0.0, 5_000.0, 6_000.0)
+    line = EnvelopeLine(0.0, 5_000.0, 6_000.0)
     return WindowFit(
         line, 1.0, 1e-18, 0.0, 5.0, piled=False, sharp=True, certain=certain, gap_ns=gap_ns
     )

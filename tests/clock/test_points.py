@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.clock.points import PathRuns, Points, Window, windows_of
+from syntony.clock.points import PairWindow, PathRuns, Points, windows_of
 from syntony.clock.samples import Clouds, PairSamples
 
 AT_NS = 1_700_000_000 * 10**9
@@ -70,7 +70,7 @@ def test_many_pairs_are_cut_as_each_by_itself(seed: int, sizes: list[tuple[int, 
             _same(samples, window)
 
 
-def _same(samples: PairSamples, window: Window) -> None:
+def _same(samples: PairSamples, window: PairWindow) -> None:
     expected, clouds, runs = Clouds.of(samples), window.clouds, window.runs
     assert runs is not None
     assert (clouds.ref_ns, clouds.span_ns) == (expected.ref_ns, expected.span_ns)

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.clock.served import Piece, Served
+from syntony.clock.served import Served, TimelinePiece
 from syntony.clock.steps import Slew
 from syntony.model import MS, US, ClockState, S, Timeline
 
@@ -276,7 +276,7 @@ def test_nothing_is_synchronized_beyond_a_millisecond() -> None:
 
 
 def test_a_successor_goes_on_without_a_jump() -> None:
-    old = Piece(START_NS, line(START_NS, 1000.0), 0.0, SLEW_PPB, ClockState.SYNCHRONIZED, 7)
+    old = TimelinePiece(START_NS, line(START_NS, 1000.0), 0.0, SLEW_PPB, ClockState.SYNCHRONIZED, 7)
     served = Served(old)
     piece = served.take(line(START_NS, 1900.0), START_NS + S)
     assert piece is not None

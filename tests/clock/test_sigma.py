@@ -8,7 +8,7 @@ import pytest
 from bench.simulated import stamps
 from tests.clock.pairs import STUCK, Pair
 
-from syntony.clock.tracker import Mode, Tracked
+from syntony.clock.tracker import Tracked, WindowUse
 
 AHEAD_NS = 4_000_000_000
 
@@ -29,7 +29,7 @@ def test_a_window_that_tells_nothing_moves_no_line_and_makes_nobody_surer(seed: 
     for _ in range(4):
         after = pair.step(STUCK, STUCK)
         assert after is not None
-        assert after.mode is Mode.HELD
+        assert after.mode is WindowUse.HELD
         line_ns = after.base_ns + after.theta_ns + after.drift * (before.ref_ns - after.ref_ns)
         assert line_ns - before.base_ns == pytest.approx(before.theta_ns, abs=2)
         later_ns = after.ref_ns + AHEAD_NS

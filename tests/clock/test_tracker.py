@@ -8,7 +8,7 @@ from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
 from syntony.clock.samples import Clouds
 from syntony.clock.sharpness import floor_evidence
-from syntony.clock.tracker import Mode
+from syntony.clock.tracker import WindowUse
 from syntony.io.window_fit import fit_window
 from syntony.model import S
 
@@ -17,9 +17,9 @@ from syntony.model import S
 def test_a_moved_floor_is_learned_in_three_windows_and_moves_no_clock(seed: int) -> None:
     pair = Pair(seed)
     modes = pair.run([(QUIET, QUIET)] * 3 + [(LONGER, QUIET)] * 6)
-    assert modes[:3] == [Mode.FIRST, Mode.BOTH, Mode.BOTH]
-    assert modes[3:6] == [Mode.REVERSE, Mode.REVERSE, Mode.REBASED]
-    assert set(modes[6:]) == {Mode.BOTH}
+    assert modes[:3] == [WindowUse.FIRST, WindowUse.BOTH, WindowUse.BOTH]
+    assert modes[3:6] == [WindowUse.REVERSE, WindowUse.REVERSE, WindowUse.REBASED]
+    assert set(modes[6:]) == {WindowUse.BOTH}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -28,9 +28,9 @@ def test_a_standing_queue_leaves_the_other_direction_to_speak(seed: int) -> None
     modes = pair.run(
         [(QUIET, QUIET)] * 3 + [(STUCK, QUIET)] * 6 + [(QUIET, QUIET)] * 2 + [(QUIET, STUCK)] * 3
     )
-    assert set(modes[3:9]) == {Mode.REVERSE}
-    assert set(modes[9:11]) == {Mode.BOTH}
-    assert set(modes[11:]) == {Mode.FORWARD}
+    assert set(modes[3:9]) == {WindowUse.REVERSE}
+    assert set(modes[9:11]) == {WindowUse.BOTH}
+    assert set(modes[11:]) == {WindowUse.FORWARD}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -42,7 +42,7 @@ def test_a_lone_direction_that_wobbles_widens_sigma(seed: int) -> None:
         pair.run([(QUIET, QUIET)] * 4)
         wobbling = Way(floor_ns=QUIET.floor_ns + longer_ns)
         modes = pair.run([(STUCK, QUIET), (STUCK, wobbling)] * 5)
-        assert set(modes) == {Mode.REVERSE}, f"seed {seed}"
+        assert set(modes) == {WindowUse.REVERSE}, f"seed {seed}"
         tracked = pair.step(STUCK, QUIET)
         assert tracked is not None
         sigmas.append(math.sqrt(tracked.theta_var))
@@ -56,7 +56,7 @@ def test_queues_in_both_directions_are_held_over_with_a_growing_sigma() -> None:
     for _ in range(4):
         tracked = pair.step(STUCK, STUCK)
         assert tracked is not None
-        assert tracked.mode is Mode.HELD
+        assert tracked.mode is WindowUse.HELD
         sigmas.append(tracked.theta_var)
         assert abs(pair.error_ns(tracked)) < 300
     assert sigmas == sorted(sigmas)
@@ -69,9 +69,9 @@ def test_a_step_between_windows_is_told_at_once(step_ns: float) -> None:
     pair.clocks.step_ns[1] = step_ns
     tracked = pair.step()
     assert tracked is not None
-    assert tracked.mode is Mode.STEPPED
+    assert tracked.mode is WindowUse.STEPPED
     assert abs(pair.error_ns(tracked)) < 40
-    assert pair.run([(QUIET, QUIET)] * 2) == [Mode.BOTH] * 2
+    assert pair.run([(QUIET, QUIET)] * 2) == [WindowUse.BOTH] * 2
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_full_queue_that_drains_a_little_moves_no_clock(seed: int, left_ns: fl
     round trip is shared was known before it."""
     pair = Pair(seed, stamps.kernel)
     modes = pair.run([(QUIET, QUIET)] * 4 + [(FULL, QUIET)] * 6)
-    assert Mode.REBASED in modes, "else this test is about nothing"
+    assert WindowUse.REBASED in modes, "else this test is about nothing"
     draining = Way(load=0.9, floor_ns=left_ns)
     for there in (draining, draining, FULL, draining, QUIET, QUIET):
         tracked = pair.step(there, QUIET)
@@ -149,7 +149,7 @@ def test_a_floor_never_seen_before_is_shared_evenly(seed: int) -> None:
     pair = Pair(seed)
     longer = Way(floor_ns=15e3)
     modes = pair.run([(longer, longer)] * 3 + [(Way(floor_ns=40e3), longer)] * 6)
-    assert Mode.REBASED in modes, "else this test is about nothing"
+    assert WindowUse.REBASED in modes, "else this test is about nothing"
     pair.step()
     tracked = pair.step()
     assert tracked is not None
@@ -172,7 +172,7 @@ def test_told_of_a_step_only_the_paths_are_remembered(
     there = Way(load=0.3, floor_ns=65e3) if queued else QUIET
     tracked = pair.step(there, QUIET)
     assert tracked is not None
-    assert tracked.mode is Mode.STEPPED
+    assert tracked.mode is WindowUse.STEPPED
     assert abs(pair.error_ns(tracked)) < 5 * pair.sigma_ns(tracked), (seed, tracked)
     assert queued or pair.sigma_ns(tracked) < 1_500
     tracked = pair.step(QUIET, QUIET)
@@ -200,7 +200,7 @@ def test_one_window_whose_line_went_wrong_moves_no_clock(
         fwd_rx=samples.fwd_rx + round(off_ns + excess_ns), rev_rx=samples.rev_rx - round(off_ns)
     )
     tracked = pair.tracker.step(Clouds.of(wrong))
-    if tracked is not None and tracked.mode is not Mode.STEPPED:
+    if tracked is not None and tracked.mode is not WindowUse.STEPPED:
         assert abs(pair.error_ns(tracked)) < 5_000, (seed, tracked)
     for _ in range(3):
         tracked = pair.step()

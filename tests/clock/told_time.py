@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from syntony.clock.anchors import Vote
-from syntony.clock.served import Piece, Served
+from syntony.clock.served import Served, TimelinePiece
 from syntony.clock.servo import Servo
 from syntony.clock.steps import ClockWatch, Disruption, Moment, Slew
 from syntony.clock.utc import UtcServo
@@ -31,7 +31,7 @@ def solved(chance: random.Random, at_ns: int, spread_ns: float, epoch: int = 0) 
     )
 
 
-def piece(found: Piece | None, at_ns: int) -> str:
+def piece(found: TimelinePiece | None, at_ns: int) -> str:
     if found is None:
         return "none"
     return (

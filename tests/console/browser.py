@@ -43,8 +43,9 @@ def browser() -> Iterator[Browser]:
 def new_page(found: Browser, *, dark: bool = False) -> Page:
     """A page with cookies of its own."""
     context = found.new_context(
-        viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="dark" if dark else "light"
-    )
+        viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="dark" if dark else "light",
+        timezone_id="UTC", reduced_motion="reduce",
+    )  # fmt: skip
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     return page

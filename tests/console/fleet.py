@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.console.fleet_work import HOSTILE, audit_view, cost, job_report, jobs
 
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.alerts.render import plain
 from syntony.alerts.rules import Severity
 from syntony.model import MS, S
@@ -144,10 +144,18 @@ def _fleet(now_ns: int, shape: Shape) -> Fleet:
 def _incident(number: int, now_ns: int, **fields: Any) -> dict[str, Any]:
     """As a controller tells it."""
     whole: dict[str, Any] = {
-        "rule": "link-loss", "subject": BAD, "severity": Severity.CRITICAL, "state": State.OPEN,
-        "remedy": "Reseat the cable; if it persists, replace it.", "opened_ns": now_ns - 240 * S,
-        "updated_ns": now_ns - S, "value": 0.31, "worst": 0.34, "unit": "ratio", "pages": 1,
-    }  # fmt: skip
+        "rule": "link-loss",
+        "subject": BAD,
+        "severity": Severity.CRITICAL,
+        "state": IncidentState.OPEN,
+        "remedy": "Reseat the cable; if it persists, replace it.",
+        "opened_ns": now_ns - 240 * S,
+        "updated_ns": now_ns - S,
+        "value": 0.31,
+        "worst": 0.34,
+        "unit": "ratio",
+        "pages": 1,
+    }
     return plain(Incident(number=number, **(whole | fields)))
 
 
@@ -155,43 +163,76 @@ def _incidents(now_ns: int) -> IncidentsReply:
     return IncidentsReply(
         incidents=(
             _incident(
-                12, now_ns, summary=f"{BAD} loses 31 % of what crosses it", jobs=("train-7",
-                HOSTILE),
+                12,
+                now_ns,
+                summary=f"{BAD} loses 31 % of what crosses it",
+                jobs=("train-7", HOSTILE),
                 evidence=(
                     "14 of 14 paths over h5/rail1 lose packets; 0 of 98 others",
                     "loss in 58 of the last 60 s: not a queue's overflow, which comes in bursts",
                     "ruled out: leaf1-1 (its other 3 NICs lose nothing), host h5 (rail0 is well)",
-                ), repeats=2,
+                ),
+                repeats=2,
             ),
             _incident(
-                13, now_ns, summary="train-7 waits for h5: slow-flow", rule="job-slow-network",
-                subject="h4/rail1<->h5/rail1", severity=Severity.WARNING, cause=12, unit="",
-                value=0.93, worst=0.93, pages=0,
+                13,
+                now_ns,
+                summary="train-7 waits for h5: slow-flow",
+                rule="job-slow-network",
+                subject="h4/rail1<->h5/rail1",
+                severity=Severity.WARNING,
+                cause=12,
+                unit="",
+                value=0.93,
+                worst=0.93,
+                pages=0,
             ),
             _incident(
-                11, now_ns, summary="no report from agent for 90 s", rule="agent-silent",
-                subject="h7", severity=Severity.WARNING, state=State.ACKNOWLEDGED,
+                11,
+                now_ns,
+                summary="no report from agent for 90 s",
+                rule="agent-silent",
+                subject="h7",
+                severity=Severity.WARNING,
+                state=IncidentState.ACKNOWLEDGED,
                 acknowledged_by="ops (alice)",
-                comment="planned reboot", opened_ns=now_ns - 90 * S, unit="s", value=90.0,
+                comment="planned reboot",
+                opened_ns=now_ns - 90 * S,
+                unit="s",
+                value=90.0,
                 worst=90.0,
                 evidence=("its host answered the last probe 91 s ago",),
                 remedy="Look at the host: power, network, then `systemctl status syntony-agent`.",
             ),
             _incident(
-                9, now_ns, summary="h1/rail0 flapped 9 times within the hour", rule="link-flaps",
-                subject="h1/rail0", severity=Severity.WARNING, state=State.RESOLVED, unit="",
-                value=9.0, worst=11.0, opened_ns=now_ns - 3000 * S, resolved_ns=now_ns - 1200 * S,
+                9,
+                now_ns,
+                summary="h1/rail0 flapped 9 times within the hour",
+                rule="link-flaps",
+                subject="h1/rail0",
+                severity=Severity.WARNING,
+                state=IncidentState.RESOLVED,
+                unit="",
+                value=9.0,
+                worst=11.0,
+                opened_ns=now_ns - 3000 * S,
+                resolved_ns=now_ns - 1200 * S,
                 evidence=("carrier lost 9 times, 7 s apart",),
             ),
         ),
         silences=(
             {
-                "number": 2, "rule": "*", "subject": "leaf0-*", "first_ns": now_ns - 600 * S,
-                "last_ns": now_ns + 6600 * S, "who": "ops (bob)", "comment": "new firmware",
+                "number": 2,
+                "rule": "*",
+                "subject": "leaf0-*",
+                "first_ns": now_ns - 600 * S,
+                "last_ns": now_ns + 6600 * S,
+                "who": "ops (bob)",
+                "comment": "new firmware",
             },
         ),
         waiting=0,
-    )  # fmt: skip
+    )
 
 
 def _rules() -> RulesReply:

@@ -12,7 +12,7 @@ from tests.live import LiveLab, eventually, live, syntony
 from syntony.client import Client
 from syntony.errors import RemoteError
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.model import MS, ClockState, S
 from syntony.wire.clocks import ClockQuery
 from syntony.wire.jobs import JobsQuery
@@ -35,7 +35,7 @@ class LabFleet(NamedTuple):
 
     lab: LiveLab
     url: str
-    job: Job
+    job: LabJob
 
     def token(self, role: str, name: str) -> str:
         """A new access token for a day."""
@@ -68,7 +68,7 @@ def lab_fleet(name: str, *options: str) -> Iterator[LabFleet]:
             addresses=tuple(addresses[f"{host}/rail0"] for host in hosts),
         )  # fmt: skip
         wrap = (sys.executable, "-m", "syntony", "run", "--job", JOB, "--")
-        with Job(lab, spec, wrap=wrap) as job:
+        with LabJob(lab, spec, wrap=wrap) as job:
             job.wait_steps(1, PATIENCE_S)
             fleet = LabFleet(lab, url, job)
             with fleet.client() as client:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 VIEWS = {
     "overview": ("overview", "hits"), "fabric": ("fabric", "NICs"),
-    "link": (f"fabric/{BAD.replace('/', '%2F')}", "Delay to its peers"),
+    "link": (f"fabric/{BAD.replace('/', '%2F')}", "to its slowest peer"),
     "delay": ("delay?metric=loss&window=1m", "Worst pairs"),
     "pair": (f"delay/h0%2Frail1/{BAD.replace('/', '%2F')}", "one each"),
     "clock": ("clock", "Drift against fleet time"), "audit": ("audit", "Agents × NICs"),

@@ -37,11 +37,13 @@ class FakeApi:
 
     Args:
         shape: of the fleet.
+        now_ns: the instant of its answers; 0: now.
     """
 
-    def __init__(self, shape: Shape | None = None) -> None:
+    def __init__(self, shape: Shape | None = None, now_ns: int = 0) -> None:
         self.shape = shape or Shape()
-        self.answers = answers(time.time_ns(), self.shape)  # noqa: TID251 - what a browser reads
+        # By a browser's clock, unless that was set, too.
+        self.answers = answers(now_ns or time.time_ns(), self.shape)  # noqa: TID251
         self.orders: list[tuple[str, dict[str, Any]]] = []
         """What was ordered, by name."""
         self.asked: list[str] = []

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from syntony.agent.links import PORTS_NS
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.alerts.render import plain
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
@@ -91,7 +91,7 @@ def keys(name: str) -> set[str]:
     return set(re.findall(r'"?([\w-]+)"?: "', found[1]))
 
 
-def incident(state: State) -> dict[str, Any]:
+def incident(state: IncidentState) -> dict[str, Any]:
     """As it is sent, of one in a state."""
     return plain(
         Incident(
@@ -115,8 +115,8 @@ def test_what_views_read_is_sent_and_may_be_null_where_they_know_it(name: str) -
     assert not surprises
 
 
-@pytest.mark.parametrize("state", State)
-def test_what_views_read_of_an_incident_is_sent(state: State) -> None:
+@pytest.mark.parametrize("state", IncidentState)
+def test_what_views_read_of_an_incident_is_sent(state: IncidentState) -> None:
     sent, read = incident(state), interfaces()["Incident"]
     assert set(read) <= set(sent)
     nulls = {field for field in read if sent[field] is None}

@@ -11,7 +11,7 @@ VIEWS = {
     "overview": "Changed in the last hour",
     "fabric": "16 NICs, 6 switches",
     "fabric?show=list": "Devices and cables, worst first",
-    "fabric/h5%2Frail1": "What happened to the port",
+    "fabric/h5%2Frail1": "to its slowest peer",
     "delay": "Worst pairs",
     "delay/h0%2Frail0/h4%2Frail0": "One-way delay",
     "clock": "Drift against fleet time",

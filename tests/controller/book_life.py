@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService
-from syntony.controller.notify import Answer, Receiver
+from syntony.controller.notify import NotifyResult, Receiver
 from syntony.errors import ConfigError
 from syntony.model import S
 from syntony.state import ControlState
-from syntony.state.database import Connection, Database
+from syntony.state.database import Database, DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import IncidentAction, SilenceAction
 from syntony.wire.links import LinkStatus
@@ -80,7 +80,7 @@ class KilledDatabase(Database):
         self.epoch, self.durable = inner.epoch, inner.durable
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[DatabaseConnection]:
         with self._inner.transaction() as connection:
             self._connection = connection
             yield self
@@ -152,12 +152,12 @@ class Life:
         self.service = IncidentService(AlertSettings(receivers=receivers), self.state, store)
         self.service.notifier._post = self._post
 
-    def _post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def _post(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         reported = {"url": url, "key": headers["Idempotency-Key"], "body": json.loads(body)}
         with (self._directory / "received").open("a") as file:
             file.write(json.dumps(reported) + "\n")
         self._killer.point()
-        return Answer(True, False, "200")
+        return NotifyResult(True, False, "200")
 
     def tick(self, number: int) -> None:
         now_ns = T0 + number * TICK_NS
@@ -195,7 +195,9 @@ def summary(state: ControlState, service: IncidentService) -> dict[str, Any]:
         "silences": [(each.subject, each.first_ns) for each in book.silences],
         "changes": [(each.what, each.at_ns, each.after) for each in state.changes(0, 999)],
         "waiting": service.notifier.waiting(),
-        "acked": [each.number for each in book.incidents if each.state is State.ACKNOWLEDGED],
+        "acked": [
+            each.number for each in book.incidents if each.state is IncidentState.ACKNOWLEDGED
+        ],
     }
 
 

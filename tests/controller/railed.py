@@ -25,10 +25,10 @@ from syntony.model import MS, US, S
 from syntony.model.paths import FourTuple, LinkEvent
 from syntony.traffic.failover import Failover
 from syntony.traffic.fair import max_min
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Instruction, Notice
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.traffic import FlowsReport, Move, Moves
 
 STEP_NS = 250 * MS
@@ -114,7 +114,7 @@ class World:
         self.now_ns = 1_000 * S
         self.down: set[str] = set()
         self.windows = 5
-        policy = Policy(mode=Mode.ACT, place=place)
+        policy = Policy(mode=FailoverMode.ACT, place=place)
         self.agents = {
             host: Agent(
                 host,
@@ -268,9 +268,9 @@ class World:
         agent.act(agent.failover.tick(self.now_ns), self.processes[agent.host])
         agent.view.take_flows()
 
-    def _flow(self, job: Job, rail: int) -> JobFlow:
+    def _flow(self, job: Job, rail: int) -> ReportedFlow:
         local, remote = self.path(job, rail)
-        return JobFlow(
+        return ReportedFlow(
             job=job.name,
             token=0,
             nic=f"rail{rail}",
@@ -285,7 +285,7 @@ class World:
             left=rail not in self._up(job),
         )
 
-    def _report(self, agent: Agent, flows: Sequence[JobFlow]) -> FlowsReport:
+    def _report(self, agent: Agent, flows: Sequence[ReportedFlow]) -> FlowsReport:
         report = flows_report(
             flows, agent.view.outcomes, lambda *_: (), fleet_ns=self.now_ns, join_port=8621
         )

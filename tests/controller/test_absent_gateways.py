@@ -107,6 +107,42 @@ def test_a_host_of_another_gateway_is_a_page_of_its_own(control: Control, fleet:
     assert sorted(control.pages()) == ["gateway-absent gateway g1", "host-silent h5"]
 
 
+def test_gateways_that_are_lost_at_one_instant_are_one_page(control: Control, fleet: Fleet) -> None:
+    """Agents of both that find no other are its evidence, also those that fell silent together."""
+    fleet.go_on(20)
+    fleet.go_on(60, gone={"g1", "g2"}, silent=HOSTS[2:6])
+    assert control.pages() == ["gateways-absent-together gateways g1, g2"]
+    assert control.live()["gateway g1"] == control.live()["gateway g2"] == "gateway-absent"
+    control.start()  # the next leader goes on with it
+    fleet.go_on(20, gone={"g1", "g2"}, silent=HOSTS[2:6])
+    fleet.go_on(14, gone={"g2"})  # one of them is back
+    fleet.go_on(60)
+    assert control.pages() == ["gateways-absent-together gateways g1, g2"]
+    assert control.live() == {}
+
+
+@pytest.mark.parametrize("apart_s", [4, 30])
+def test_gateways_that_are_lost_one_after_the_other_are_two_pages(
+    control: Control, fleet: Fleet, apart_s: int
+) -> None:
+    fleet.go_on(20)
+    fleet.go_on(apart_s, gone={"g1"})
+    fleet.go_on(60, gone={"g1", "g2"})
+    assert control.pages() == ["gateway-absent gateway g1", "gateway-absent gateway g2"]
+    fleet.go_on(60)
+    assert control.live() == {}
+
+
+def test_one_that_was_lost_with_another_and_stopped_then_leaves_the_other(
+    control: Control, fleet: Fleet
+) -> None:
+    fleet.go_on(20)
+    fleet.go_on(40, gone={"g1", "g2"})
+    del fleet.absent_ns["g2"]
+    fleet.go_on(40, gone={"g1"})
+    assert control.live() == {"gateway g1": "gateway-absent"}
+
+
 def test_all_gateways_without_a_leader_are_the_networks(control: Control, fleet: Fleet) -> None:
     fleet.go_on(20)
     fleet.go_on(60, gone={"g1", "g2"}, silent=HOSTS)

@@ -11,16 +11,16 @@ import pytest
 from tests.controller.test_sessions import CERTIFICATE
 from tests.link import hello
 
-from syntony.agent.stream import Attempts
+from syntony.agent.stream import ConnectionNumbers
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.gateway import Gateway
 from syntony.controller.greeting import RefusedError
 from syntony.controller.service import Hub
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.wire.messages import Hello
 
 
-def leader(attached: dict[str, Session]) -> AgentHub:
+def leader(attached: dict[str, AgentSession]) -> AgentHub:
     """As far as it checks."""
 
     def accept(_: Any) -> None:
@@ -40,22 +40,24 @@ def leader(attached: dict[str, Session]) -> AgentHub:
 def gateway(greeting: Hello) -> Gateway:
     """An agent is attached to it."""
     made = Gateway(("leader:1",), None, None, lambda: 0)  # type: ignore[arg-type]
-    made.attached(Session(greeting, CERTIFICATE), greeting, ())
+    made.attached(AgentSession(greeting, CERTIFICATE), greeting, ())
     return made
 
 
 @pytest.mark.parametrize("at", ["leader", "gateway"])
 def test_the_connection_that_was_dialled_last_is_kept_whenever_it_comes(at: str) -> None:
     async def tried() -> None:
-        numbers = Attempts()
+        numbers = ConnectionNumbers()
         first, second, third = (numbers.number(hello("h1", each)) for each in ("s", "s", "t"))
         hub: Hub
-        hub = leader({"h1": Session(second, CERTIFICATE)}) if at == "leader" else gateway(second)
+        hub = (
+            leader({"h1": AgentSession(second, CERTIFICATE)}) if at == "leader" else gateway(second)
+        )
         with pytest.raises(RefusedError, match="connection 1 of 'h1': its connection 2"):
             hub.check(first)
         hub.check(second)
         hub.check(third)
-        hub.check(Attempts().number(first))  # of another process: it has started again
+        hub.check(ConnectionNumbers().number(first))  # of another process: it has started again
         hub.check(msgspec.structs.replace(first, host="h2"))
 
     asyncio.run(tried())

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.link import T0
 
-from syntony.controller.batches import Arrival, Piece, joined, open_batches
+from syntony.controller.batches import Arrival, BatchPiece, joined, open_batches
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.store.schema import HOUR_NS
@@ -132,13 +132,13 @@ def test_opened_together_each_is_what_it_is_by_itself(bad: float) -> None:
     for _ in range(20):
         made, rows, good = arrivals(draw, bad=bad)
         found = open_batches(made, T0)
-        assert [isinstance(each, Piece) for each in found] == good
+        assert [isinstance(each, BatchPiece) for each in found] == good
         for arrival, columns, piece in zip(made, rows, found, strict=True):
             alone = open_batches([arrival], T0)[0]
             if isinstance(piece, WireError):
                 assert str(piece) == str(alone)
                 continue
-            assert isinstance(alone, Piece)
+            assert isinstance(alone, BatchPiece)
             assert piece == alone
             table, host, stream_of, seq, kept, first_ns, last_ns, check, rate = piece
             assert (host, stream_of, seq, check) == (
@@ -162,7 +162,7 @@ def test_joined_rows_say_which_batch_they_came_in() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     made, rows, _ = arrivals(random.Random(seed), bad=0.0)
-    opened = [each for each in open_batches(made, T0) if isinstance(each, Piece)]
+    opened = [each for each in open_batches(made, T0) if isinstance(each, BatchPiece)]
     for table in (PROBE, HEARD):
         pieces = [each for each in opened if each.table is table]
         if not pieces:
@@ -191,4 +191,4 @@ def test_instants_are_after_the_epoch_though_nobody_knows_the_time(ts_ns: int, g
     columns: Columns = {"ts_ns": [ts_ns], "src": ["p/x"], "dst": ["h1/x"], "received": [1]}
     batch = Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=stream(HEARD, columns))
     (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
-    assert isinstance(found, Piece) is good
+    assert isinstance(found, BatchPiece) is good

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -9,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from tests.store.rows import T0, rows_of
 
-from syntony.controller import flow_seconds
-from syntony.controller.batches import Piece
-from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
+from syntony.controller import probed_rows
+from syntony.controller.batches import BatchPiece
+from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.locating import LocateLoop
+from syntony.controller.probed_rows import RowBuffer, of_pieces
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.history import SecondCounts
 from syntony.fabric.watch import Watch
@@ -52,12 +53,12 @@ class Recorder(Watch):
         self.ends.append(end_ns)
 
 
-def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> Piece:
+def piece(table: Table, rows: list[dict[str, Any]], host: str = "h") -> BatchPiece:
     made = rows_of(table, rows)
     names = [column.name for column in table.columns]
     first_ns, last_ns = (pick(row["ts_ns"] for row in rows) for pick in (min, max))
     (only,) = made.select(names).combine_chunks().to_batches()
-    return Piece(table, host, "s", 1, only, first_ns, last_ns, check=False)
+    return BatchPiece(table, host, "s", 1, only, first_ns, last_ns, check=False)
 
 
 def random_parts(draw: random.Random, rows: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -169,23 +170,24 @@ def test_rows_wait_for_their_second_and_no_longer() -> None:
         {"ts_ns": (SECOND + n) * S, "src": "a/n", "dst": "b/n", "prober": "a/n"} for n in range(9)
     ]
     buffer.put([piece(PROBE, rows)])
-    assert {n: t.num_rows for n, t in buffer.take(PROBE.name, SECOND + 3, SECOND + 5).items()} == {
+    assert {n: t.rows for n, t in buffer.take(PROBE.name, SECOND + 3, SECOND + 5).items()} == {
         SECOND + 3: 1, SECOND + 4: 1, SECOND + 5: 1,
     }  # fmt: skip
     assert buffer.take(PROBE.name, SECOND + 5, SECOND + 5) == {}
-    assert buffer.take(PROBE.name, SECOND + 8, SECOND + 8)[SECOND + 8].num_rows == 1
+    assert buffer.take(PROBE.name, SECOND + 8, SECOND + 8)[SECOND + 8].rows == 1
     assert buffer.take(PROBE.name, SECOND, SECOND + 99) == {}
 
 
 def test_what_nobody_takes_is_shed_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_seconds, "MAX_ROWS", 5)
+    row = {"ts_ns": SECOND * S, "src": "a/n", "dst": "b/n", "prober": "a/n"}
+    monkeypatch.setattr(probed_rows, "MAX_BYTES", 5 * piece(PROBE, [row]).rows.nbytes)
     buffer = RowBuffer()
     for n in range(4):
         row = {"ts_ns": (SECOND + n) * S, "src": "a/n", "dst": "b/n", "prober": "a/n"}
         buffer.put([piece(PROBE, [row, row])])
     assert buffer.shed == 4
     found = buffer.take(PROBE.name, SECOND, SECOND + 9)
-    assert sum(table.num_rows for table in found.values()) == 4
+    assert sum(each.rows for each in found.values()) == 4
     assert set(found) == {SECOND + 2, SECOND + 3}
 
 
@@ -230,7 +232,7 @@ def test_replies_alone_are_of_no_flow_yet() -> None:
     row = {"ts_ns": SECOND * S, "src": "h1/rail0", "dst": "h0/rail0", "prober": "h0/rail0",
            "sport": 61_000, "sent": 5, "lost": 1, "unresolved": 0, "count": 0, "owd_p50_ns": 0,
            "clk_err_ns": 0.0}  # fmt: skip
-    rows = pa.Table.from_batches([piece(PROBE, [row]).rows])
+    rows = of_pieces(PROBE.name, [piece(PROBE, [row])])
     FlowSeconds(watch).add(rows, None, {("h0/rail0", "h1/rail0"): 8620})
     assert watch.seconds[0][0] == []
 
@@ -299,12 +301,20 @@ def test_rows_that_repeat_are_counted_as_if_seen_for_the_first_time() -> None:
         assert {(way.src, way.dst) for way in expected} & heard.keys() <= by_pair.keys(), seed
 
 
-def test_what_gateways_pass_on_goes_with_what_came_here() -> None:
-    row = {"ts_ns": SECOND * S, "src": "h0/n", "dst": "h1/n", "prober": "h0/n", "sent": 3}
-    whole = piece(PROBE, [row], "h0")
-    passed_on = whole._replace(host="h1", rows=whole.rows.select(flow_seconds.COLUMNS[PROBE.name]))
+def test_a_host_stays_the_same_object_while_it_sends_the_same() -> None:
     buffer = RowBuffer()
-    buffer.put([passed_on, whole._replace(host="h2"), whole])
-    (rows,) = buffer.take(PROBE.name, SECOND, SECOND).values()
-    assert rows.column_names == list(flow_seconds.COLUMNS[PROBE.name])
-    assert rows.column("sent").to_pylist() == [3, 3, 3]
+    rows = {host: {"ts_ns": 0, "src": f"{host}/n", "dst": "x/n", "prober": f"{host}/n"}
+            for host in ("h2", "h0", "h1")}  # fmt: skip
+    seen = []
+    for number in range(3):
+        rows["h1"]["sport"] = number // 2
+        for host in random.sample(sorted(rows), 3):
+            rows[host]["ts_ns"] = (SECOND + number) * S
+            buffer.put([piece(PROBE, [rows[host]], host)])
+        taken = buffer.take(PROBE.name, SECOND + number, SECOND + number)[SECOND + number]
+        assert taken.hosts == ["h0", "h1", "h2"]
+        seen.append(taken.names)
+    kept = [
+        [a is b for a, b in zip(one, other, strict=True)] for one, other in itertools.pairwise(seen)
+    ]
+    assert kept == [[True] * 3, [True, False, True]]

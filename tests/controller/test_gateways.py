@@ -15,16 +15,19 @@ from tests.controller.test_sessions import CERTIFICATE
 from syntony.controller import gateways as gateways_module
 from syntony.controller.access import Caller
 from syntony.controller.gateway_roster import GatewayRoster
-from syntony.controller.gateways import Gateways
+from syntony.controller.gateways import STOPPED_NS, Gateways
 from syntony.controller.greeting import RefusedError
 from syntony.controller.leader_link import Call, LeaderLink
+from syntony.controller.listening import TICK_NS, Listening
 from syntony.errors import BusyError, RemoteError
+from syntony.model import S
 from syntony.state import ControlState
 from syntony.wire.coding import encode
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -62,11 +65,12 @@ class Leader:
         self.epoch = epoch
         self.stored: list[Any] = []
         self.revocations = Revocations()
-        self.heard: list[str] = []
+        self.listening = Listening(0)
+        self.now_ns = 0
         self.roster = GatewayRoster(state or ControlState(None))
         self.gateways = Gateways(
             self.roster,
-            self.heard.append,
+            self.listening,
             self._follow,
             lambda *told: self.stored.append(told),
             lambda: self.revocations,
@@ -114,9 +118,15 @@ class Leader:
         for data in (*alone, *rest):
             self.requests.put_nowait(data)
 
-    def status(self, later_ns: int = 0) -> GatewayStatus:
-        (status,) = self.gateways.statuses(gateways_module.time.monotonic_ns() + later_ns)  # type: ignore[attr-defined]
+    def status(self) -> GatewayStatus:
+        (status,) = self.gateways.statuses()
         return status
+
+    def listen(self, lasting_ns: int) -> None:
+        """All that comes is read meanwhile."""
+        for _ in range(lasting_ns // TICK_NS):
+            self.now_ns += TICK_NS
+            self.listening.tick(self.now_ns)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -217,13 +227,34 @@ def test_lag_grows_while_a_gateway_with_waiting_rows_is_silent() -> None:
         report = GatewayReport(queued_bytes=7, waited_ns=2_000, store_up=False, rows=5)
         leader.say(HELLO, report)
         await until(lambda: bool(leader.gateways.any_connected) and leader.status().rows == 5)
-        now, later = leader.status(), leader.status(1_000_000_000)
+        now = leader.status()
+        leader.listen(S)
+        later = leader.status()
         assert (now.queued_bytes, now.store_up, now.connected) == (7, False, True)
-        assert later.lag_ns >= 1_000_002_000 > now.lag_ns
-        assert not leader.status(gateways_module.STOPPED_NS).connected
+        assert (now.lag_ns, later.lag_ns) == (2_000, 2_000 + S)
+        leader.listen(STOPPED_NS - S)
+        assert not leader.status().connected
         leader.say(msgspec.structs.replace(report, waited_ns=0))
         await until(lambda: leader.status().lag_ns == 0)
-        assert leader.status(1_000_000_000).lag_ns == 0
+        leader.listen(S)
+        assert leader.status().lag_ns == 0
+        assert leader.status().connected
+        serving.cancel()
+
+    drive(work)
+
+
+def test_a_gateway_is_not_absent_because_its_leader_was_paused() -> None:
+    async def work() -> None:
+        leader = Leader()
+        serving = leader.serve()
+        leader.say(HELLO)
+        await until(lambda: leader.gateways.seen == {"gw1"})
+        leader.now_ns += 60 * S
+        leader.listening.tick(leader.now_ns)
+        assert leader.status().connected
+        leader.listen(STOPPED_NS)
+        assert not leader.status().connected
         serving.cancel()
 
     drive(work)
@@ -236,10 +267,10 @@ def test_all_gateways_are_told_and_revoked_ones_cut() -> None:
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
         leader.gateways.tell(5, lambda _: "")
-        await until(lambda: leader.sent[2:] == [FleetNow(fleet_ns=5)])
+        await until(lambda: leader.sent[2:] == [AccessNews(first=True), FleetNow(fleet_ns=5)])
         leader.revocations = Revocations(serials=frozenset({"ff"}))
         leader.gateways.tell(None, lambda _: "")
-        await until(lambda: leader.sent[3:] == [leader.revocations])
+        await until(lambda: leader.sent[4:] == [leader.revocations])
         leader.gateways.tell(6, lambda _: "revoked")
         await serving
         assert not leader.gateways.any_connected
@@ -256,7 +287,7 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
         leader = Leader(state=state)
         serving = leader.serve()
         leader.say(HELLO)
-        await until(lambda: "gateway gw1" in leader.heard)
+        await until(lambda: leader.gateways.seen == {"gw1"})
         leader.roster.keep()
         if on_purpose:
             leader.say(GatewayLeaving())
@@ -267,7 +298,7 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
         leader.roster.keep()
         after = Leader(state=state)
         assert after.roster.names == (frozenset() if on_purpose else {"gw1"})
-        assert [each.name for each in after.gateways.statuses(0)] == ["gw1"][on_purpose:]
+        assert [each.name for each in after.gateways.statuses()] == ["gw1"][on_purpose:]
         assert after.gateways.seen == frozenset()
         serving = after.serve()
         after.say(HELLO)
@@ -279,7 +310,7 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
         after.gateways.tell(None, lambda _: "", frozenset({"gw1"}))
-        assert after.gateways.statuses(0) == ()
+        assert after.gateways.statuses() == ()
         state.close()
 
     drive(work)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from syntony.alerts.incidents import BookState, Incident, State, Streak
+from syntony.alerts.incidents import BookState, Incident, IncidentState, Streak
 from syntony.alerts.rules import Severity
 from syntony.alerts.silences import Silence
 from syntony.clock.anchored import FleetMemory
@@ -43,15 +43,24 @@ def book(seed: int) -> BookState:
         next_silence=draw.randrange(5, 9),
         incidents=[
             Incident(
-                number=number, rule="r", subject=f"h{number}", severity=Severity.CRITICAL,
-                state=draw.choice(list(State)), summary="Ünïcode \0 '; --", remedy="", opened_ns=1,
-                updated_ns=2, resolved_ns=draw.randrange(9), evidence=("a", "b"), value=0.1,
+                number=number,
+                rule="r",
+                subject=f"h{number}",
+                severity=Severity.CRITICAL,
+                state=draw.choice(list(IncidentState)),
+                summary="Ünïcode \0 '; --",
+                remedy="",
+                opened_ns=1,
+                updated_ns=2,
+                resolved_ns=draw.randrange(9),
+                evidence=("a", "b"),
+                value=0.1,
             )
             for number in numbers
         ],
         streaks={"r|h1": Streak(bad=3, last_bad_ns=8)},
         silences=[Silence(number=number, last_ns=9, who="eve") for number in (2, 4)],
-    )  # fmt: skip
+    )
 
 
 def write(directory: Path, seed: int) -> None:

@@ -17,7 +17,7 @@ from syntony.controller.ingest import Ingest, Outcome, Source
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError
 from syntony.model import S
-from syntony.store import Recorded, Store
+from syntony.store import Store, StoredPart
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import MAX_UNACKED, Batch
@@ -56,12 +56,12 @@ class FlakyStore:
             self.fail_after_partitions = None
             raise StoreError("connection lost after everything was written")
 
-    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         self.looked_up += 1
         self.seen_ns += last_ns - first_ns
         width = partition_ns(table)
         return frozenset(
-            Recorded(host, stream, seq, ts_ns // width)
+            StoredPart(host, stream, seq, ts_ns // width)
             for host, stream, seq, ts_ns in self.rows
             if first_ns <= ts_ns < last_ns
         )

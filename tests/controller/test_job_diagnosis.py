@@ -13,7 +13,7 @@ import pytest
 from tests.workload.test_recorded import T0, columns, process, steps_of
 
 from syntony.controller import diagnosis_worker, job_diagnosis
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError, UsageError
@@ -69,7 +69,7 @@ class Store:
 _rows = OwnRows(JOB_PROCESS)
 
 
-def reported(*jobs: str, at_ns: int = NOW, hosts: int = 2, ended: int = 0) -> list[Piece]:
+def reported(*jobs: str, at_ns: int = NOW, hosts: int = 2, ended: int = 0) -> list[BatchPiece]:
     """What hosts' agents report of the processes of jobs."""
     rows = [
         {

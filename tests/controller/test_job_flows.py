@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.job_flows import LATE_NS, JobFlowRecorder
 from syntony.fabric.book import Way
@@ -21,7 +21,7 @@ T0 = 1_700_000_000 * S
 class Recorder:
     def __init__(self) -> None:
         self.now_ns: int | None = T0
-        self.stored: list[Piece] = []
+        self.stored: list[BatchPiece] = []
         self.table = FlowTable(None, Classes(()))
         self.table.nics({"10.0.0.1": "h0/rail0", "10.0.0.2": "h1/rail0"})
         self.recorder = JobFlowRecorder(lambda: self.now_ns, self.table, self.stored.append)

@@ -10,7 +10,7 @@ from tests.controller.test_sessions import CERTIFICATE
 from tests.link import hello
 
 from syntony.controller.gateway import LEADERLESS_NS, RELEASED_AT_ONCE, Gateway
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.model import S
 
 
@@ -25,9 +25,9 @@ class Bench:
         self.now_ns = self.gateway._led_ns
         self.sessions = [self.attach(f"h{number}") for number in range(agents)]
 
-    def attach(self, host: str) -> Session:
+    def attach(self, host: str) -> AgentSession:
         greeting = hello(host, "s")
-        session = Session(greeting, CERTIFICATE)
+        session = AgentSession(greeting, CERTIFICATE)
         self.gateway.attached(session, greeting, ())
         return session
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.controller.judged import T0, Control
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.job_takeovers import LostRanks, observations
 from syntony.errors import StoreError
 from syntony.model import S
@@ -45,7 +45,7 @@ def lost_ranks(store: FakeStore) -> LostRanks:
     return LostRanks(store)  # type: ignore[arg-type]  # what it asks for is there
 
 
-def piece(rows: list[dict[str, Any]], table: Table = TAKEOVER) -> Piece:
+def piece(rows: list[dict[str, Any]], table: Table = TAKEOVER) -> BatchPiece:
     batch = pa.RecordBatch.from_pylist(rows)
     return SimpleNamespace(table=table, rows=batch)  # type: ignore[return-value]
 

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.alerts.incidents import Book, BookState, ChangeKind, Incident, IncidentChange, State
+from syntony.alerts.incidents import (
+    Book,
+    BookState,
+    ChangeKind,
+    Incident,
+    IncidentChange,
+    IncidentState,
+)
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify
@@ -21,8 +28,8 @@ from syntony.controller.notify import (
     BACKOFF_MIN_NS,
     ECHO_NS,
     RESEND_NS,
-    Answer,
     Notifier,
+    NotifyResult,
     Post,
     Receiver,
     post_json,
@@ -34,9 +41,9 @@ from syntony.state import ControlState
 from syntony.state.outbox import Outbox
 
 T0 = 1_700_000_000 * S
-TAKEN = Answer(True, False, "200 OK")
-DOWN = Answer(False, False, "ConnectionRefusedError")
-REFUSED = Answer(False, True, "400 Bad Request")
+TAKEN = NotifyResult(True, False, "200 OK")
+DOWN = NotifyResult(False, False, "ConnectionRefusedError")
+REFUSED = NotifyResult(False, True, "400 Bad Request")
 HOOK = Receiver(name="hook", kind="webhook", url="http://hook.example/x")
 AM = Receiver(name="am", kind="alertmanager", url="http://am.example:9093/")
 
@@ -47,7 +54,7 @@ def incident(number: int = 1, **fields: object) -> Incident:
         rule="link-flapping",
         subject="h0/rail0",
         severity=Severity.CRITICAL,
-        state=State.OPEN,
+        state=IncidentState.OPEN,
         summary="h0/rail0: link has flapped 9 times within the past hour",
         remedy="reseat",
         opened_ns=T0,
@@ -71,11 +78,11 @@ def page(number: int = 1, kind: ChangeKind = ChangeKind.PAGE, **fields: object) 
 class Far:
     """A receiver's other side."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: NotifyResult) -> None:
         self.answers = list(answers)
         self.got: list[tuple[str, object, dict[str, str]]] = []
 
-    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         self.got.append((url, json.loads(body), headers))
         return self.answers.pop(0) if self.answers else TAKEN
 
@@ -229,7 +236,7 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
     one = incident()
     for minute in range(3):
         notifier.deliver(minute * RESEND_NS, T0, book(one))
-    one.state, one.resolved_ns = State.RESOLVED, T0 + S
+    one.state, one.resolved_ns = IncidentState.RESOLVED, T0 + S
     for minute in range(3, 60):
         notifier.deliver(minute * RESEND_NS, T0 + S, book(one))
     url, alerts, _ = far.got[0]
@@ -311,7 +318,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(
     monkeypatch.setattr(notify, "ROUND_S", 0.01)
     released, got = threading.Event(), list[str]()
 
-    def post(url: str, _: bytes, __: dict[str, str]) -> Answer:
+    def post(url: str, _: bytes, __: dict[str, str]) -> NotifyResult:
         got.append(url)
         if "hangs" in url:
             released.wait()
@@ -358,7 +365,7 @@ def test_nobody_there() -> None:
 def test_alertmanager_is_told_in_the_worlds_time(state: ControlState) -> None:
     """An end in its future would be no end: fleet time need not be the world's."""
     far = Far()
-    over = incident(state=State.RESOLVED, resolved_ns=T0 + S)
+    over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + S)
     Reported([AM], state, far).deliver(0, T0 + S, book(over), ahead_ns=3600 * S)
     ((_, alerts, _),) = far.got
     assert isinstance(alerts, list)

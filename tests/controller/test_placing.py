@@ -10,7 +10,7 @@ from syntony.errors import ConfigError
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
-from syntony.traffic.trials import Trial, TrialResult
+from syntony.traffic.trials import MoveTrial, TrialResult
 
 RINGS = [
     (job, ranks[k], ranks[(k + 1) % 4])
@@ -107,7 +107,7 @@ def test_a_move_that_nobody_could_judge_has_not_failed() -> None:
 def test_a_move_in_vain_that_cannot_be_taken_back_has_not_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Trial, "judge", lambda *_: TrialResult.VAIN)
+    monkeypatch.setattr(MoveTrial, "judge", lambda *_: TrialResult.VAIN)
     world = World(Fabric(route=crowded), RINGS)
     while not world.moves:
         world.step()

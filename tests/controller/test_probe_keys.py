@@ -21,7 +21,7 @@ from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.errors import UsageError
 from syntony.io.probe_records import PeerKeys
 from syntony.mesh import key_rotation
-from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, Phase, pair_key
+from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, RotationPhase, pair_key
 from syntony.mesh.plan import make_plan
 from syntony.model import MS, S
 from syntony.model.names import NicRef, nic_number
@@ -208,7 +208,7 @@ def _settle(net: _Net, hosts: Sequence[str] = HOSTS, at_most_s: int = 200) -> No
     for _ in range(at_most_s * S // TICK_NS):
         net.tick()
         status = None if net.keys is None else net.keys.status()
-        steady = status is not None and status.phase == Phase.STEADY and not status.waiting
+        steady = status is not None and status.phase == RotationPhase.STEADY and not status.waiting
         if steady and len(net.sessions) == len(hosts):
             return
     raise AssertionError("never settled")
@@ -300,7 +300,7 @@ def test_a_host_away_holds_a_rotation_up_until_patience_ends_and_is_healed(tmp_p
     for _ in range(400):
         net.tick()
     status = net.keys.status()
-    assert (status.phase, status.left_behind) == (Phase.STEADY, ("h2",))
+    assert (status.phase, status.left_behind) == (RotationPhase.STEADY, ("h2",))
     net.agents["h2"].back_ns = 0
     _settle(net)
     for _ in range(2 * S // TICK_NS):
@@ -310,6 +310,23 @@ def test_a_host_away_holds_a_rotation_up_until_patience_ends_and_is_healed(tmp_p
         net.tick()
     assert net.refused == []
     assert net.keys.status().left_behind == ()
+    net.state.close()
+
+
+def test_a_rotation_does_not_wait_for_a_host_that_is_revoked(tmp_path: Path) -> None:
+    net = _Net(3, tmp_path)
+    _settle(net)
+    assert net.keys is not None
+    net.cut("h2", key_rotation.PATIENCE_NS)
+    net.play(net.keys.rotate(RotateKeys(), ANN))
+    for _ in range(2_000):
+        net.tick()
+    assert net.keys.status().waiting == ("h2",)
+    net.play(net.keys.step({"h2"}))
+    assert "h2" not in net.keys.hosts
+    for _ in range(400):
+        net.tick()
+    assert net.keys.status().phase is RotationPhase.STEADY
     net.state.close()
 
 
@@ -346,7 +363,7 @@ def test_keys_follow_from_names_and_epoch_and_from_nothing_else() -> None:
 
 def test_a_clock_set_back_over_a_restart_delays_nothing_for_long() -> None:
     masters = (Master(epoch=1, secret=bytes(32)), Master(epoch=2, secret=bytes(32)))
-    ring = KeyRing(masters=masters, phase=Phase.DRAINING, since_ns=10_000 * S)
+    ring = KeyRing(masters=masters, phase=RotationPhase.DRAINING, since_ns=10_000 * S)
     rotation = KeyRotation(ring, 100 * S)
     assert rotation.next(100 * S) is None
     following = rotation.next(100 * S + key_rotation.RETURN_NS)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from syntony.cli import run
-from syntony.controller.replay import Event, Replay, stretch
+from syntony.controller.replay import Replay, ReplayedEvent, stretch
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.store import Store, open_store
@@ -92,18 +92,18 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _replayed(place: Path, policy: str = "") -> list[Event]:
+def _replayed(place: Path, policy: str = "") -> list[ReplayedEvent]:
     with contextlib.closing(open_store(str(place))) as store:
         replay = Replay(store, *stretch(store, 3600 * S, 0), rules=policy)
         return [event for _, events in replay.run() for event in events]
 
 
 @pytest.fixture(scope="module")
-def events(record: Path) -> list[Event]:
+def events(record: Path) -> list[ReplayedEvent]:
     return _replayed(record)
 
 
-def test_what_happened_is_found_again(events: list[Event]) -> None:
+def test_what_happened_is_found_again(events: list[ReplayedEvent]) -> None:
     pages = {(each.rule, each.subject): each for each in events if each.what == "page"}
     silent = pages["host-silent", "h5"]
     assert 20 <= (silent.at_ns - T0) // S <= 26
@@ -115,7 +115,7 @@ def test_what_happened_is_found_again(events: list[Event]) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_again(record: Path, events: list[Event]) -> None:
+def test_the_same_again(record: Path, events: list[ReplayedEvent]) -> None:
     assert _replayed(record) == events
 
 

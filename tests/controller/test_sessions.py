@@ -12,7 +12,8 @@ from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
 from syntony.controller.greeting import RefusedError
-from syntony.controller.sessions import NewestMessages, Session
+from syntony.controller.sessions import AgentSession, NewestMessages
+from syntony.controller.solve import Solved
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire.clocks import Timelines
 from syntony.wire.enrol import Revocations
@@ -24,9 +25,9 @@ _NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 CERTIFICATE = Certificate("1f", Identity(Role.AGENT, "h1"), Validity(_NOW, _NOW), ())
 
 
-def session(*, reads_stored: bool = False, backlog: bool = False) -> Session:
+def session(*, reads_stored: bool = False, backlog: bool = False) -> AgentSession:
     greeting = structs.replace(hello("h1", "s"), reads_stored=reads_stored, backlog=backlog)
-    return Session(greeting, CERTIFICATE)
+    return AgentSession(greeting, CERTIFICATE)
 
 
 def test_the_reason_is_all_that_is_delivered() -> None:
@@ -203,34 +204,64 @@ UTC = Utc(
 )  # fmt: skip
 
 
+CLOCKS = frozenset({"h1", "h2", "h3"})
+BOTH = (_line("h1", 9), _line("h2", 9))
+
+
 @pytest.mark.parametrize(
-    "news",
+    ("lines", "common", "clocks"),
     [
-        Timelines(timelines=(_line("h1", 9), _line("h2", 9)), step=1),
-        Timelines(timelines=(_line("h1", 9), _line("h2", 9)), utc=UTC),
-        Timelines(timelines=(_line("h1", 9),)),
-        Timelines(timelines=(_line("h1", 9), _line("h3", 9))),
-        Timelines(timelines=(_line("h1", 9), _line("h2", state=ClockState.DISRUPTED))),
-        Timelines(timelines=(_line("h1", 9), _line("h2", epoch=2))),
-        Timelines(timelines=(_line("h1", 9), _line("h2", component="h9"))),
+        (BOTH, {"step": 1}, CLOCKS),
+        (BOTH, {"utc": UTC}, CLOCKS),
+        (BOTH[:1], {}, CLOCKS),
+        ((BOTH[0], _line("h3", 9)), {}, CLOCKS),
+        ((BOTH[0], _line("h2", state=ClockState.DISRUPTED)), {}, CLOCKS),
+        ((BOTH[0], _line("h2", epoch=2)), {}, CLOCKS),
+        ((BOTH[0], _line("h2", component="h9")), {}, CLOCKS),
+        (BOTH, {}, frozenset({"h1"})),
     ],
 )
-def test_timelines_are_told_with_every_other_solve_and_news_at_once(news: Timelines) -> None:
-    def said(solve: int) -> Timelines:
-        return Timelines(timelines=(_line("h1", solve), _line("h2", solve)))
-
+def test_timelines_are_told_with_every_other_solve_and_news_at_once(
+    lines: tuple[Timeline, ...], common: dict[str, Any], clocks: frozenset[str]
+) -> None:
     async def told() -> list[int]:
-        one, found = session(), []
+        one, found, solved = session(), [], None
         for solve in range(1, 8):
-            one.tell(said(solve), solve * S)
+            solved = Solved((_line("h1", solve), _line("h2", solve)), before=solved)
+            one.tell(solved, CLOCKS, solve * S)
             if one.outbox._waiting:
                 found.append(solve)
                 await _read(one.outbox, 1)
-        one.tell(news, 8 * S)
-        assert (await _read(one.outbox, 1)) == [(news, 0)]
+        one.tell(Solved(lines, before=solved, **common), clocks, 8 * S)
+        known = tuple(line for line in lines if line.node in clocks)
+        assert (await _read(one.outbox, 1)) == [(Timelines(timelines=known, **common), 0)]
         return found
 
     assert asyncio.run(told()) == [1, 3, 5, 7]
+
+
+def test_news_of_other_clocks_make_no_haste() -> None:
+    async def waits() -> bool:
+        one = session()
+        first = Solved((*BOTH, _line("far", 1)))
+        one.tell(first, CLOCKS, 8 * S)
+        await _read(one.outbox, 1)
+        one.tell(Solved((*BOTH, _line("far", epoch=2)), before=first), CLOCKS, 9 * S)
+        return bool(one.outbox._waiting)
+
+    assert not asyncio.run(waits())
+
+
+def test_a_host_of_whose_clocks_nothing_is_known_is_told_at_the_first_solve_that_says_it() -> None:
+    async def told() -> list[tuple[object, int]]:
+        one = session()
+        nothing = Solved((_line("far", 1),))
+        one.tell(nothing, CLOCKS, 8 * S)
+        assert not one.outbox._waiting
+        one.tell(Solved((_line("far", 1), _line("h1", 2)), before=nothing), CLOCKS, 9 * S)
+        return await _read(one.outbox, 1)
+
+    assert asyncio.run(told()) == [(Timelines(timelines=(_line("h1", 2),)), 0)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +272,7 @@ def test_an_older_connection_of_the_same_process_does_not_take_its_place(
     life: str, attempt: int, refused: bool
 ) -> None:
     """A gateway that has not noticed its end relays it to a new leader, perhaps last."""
-    session = Session(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
+    session = AgentSession(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
     coming = structs.replace(hello("h1", "s"), life=life, attempt=attempt)
     if refused:
         with pytest.raises(RefusedError, match="connection 2 of 'h1': its connection 3"):

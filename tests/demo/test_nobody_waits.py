@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from syntony.demo.nobody_waits import claims
-from syntony.lab.drill.contention_figures import Figures, Phase
+from syntony.lab.drill.contention_figures import ContentionPhase, Figures
 
 
-def phase(total: float, shared: float, p99_ms: float | None) -> Phase:
-    return Phase(
+def phase(total: float, shared: float, p99_ms: float | None) -> ContentionPhase:
+    return ContentionPhase(
         name="x",
         mbps={"red": total / 2, "blue": total / 2},
         total_mbps=total,

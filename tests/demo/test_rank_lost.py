@@ -10,9 +10,9 @@ import pytest
 from syntony.demo import rank_lost
 from syntony.demo.stage import Stage
 from syntony.errors import MissingError
-from syntony.lab.drill.rank_loss_report import RunFigures
+from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
-CALM = RunFigures(
+CALM = RankLossRunFigures(
     name="no failure", exit_code=0, total_s=60.0, step_ms=120.0, killed_at_step=None, stall_s=None,
     steps_again=0, same=True, digest_equal=None,
 )  # fmt: skip

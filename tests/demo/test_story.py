@@ -14,7 +14,7 @@ from rich.console import Console
 from syntony.cli import run
 from syntony.cli._console import OutputConsole
 from syntony.cli.demo import exit_status
-from syntony.demo.claims import ActReport, Claim
+from syntony.demo.claims import ActReport, DemoClaim
 from syntony.demo.screen import Screen, summary
 from syntony.demo.stage import Stage
 from syntony.demo.story import hold_lab, play
@@ -22,8 +22,8 @@ from syntony.errors import MissingError, RemoteError, StoreError, SyntonyError
 from syntony.lab.messages import Event
 from syntony.lab.world import World
 
-HELD = Claim(text="it holds", measured="yes", held=True)
-BROKEN = Claim(text="it does not", measured="no", held=False)
+HELD = DemoClaim(text="it holds", measured="yes", held=True)
+BROKEN = DemoClaim(text="it does not", measured="no", held=False)
 
 
 class FakeLab:
@@ -50,8 +50,8 @@ def stage(*, gone: bool = False) -> tuple[Stage, FakeLab, io.StringIO]:
     return cast("Stage", fake), lab, out
 
 
-def raises(error: Exception) -> Callable[[Stage], tuple[Claim, ...]]:
-    def act(_stage: Stage) -> tuple[Claim, ...]:
+def raises(error: Exception) -> Callable[[Stage], tuple[DemoClaim, ...]]:
+    def act(_stage: Stage) -> tuple[DemoClaim, ...]:
         raise error
 
     return act

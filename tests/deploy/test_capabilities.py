@@ -16,7 +16,7 @@ from tests.agent.halves import config, lacks, reacting, reporting
 from tests.agent.test_degraded import make_nic
 from tests.io.namespace import run_alone
 
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 
 pytestmark = pytest.mark.lab
 
@@ -38,7 +38,7 @@ def granted(*files: Path) -> set[str]:
     return found["AmbientCapabilities"]
 
 
-def run_with(reactor: set[str], telemetry: set[str], mode: Mode, *missing: str) -> None:
+def run_with(reactor: set[str], telemetry: set[str], mode: FailoverMode, *missing: str) -> None:
     """Both halves, each a process with these only: they must lack exactly these parts."""
     with tempfile.TemporaryDirectory() as place:
         words = (place, mode, *missing)
@@ -60,14 +60,14 @@ def limited(capabilities: set[str], *words: str) -> list[str]:
 
 def reactor(place: str, mode: str, *missing: str) -> None:
     """Until standard input ends."""
-    with reacting(config(Path(place), Mode(mode))) as half:
+    with reacting(config(Path(place), FailoverMode(mode))) as half:
         lacks(half, [part for part in missing if part in OF_REACTOR])
         print("ready", flush=True)
         sys.stdin.read()
 
 
 def telemetry(place: str, mode: str, *missing: str) -> None:
-    with reporting(config(Path(place), Mode(mode))) as half:
+    with reporting(config(Path(place), FailoverMode(mode))) as half:
         lacks(half, [part for part in missing if part not in OF_REACTOR])
 
 
@@ -78,22 +78,22 @@ def _two_nics() -> None:
 
 def the_units_run_every_part() -> None:
     _two_nics()
-    run_with(granted(REACTOR), granted(AGENT), Mode.OBSERVE)
+    run_with(granted(REACTOR), granted(AGENT), FailoverMode.OBSERVE)
 
 
 def the_units_with_failover_run_every_part() -> None:
     _two_nics()
-    run_with(granted(REACTOR, FAILOVER), granted(AGENT), Mode.ACT)
+    run_with(granted(REACTOR, FAILOVER), granted(AGENT), FailoverMode.ACT)
 
 
 def without_raw_sockets_paths_are_not_traced_and_segments_not_sampled() -> None:
     _two_nics()
-    run_with(granted(REACTOR), granted(AGENT) - {"CAP_NET_RAW"}, Mode.OBSERVE, *RAW)
+    run_with(granted(REACTOR), granted(AGENT) - {"CAP_NET_RAW"}, FailoverMode.OBSERVE, *RAW)
 
 
 def without_any_the_agent_still_measures() -> None:
     _two_nics()
-    run_with(set(), set(), Mode.OFF, *RAW)
+    run_with(set(), set(), FailoverMode.OFF, *RAW)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def draw(
     jitter: float = 0.0,
     also: str | None = "",
     uneven: float = 0.0,
+    burst: float = 1.0,
 ) -> Case:
     """A fabric, what is learnt of its paths, a fault and one window of probes.
 
@@ -95,6 +96,7 @@ def draw(
             faulty one, a switch.
         uneven: share of a delay, or of a loss, that differs from path to path, as in a queue or of
             bursts.
+        burst: how many packets a path loses at a time, on average.
     """
     rng, noise = random.Random(seed), np.random.default_rng(seed)
     shape = shape or shape_of(rng)
@@ -123,6 +125,10 @@ def draw(
     shaky = noise.random(len(paths)) < jitter
     change_ns[shaky] += noise.laplace(0, 3_000, int(shaky.sum()))
     lost = noise.binomial(sent, risk)
+    if burst > 1:
+        times = noise.binomial(sent, risk / burst)
+        more = noise.negative_binomial(np.maximum(times, 1), 1 / burst) * (times > 0)
+        lost = np.where(risk < 1, np.minimum(sent, times + more), sent)
     return Case(seed, shape, paths, kind, truth, second, sent, lost, change_ns)
 
 

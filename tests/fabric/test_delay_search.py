@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from syntony.fabric.crossed import Crossed
+from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.delay import DelayFinding, find_delays
 
 CANDIDATES = 12
@@ -27,7 +27,7 @@ def search(
     for row, given in enumerate(signs or []):
         sign[row, : len(given)] = given
     change = np.concatenate((change_ns, np.zeros(len(quiet)))) + rng.normal(0, 100, len(rows))
-    crossed = Crossed(np.array(rows, dtype=np.int32), sign, CANDIDATES)
+    crossed = PathCrossings(np.array(rows, dtype=np.int32), sign, CANDIDATES)
     return find_delays(crossed, change, np.full(len(rows), sigma_ns), penalty)
 
 
@@ -125,7 +125,10 @@ def test_paths_that_were_not_measured_do_not_count() -> None:
     nothing = np.full(4, np.nan)
     assert (
         find_delays(
-            Crossed(only, np.ones((4, 1), dtype=np.int8), CANDIDATES), nothing, nothing, PENALTY
+            PathCrossings(only, np.ones((4, 1), dtype=np.int8), CANDIDATES),
+            nothing,
+            nothing,
+            PENALTY,
         )
         == []
     )

@@ -23,7 +23,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 from syntony.fabric import delay, locate
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing
-from syntony.fabric.crossed import Crossed, PathTally
+from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
 from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
@@ -34,7 +34,7 @@ from syntony.fabric.watch import MIN_CHANGE_NS, SLACK, SLACK_S, Watch, reply
 from syntony.model.findings import Finding
 
 
-def plain_tally(crossed: Crossed, sent: np.ndarray, lost: np.ndarray) -> LossTally:
+def plain_tally(crossed: PathCrossings, sent: np.ndarray, lost: np.ndarray) -> LossTally:
     """All paths one after the other."""
     return tally_losses(
         crossed.crossings, sent, lost, crossed.candidates, crossed.partly,
@@ -75,7 +75,7 @@ class PlainDelays(delay._Search):
 
 
 def plain_delays(
-    crossed: Crossed, change_ns: np.ndarray, sigma_ns: np.ndarray, penalty: np.ndarray, *,
+    crossed: PathCrossings, change_ns: np.ndarray, sigma_ns: np.ndarray, penalty: np.ndarray, *,
     threshold: float = delay.STRICTNESS,
 ) -> list[delay.DelayFinding]:  # fmt: skip
     if np.isfinite(change_ns).sum() < delay.MIN_PATHS:

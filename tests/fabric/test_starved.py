@@ -8,7 +8,7 @@ import pytest
 
 from syntony.fabric import history
 from syntony.fabric.book import Way
-from syntony.fabric.history import Window
+from syntony.fabric.history import HistoryWindow
 from syntony.fabric.starved import (
     FlowEnds,
     Stopped,
@@ -35,15 +35,15 @@ def finding(component: str = LATE, kind: str = "nic", **changes: object) -> Find
 
 def window(
     own: tuple[int, int], requested: tuple[int, int], field: int = history.LOST, name: str = "10s"
-) -> Window:
+) -> HistoryWindow:
     """(sent, not answered) of each of the late host's two flows, and of each towards it."""
     counts = np.zeros((history.FIELDS, len(FLOWS)), dtype=np.int64)
     for flow, (sent, lost) in enumerate([own, own, requested, requested, (10_000, 0)]):
         counts[history.SENT, flow], counts[field, flow] = sent, lost
-    return Window(name, 10, counts)
+    return HistoryWindow(name, 10, counts)
 
 
-def kind(found: Finding, seen: Window) -> str:
+def kind(found: Finding, seen: HistoryWindow) -> str:
     (reported,) = reclassify_slow_hosts((found,), FlowEnds.of(FLOWS), [seen])
     assert reported.component == (
         f"replies of {LATE}" if reported.kind == "replies" else found.component

@@ -7,15 +7,15 @@ import random
 
 import numpy as np
 
-from syntony.fabric.history import FIELDS, DelayChange, Excess, FlowHistory, SecondCounts
+from syntony.fabric.history import FIELDS, DelayChange, DelayExcess, FlowHistory, SecondCounts
 from syntony.fabric.steady import STEADY_NS, Steady
 
 CHANGE_NS, QUEUE_NS = 20_000.0, 50_000.0
 
 
 def reported(
-    some: DelayChange | Excess | None,
-    every: DelayChange | Excess | None,
+    some: DelayChange | DelayExcess | None,
+    every: DelayChange | DelayExcess | None,
     least_ns: float,
     seed: int,
 ) -> int:

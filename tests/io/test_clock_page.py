@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony import clock
-from syntony.clock.served import LEAD_NS, SLEW_PPB, Piece
+from syntony.clock.served import LEAD_NS, SLEW_PPB, TimelinePiece
 from syntony.clock.steps import Moment, Pace
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.io import clock_page, fleet_clock, run_directory
@@ -42,12 +42,12 @@ def line(node: str, ref_ns: int, offset_ns: float = 0.0) -> Timeline:
     )
 
 
-def piece(from_ns: int, offset_ns: float = 5e6, residual_ns: float = 0.0) -> Piece:
+def piece(from_ns: int, offset_ns: float = 5e6, residual_ns: float = 0.0) -> TimelinePiece:
     known = msgspec.structs.replace(line("", from_ns - 2 * S, offset_ns), component="")
-    return Piece(from_ns, known, residual_ns, SLEW_PPB, ClockState.SYNCHRONIZED, 3)
+    return TimelinePiece(from_ns, known, residual_ns, SLEW_PPB, ClockState.SYNCHRONIZED, 3)
 
 
-def publish(path: Path, *pieces: Piece, ahead_ns: int = 10 * S) -> PageWriter:
+def publish(path: Path, *pieces: TimelinePiece, ahead_ns: int = 10 * S) -> PageWriter:
     writer = PageWriter(path, synthetic=False)
     for each in pieces:
         now = read_moment(CLOCK)

@@ -21,7 +21,7 @@ from syntony.errors import WireError
 from syntony.io import detours, host_routes
 from syntony.io.detours import DetourTable, parse_heard
 from syntony.io.host_routes import PREFERENCE, HostRoutes
-from syntony.io.netlink import Message, attribute
+from syntony.io.netlink import NetlinkMessage, attribute
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import WireHeard
 
@@ -220,8 +220,8 @@ def test_strict_reverse_path_filters_are_found(tmp_path: Path) -> None:
     assert detours.strict_nics(nics, tmp_path) == ["eth0", "eth2", "gone"]
 
 
-def logged(packet: bytes) -> Message:
-    return Message(4 << 8, 0, 0, bytes(4) + attribute(9, packet))
+def logged(packet: bytes) -> NetlinkMessage:
+    return NetlinkMessage(4 << 8, 0, 0, bytes(4) + attribute(9, packet))
 
 
 def test_a_logged_packet_names_its_way() -> None:
@@ -231,7 +231,7 @@ def test_a_logged_packet_names_its_way() -> None:
     far_end, near_end = (socket.inet_pton(socket.AF_INET6, f"fd00::{n}") for n in (2, 1))
     ipv6 = bytes([0x60, 0, 0, 0, 0, 0, 6, 64]) + far_end + near_end
     assert parse_heard(logged(ipv6 + ports)) == FourTuple("fd00::1", 40_000, "fd00::2", 5_000)
-    assert parse_heard(Message(2, 0, 0, b"")) is None
+    assert parse_heard(NetlinkMessage(2, 0, 0, b"")) is None
 
 
 @given(packet=st.binary(max_size=64))

@@ -19,7 +19,7 @@ from tests.live import eventually
 
 from syntony.io.tcp_flows import TcpFlows
 from syntony.model import MS
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.policy import Policy
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Sender:
         self.rows = self.flows.find([HERE])
         assert len(self.rows) == 1
         (sample,) = self.flows.samples(self.rows, time.monotonic_ns())
-        self.judge = Subflow(sample.flow, "v0", State.UP, sample.at_ns)
+        self.judge = Subflow(sample.flow, "v0", SubflowState.UP, sample.at_ns)
         self.seen_ns = sample.at_ns
 
     def _send(self) -> None:

@@ -14,7 +14,7 @@ from syntony.io.ethtool import NicStatistics, module_eeprom
 from syntony.io.frontend_nics import default_routes
 from syntony.io.link_files import LinkFiles, number
 from syntony.links.ports import PortState, Rate
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -96,7 +96,7 @@ def test_an_interface_and_its_rdma_port_are_one(tmp_path: Path) -> None:
     roce = {f"{IB}/link_layer": "Ethernet\n", f"{IB}/gid_attrs/ndevs/0": "eth0\n"}
     net = {f"{NET}/flags": "0x1003\n", f"{NET}/carrier": "1\n", f"{NET}/speed": "100000\n"}
     (port,) = LinkFiles(tree(tmp_path, HEALTHY | roce | net)).read()
-    assert (port.name, port.rdma, port.role) == ("eth0", "mlx5_0:1", Role.COMPUTE)
+    assert (port.name, port.rdma, port.role) == ("eth0", "mlx5_0:1", LinkRole.COMPUTE)
     assert port.state is PortState.ACTIVE
 
 

@@ -19,7 +19,7 @@ from syntony.io.mptcp_pm import (
     plain_address,
 )
 from syntony.io.mptcp_sockets import MptcpSocket, owners
-from syntony.io.netlink import Message, attribute, attribute_list
+from syntony.io.netlink import NetlinkMessage, attribute, attribute_list
 from syntony.io.netlink_socket import NetlinkSocket, generic, opened, refusal
 from syntony.io.routes import _address, _route
 from syntony.model.paths import FourTuple
@@ -37,8 +37,8 @@ ENDS = (
 FLOW = FourTuple("10.11.0.1", 45_001, "10.11.1.1", 8_621)
 
 
-def message(command: int, body: bytes) -> Message:
-    return Message(0x1C, 0, 0, generic(command, 1, body))
+def message(command: int, body: bytes) -> NetlinkMessage:
+    return NetlinkMessage(0x1C, 0, 0, generic(command, 1, body))
 
 
 def test_every_event_that_decides_something() -> None:
@@ -92,11 +92,11 @@ def test_a_missing_token_is_one_error() -> None:
 def test_the_kernels_own_words_reach_the_reader() -> None:
     text = attribute(1, b"did not match address and id\0")
     body = struct.pack("=i", -errno.EINVAL) + bytes(16) + text
-    error = refusal(Message(2, 0x300, 0, body))
+    error = refusal(NetlinkMessage(2, 0x300, 0, body))
     assert error is not None
     assert error.errno == errno.EINVAL
     assert error.strerror == "did not match address and id"
-    assert refusal(Message(2, 0, 0, struct.pack("=i", 0))) is None
+    assert refusal(NetlinkMessage(2, 0, 0, struct.pack("=i", 0))) is None
 
 
 @given(st.binary(max_size=200), st.integers(0, 20))
@@ -106,9 +106,9 @@ def test_foreign_bytes_are_an_event_or_one_kind_of_error(body: bytes, command: i
     with suppress(WireError):
         parse_event(message(command, TOKEN + body), 5)
     with suppress(WireError):
-        opened(Message(0, 0, 0, body))
+        opened(NetlinkMessage(0, 0, 0, body))
     with suppress(WireError):
-        refusal(Message(2, 0x300, 0, body))
+        refusal(NetlinkMessage(2, 0x300, 0, body))
     with suppress(WireError):
         list(attribute_list(body))
 
@@ -117,7 +117,7 @@ def test_foreign_bytes_are_an_event_or_one_kind_of_error(body: bytes, command: i
 def test_foreign_routes_are_kept_or_one_kind_of_error(body: bytes) -> None:
     for kind, read in ((24, _route), (20, _address)):
         with suppress(WireError):
-            list(read(Message(kind, 0, 0, body), {1, 2}))
+            list(read(NetlinkMessage(kind, 0, 0, body), {1, 2}))
 
 
 def test_an_address_that_the_kernel_holds() -> None:

@@ -20,7 +20,7 @@ from syntony.io.trace_packets import (
     parse_time_exceeded,
     parse_time_exceeded6,
 )
-from syntony.io.traceroute import Answer, Traceroute
+from syntony.io.traceroute import HopReply, Traceroute
 
 FLOW = FlowKey("rail0", "10.0.0.1", "10.0.1.1", 61003, 8620)
 FLOW6 = FlowKey("rail0", "fd73::1", "fd73:0:0:1::1", 61003, 8620, label=0xABCDE)
@@ -189,7 +189,7 @@ def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) 
         changed[at] ^= rng.randrange(256)
     listener.waiting += [error(flow, bytes(changed))] * 2
     router = ROUTER6 if is6(flow) else ROUTER
-    assert asking.receive(1) == [Answer(ask, router)], "routers may change these"
+    assert asking.receive(1) == [HopReply(ask, router)], "routers may change these"
     asking.send(ask, 2)
     assert asking.receive(2 + ANSWER_NS) == []
     listener.waiting.append(error(flow, quotable(flow, sender.sent[1])))
@@ -204,7 +204,7 @@ def test_an_answer_that_waits_is_taken_however_late_one_looks(
     listener, sender = wires
     asking.send(ask, 0)
     listener.waiting.append(error(flow, quotable(flow, sender.sent[0])))
-    assert asking.receive(5 * ANSWER_NS) == [Answer(ask, ROUTER6 if is6(flow) else ROUTER)]
+    assert asking.receive(5 * ANSWER_NS) == [HopReply(ask, ROUTER6 if is6(flow) else ROUTER)]
 
 
 def test_a_fleet_of_both_families_has_an_ear_for_each(wires: list[Wire]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from syntony import __version__, cli
 from syntony.errors import ConfigError, RemoteError
-from syntony.lab.doctor import Check, Level, examine, exit_code
+from syntony.lab.doctor import LabRequirement, RequirementLevel, examine, exit_code
 
 
 def test_help_imports_no_group() -> None:
@@ -107,14 +107,19 @@ def test_doctor_agrees_with_its_exit_code(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("levels", "code"),
-    [((), 0), ((Level.OK,), 0), ((Level.WARNING,), 1), ((Level.WARNING, Level.MISSING), 2)],
+    [
+        ((), 0),
+        ((RequirementLevel.OK,), 0),
+        ((RequirementLevel.WARNING,), 1),
+        ((RequirementLevel.WARNING, RequirementLevel.MISSING), 2),
+    ],
 )
-def test_doctor_exit_codes(levels: tuple[Level, ...], code: int) -> None:
-    assert exit_code([Check(name="x", level=level, detail="") for level in levels]) == code
+def test_doctor_exit_codes(levels: tuple[RequirementLevel, ...], code: int) -> None:
+    assert exit_code([LabRequirement(name="x", level=level, detail="") for level in levels]) == code
 
 
 def test_doctor_names_every_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syntony.lab.world.search_path", lambda: "/nonexistent")
-    lacking = [check for check in examine() if check.level is Level.MISSING]
+    lacking = [check for check in examine() if check.level is RequirementLevel.MISSING]
     assert {"ip", "tc", "nft", "unshare", "nsenter"} <= {check.name for check in lacking}
     assert all("apt install" in check.remedy for check in lacking)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from syntony.lab.control import ControlPlane
 from syntony.lab.plan import FabricSpec, Link, LinkKind, make_plan
-from syntony.lab.routes import Route, routes
+from syntony.lab.routes import NamespaceRoute, routes
 from syntony.model import MS, S
 
 PLAN = make_plan(FabricSpec(convergence_ns=1 * S))
@@ -82,12 +82,12 @@ def test_applying_every_update_always_ends_in_the_routes_of_the_final_state(
     assert all(held[node] == dict(_keyed(wanted[node])) for node in PLAN.switches)
 
 
-def _keyed(table: tuple[Route, ...]) -> list[tuple[tuple[str, str], Route]]:
+def _keyed(table: tuple[NamespaceRoute, ...]) -> list[tuple[tuple[str, str], NamespaceRoute]]:
     return [((route.table, route.prefix), route) for route in table]
 
 
 def _apply(
-    control: ControlPlane, held: dict[str, dict[tuple[str, str], Route]], now_ns: int
+    control: ControlPlane, held: dict[str, dict[tuple[str, str], NamespaceRoute]], now_ns: int
 ) -> None:
     for update in control.advance(now_ns):
         for key, _ in _keyed(update.withdraw):

@@ -11,7 +11,9 @@ from tests.live import eventually, live, syntony
 from tests.postgres import Server, postgresql
 
 from syntony.controller.client import ask
+from syntony.errors import RemoteError
 from syntony.lab.client import Lab
+from syntony.lab.provision import API_PORT, PORTS_APART
 from syntony.wire.messages import Fleet, FleetQuery
 from syntony.wire.tables import TABLES
 
@@ -75,6 +77,22 @@ def fleet(lab: Lab) -> Fleet:
     return ask(f"unix:{lab.controller_socket}", FleetQuery())
 
 
+def over_http(lab: Lab, number: int, path: str, token: str, body: str = "") -> tuple[int, Any]:
+    """Status and answer of a gateway's API; 0: nobody answers."""
+    address = lab.addresses(4)["ctl/mgmt0"]
+    port = API_PORT + (2 + number - 1) * PORTS_APART
+    order = ("-H", "Content-Type: application/json", "-d", body) if body else ()
+    words = (
+        "curl", "-sk", "--max-time", "60", "-w", r"\n%{http_code}", *order,
+        "-H", f"Authorization: Bearer {token}", f"https://{address}:{port}/api/v1/{path}",
+    )  # fmt: skip
+    try:
+        answer, _, status = lab.run("ctl", *words).rpartition("\n")
+    except RemoteError:
+        return 0, None
+    return int(status), json.loads(answer)
+
+
 def test_gateways_and_leaders_are_lost_and_no_row_with_them(postgresql: Server) -> None:
     url = postgresql.database()
     postgresql.directory.chmod(0o711)  # its owner is nobody in the lab's user namespace
@@ -89,6 +107,15 @@ def test_gateways_and_leaders_are_lost_and_no_row_with_them(postgresql: Server) 
 
         soon(lambda: attached_to("gateway1", "gateway2"), "all agents behind gateways")
         soon(lambda: len(rows("SELECT DISTINCT host FROM probe_1s")) == 4, "rows of all")
+        token = syntony("enrol", "api", "token", "operator", "olga", "--lab", NAME).stdout.strip()
+
+        def http(number: int, path: str, body: str = "") -> tuple[int, Any]:
+            return over_http(lab, number, path, token, body)
+
+        for number in (1, 2):
+            soon(lambda: len((http(number, "matrix")[1] or {}).get("cells", ())) == 12, "a matrix")  # noqa: B023 - called at once
+            assert http(number, "fleet")[1]["agents"]
+            assert http(number, "controller")[1]["name"] == leader()["name"]
         killed = lab.inject("gateway-kill", "gateway1")
         soon(lambda: attached_to("gateway2"), "the other gateway has all agents")
         soon(lambda: incidents() == {("gateway-absent", "gateway gateway1")}, "it is missed")
@@ -100,9 +127,13 @@ def test_gateways_and_leaders_are_lost_and_no_row_with_them(postgresql: Server) 
         soon(lambda: gateways()["gateway2"]["connected"], "the one that was paused is back")
         before = leader()
         dead = lab.inject("controller-kill", "")
+        soon(lambda: http(1, "fleet")[0] == 503, "the gateway says that there is no leader")
+        assert http(1, "matrix")[0] == 200
+        soon(lambda: http(1, "fleet")[0] == 200, "it asks the next leader")
         soon(lambda: leader().get("epoch", 0) > before["epoch"], "the standby leads")
         soon(lambda: leader()["agents"] == 4, "it has all agents")
-        assert syntony("failover", "stop", "--why", "test", "--lab", NAME).returncode == 0
+        status, ordered = http(2, "switch", '{"stopped": true, "why": "test"}')
+        assert (status, ordered["switch"]["by"]) == (200, "olga")
         soon(
             lambda: (
                 [h["report"]["stopped"] for h in said("failover", "status")["hosts"]] == [True] * 4

@@ -18,7 +18,7 @@ from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 import syntony as syntony_package
 from syntony.errors import UsageError
 from syntony.lab import state
-from syntony.lab.messages import Refused
+from syntony.lab.messages import LabRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +173,7 @@ def test_a_malformed_request_is_refused(small: LiveLab) -> None:
         with small._connect() as peer:
             peer.sendall(line)
             reply = msgspec.json.decode(peer.makefile("rb").readline())
-        assert reply["type"] == msgspec.inspect.type_info(Refused).tag  # type: ignore[attr-defined]
+        assert reply["type"] == msgspec.inspect.type_info(LabRefusal).tag  # type: ignore[attr-defined]
     assert small.status().name == small.name
 
 

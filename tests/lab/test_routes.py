@@ -8,8 +8,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.lab.plan import FabricSpec, Link, LinkKind, Plan, make_plan
-from syntony.lab.routes import MAIN, Route, routes
+from syntony.lab.plan import FabricSpec, LabPlan, Link, LinkKind, make_plan
+from syntony.lab.routes import MAIN, NamespaceRoute, routes
 
 _SIZES = st.builds(
     FabricSpec,
@@ -25,7 +25,7 @@ _MAX_HOPS = 6
 class Walker:
     """Forwards one packet along every equal-cost choice at once."""
 
-    def __init__(self, plan: Plan, failed: set[str]) -> None:
+    def __init__(self, plan: LabPlan, failed: set[str]) -> None:
         self.plan = plan
         self.failed = failed
         self.routes = routes(plan, failed)
@@ -60,7 +60,7 @@ class Walker:
         return peers
 
     @staticmethod
-    def _longest(table: tuple[Route, ...], target: str) -> Route | None:
+    def _longest(table: tuple[NamespaceRoute, ...], target: str) -> NamespaceRoute | None:
         address = ipaddress.ip_address(target)
         fit = [
             (ipaddress.ip_network(route.prefix).prefixlen, route)
@@ -70,14 +70,14 @@ class Walker:
         return max(fit, key=lambda item: item[0])[1] if fit else None
 
 
-def _pairs(plan: Plan) -> list[tuple[Link, Link]]:
+def _pairs(plan: LabPlan) -> list[tuple[Link, Link]]:
     return list(itertools.permutations(plan.of_kind(LinkKind.RAIL), 2))
 
 
 @given(_plans, st.data())
 @settings(deadline=None)
 def test_healthy_fabric_reaches_everything_over_every_spine(
-    plan: Plan, data: st.DataObject
+    plan: LabPlan, data: st.DataObject
 ) -> None:
     walker = Walker(plan, set())
     src, dst = data.draw(st.sampled_from(_pairs(plan)))
@@ -90,7 +90,7 @@ def test_healthy_fabric_reaches_everything_over_every_spine(
 @given(_plans, st.data())
 @settings(deadline=None)
 def test_a_pair_is_reached_exactly_if_a_spine_joins_both_leaves(
-    plan: Plan, data: st.DataObject
+    plan: LabPlan, data: st.DataObject
 ) -> None:
     names = [link.name for link in plan.of_kind(LinkKind.FABRIC)]
     failed = data.draw(st.sets(st.sampled_from(names)))
@@ -105,7 +105,7 @@ def test_a_pair_is_reached_exactly_if_a_spine_joins_both_leaves(
 
 @given(_plans, st.data())
 @settings(deadline=None)
-def test_a_dead_switch_is_all_its_links_dead(plan: Plan, data: st.DataObject) -> None:
+def test_a_dead_switch_is_all_its_links_dead(plan: LabPlan, data: st.DataObject) -> None:
     dead = data.draw(st.sets(st.sampled_from(plan.switches)))
     links = {x.name for x in plan.of_kind(LinkKind.FABRIC) if {x.a.node, x.b.node} & dead}
     assert routes(plan, (), dead) == routes(plan, links)
@@ -113,7 +113,7 @@ def test_a_dead_switch_is_all_its_links_dead(plan: Plan, data: st.DataObject) ->
 
 @given(_plans)
 @settings(deadline=None)
-def test_hosts_answer_by_the_nic_that_was_asked(plan: Plan) -> None:
+def test_hosts_answer_by_the_nic_that_was_asked(plan: LabPlan) -> None:
     table = routes(plan)
     for link in plan.of_kind(LinkKind.RAIL):
         own = f"{100 + int(link.a.name.removeprefix('rail'))}"

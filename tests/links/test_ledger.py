@@ -10,7 +10,7 @@ from syntony.links.deltas import CounterOutcome
 from syntony.links.kernel_log import classify
 from syntony.links.ledger import DOWN_COUNT, LinkLedger
 from syntony.links.ports import PortState, Rate
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 from syntony.model import S
 
@@ -20,7 +20,7 @@ UP = PortSnapshot(
     rdma="",
     link_layer="Ethernet",
     driver="mlx5_core",
-    role=Role.COMPUTE,
+    role=LinkRole.COMPUTE,
     state=PortState.ACTIVE,
     rate=Rate(100.0, None, ""),
     epoch="boot/1",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syntony.errors import WireError
 from syntony.links.modules import ModuleWatch
-from syntony.links.optics import Eeprom, Identity, Lane, Module, from_flat, parse
+from syntony.links.optics import Eeprom, Lane, Module, ModuleIdentity, from_flat, parse
 from syntony.links.trend import LEAST, SPACING_NS, Trend, theil_sen
 
 
@@ -131,7 +131,7 @@ def test_too_few_samples_tell_nothing() -> None:
 
 
 def hot(temperature_c: float, serial: str = "S1") -> Module:
-    identity = Identity("OSFP", "ACME", "DR8", serial)
+    identity = ModuleIdentity("OSFP", "ACME", "DR8", serial)
     return Module(identity, temperature_c, 3.3, (Lane(-2.0, 0.0, 80.0),), 75.0, -10.0)
 
 

@@ -17,7 +17,7 @@ from syntony.links.ports import (
     infiniband_state,
     numbered,
 )
-from syntony.links.roles import NicFacts, Role, role_of
+from syntony.links.roles import LinkRole, NicFacts, role_of
 from syntony.model import S
 
 UP = PortReading(PortState.ACTIVE, Rate(400, 4, "NDR"))
@@ -182,23 +182,23 @@ NIC = NicFacts("eth0", True, False, False, False, False, 100.0, "mlx5_core")
 @pytest.mark.parametrize(
     ("nic", "configured", "role"),
     [
-        (NIC._replace(rdma=True), False, Role.COMPUTE),
-        (NIC._replace(infiniband=True, rdma=True, default_route=True), False, Role.COMPUTE),
-        (NIC._replace(rdma=True, default_route=True), False, Role.FRONTEND),
-        (NIC._replace(driver="igb", speed_gbps=1.0), False, Role.MANAGEMENT),
-        (NIC._replace(speed_gbps=1.0), False, Role.MANAGEMENT),
-        (NIC._replace(driver="cdc_ether", speed_gbps=None), False, Role.MANAGEMENT),
-        (NIC._replace(physical=False), False, Role.VIRTUAL),
-        (NIC._replace(physical=False), True, Role.COMPUTE),
-        (NIC._replace(virtual_function=True, rdma=True), False, Role.VIRTUAL),
-        (NIC, False, Role.FRONTEND),
-        (NIC._replace(speed_gbps=10.0), False, Role.MANAGEMENT),
-        (NIC._replace(speed_gbps=10.0, rdma=True), False, Role.COMPUTE),
-        (NIC._replace(speed_gbps=25.0), False, Role.FRONTEND),
-        (NIC._replace(speed_gbps=None), False, Role.FRONTEND),
-        (NIC._replace(speed_gbps=1.0, default_route=True), False, Role.FRONTEND),
-        (NIC._replace(rdma=True, default_route=None), False, Role.COMPUTE),
+        (NIC._replace(rdma=True), False, LinkRole.COMPUTE),
+        (NIC._replace(infiniband=True, rdma=True, default_route=True), False, LinkRole.COMPUTE),
+        (NIC._replace(rdma=True, default_route=True), False, LinkRole.FRONTEND),
+        (NIC._replace(driver="igb", speed_gbps=1.0), False, LinkRole.MANAGEMENT),
+        (NIC._replace(speed_gbps=1.0), False, LinkRole.MANAGEMENT),
+        (NIC._replace(driver="cdc_ether", speed_gbps=None), False, LinkRole.MANAGEMENT),
+        (NIC._replace(physical=False), False, LinkRole.VIRTUAL),
+        (NIC._replace(physical=False), True, LinkRole.COMPUTE),
+        (NIC._replace(virtual_function=True, rdma=True), False, LinkRole.VIRTUAL),
+        (NIC, False, LinkRole.FRONTEND),
+        (NIC._replace(speed_gbps=10.0), False, LinkRole.MANAGEMENT),
+        (NIC._replace(speed_gbps=10.0, rdma=True), False, LinkRole.COMPUTE),
+        (NIC._replace(speed_gbps=25.0), False, LinkRole.FRONTEND),
+        (NIC._replace(speed_gbps=None), False, LinkRole.FRONTEND),
+        (NIC._replace(speed_gbps=1.0, default_route=True), False, LinkRole.FRONTEND),
+        (NIC._replace(rdma=True, default_route=None), False, LinkRole.COMPUTE),
     ],
 )
-def test_roles(nic: NicFacts, configured: bool, role: Role) -> None:
+def test_roles(nic: NicFacts, configured: bool, role: LinkRole) -> None:
     assert role_of(nic, configured=configured) is role

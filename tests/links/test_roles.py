@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.links.ports import PortState
-from syntony.links.roles import Role, with_backend
+from syntony.links.roles import LinkRole, with_backend
 from syntony.links.snapshot import PortSnapshot
 
 PORTS = tuple(
@@ -22,13 +22,13 @@ PORTS = tuple(
         counters={},
     )
     for name, netdev, rdma, role in (
-        ("rail0", "eth0", "mlx5_0:1", Role.COMPUTE),
-        ("rail1", "eth1", "mlx5_1:1", Role.COMPUTE),
-        ("store", "eth2", "mlx5_2:1", Role.FRONTEND),
-        ("bmc", "eth3", "", Role.MANAGEMENT),
+        ("rail0", "eth0", "mlx5_0:1", LinkRole.COMPUTE),
+        ("rail1", "eth1", "mlx5_1:1", LinkRole.COMPUTE),
+        ("store", "eth2", "mlx5_2:1", LinkRole.FRONTEND),
+        ("bmc", "eth3", "", LinkRole.MANAGEMENT),
     )
 )
-C, F, M = Role.COMPUTE, Role.FRONTEND, Role.MANAGEMENT
+C, F, M = LinkRole.COMPUTE, LinkRole.FRONTEND, LinkRole.MANAGEMENT
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ C, F, M = Role.COMPUTE, Role.FRONTEND, Role.MANAGEMENT
     ],
 )
 def test_what_is_named_carries_the_job_and_nothing_else_does(
-    patterns: tuple[str, ...], roles: list[Role]
+    patterns: tuple[str, ...], roles: list[LinkRole]
 ) -> None:
     given = with_backend(PORTS, patterns)
     assert [port.role for port in given] == roles

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syntony.links.ledger import LinkNote
 from syntony.links.modules import BRIGHTER_DB, COOLER_C, FORESIGHT_H, REPEAT_NS, ModuleWatch
-from syntony.links.optics import Identity, Lane, Module
+from syntony.links.optics import Lane, Module, ModuleIdentity
 from syntony.links.trend import KEPT, LEAST, SPACING_NS, Slope, Trend, theil_sen
 
 HOUR_NS = 3_600_000_000_000
@@ -118,7 +118,7 @@ def module(
     temperature_c: float | None = 40.0, rx_dbm: float | None = -2.0, **other: object
 ) -> Module:
     limits = {"temperature_alarm_c": 75.0, "rx_alarm_dbm": -10.0, "serial": "S1"} | other
-    identity = Identity("OSFP", "ACME", "DR8", str(limits.pop("serial")))
+    identity = ModuleIdentity("OSFP", "ACME", "DR8", str(limits.pop("serial")))
     lanes = (Lane(-1.0, 0.0, 80.0), Lane(rx_dbm, 0.0, 80.0))
     return Module(identity, temperature_c, 3.3, lanes, **limits)  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.defaults import meaningful
 
-from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, Phase
+from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, RotationPhase
 from syntony.model import S
 
 OLD, NEW = Master(epoch=7, secret=b"a" * 32), Master(epoch=8, secret=b"b" * 32)
@@ -26,7 +26,7 @@ def carried_out(rotation: KeyRotation, *hosts: str) -> None:
         rotation.held(host, rotation.ring.epochs, rotation.ring.sending)
 
 
-def moved(rotation: KeyRotation, now_ns: int) -> Phase | None:
+def moved(rotation: KeyRotation, now_ns: int) -> RotationPhase | None:
     ring = rotation.next(now_ns)
     if ring is None:
         return None
@@ -42,13 +42,13 @@ def test_each_phase_ends_when_everyone_has_carried_it_out() -> None:
     assert rotation.waiting() == ("h1",)
     assert moved(rotation, T0 + S) is None
     carried_out(rotation, "h1")
-    assert moved(rotation, T0 + S) is Phase.SWITCHING
+    assert moved(rotation, T0 + S) is RotationPhase.SWITCHING
     assert (rotation.ring.epochs, rotation.ring.sending) == ((7, 8), 8)
     assert rotation.waiting() == ("h0", "h1")
     carried_out(rotation, "h0", "h1")
-    assert moved(rotation, T0 + 2 * S) is Phase.DRAINING
+    assert moved(rotation, T0 + 2 * S) is RotationPhase.DRAINING
     assert moved(rotation, T0 + 5 * S - 1) is None, "packets are under way for three seconds"
-    assert moved(rotation, T0 + 5 * S) is Phase.STEADY
+    assert moved(rotation, T0 + 5 * S) is RotationPhase.STEADY
     assert rotation.ring.epochs == (8,)
     assert moved(rotation, T0 + 9_000 * S) is None
     assert rotation.ring.left_behind == ()
@@ -58,11 +58,21 @@ def test_a_host_that_is_away_is_left_behind_after_an_hour() -> None:
     rotation = begun()
     carried_out(rotation, "h1")
     assert moved(rotation, T0 + 3_600 * S - 1) is None
-    assert moved(rotation, T0 + 3_600 * S) is Phase.SWITCHING
+    assert moved(rotation, T0 + 3_600 * S) is RotationPhase.SWITCHING
     assert (rotation.ring.hosts, rotation.ring.left_behind) == (("h1",), ("h0",))
     assert rotation.attached("h0"), "it is new again"
     assert (rotation.ring.hosts, rotation.ring.left_behind) == (("h1", "h0"), ())
     assert not rotation.attached("h0")
+
+
+def test_nobody_waits_for_a_host_that_belongs_to_the_fleet_no_longer() -> None:
+    rotation = begun()
+    carried_out(rotation, "h1")
+    assert not rotation.forget({"h7"})
+    assert rotation.forget({"h0"})
+    assert moved(rotation, T0 + S) is RotationPhase.SWITCHING
+    assert (rotation.ring.hosts, rotation.ring.left_behind) == (("h1",), ())
+    assert rotation.attached("h0"), "it has joined anew"
 
 
 def test_a_controller_that_just_started_waits_half_a_minute_for_its_agents() -> None:
@@ -70,12 +80,12 @@ def test_a_controller_that_just_started_waits_half_a_minute_for_its_agents() -> 
     back = KeyRotation(ring, T0 + 4_000 * S)
     carried_out(back, "h0", "h1")
     assert moved(back, T0 + 4_030 * S - 1) is None
-    assert moved(back, T0 + 4_030 * S) is Phase.SWITCHING
+    assert moved(back, T0 + 4_030 * S) is RotationPhase.SWITCHING
 
 
 def test_a_clock_that_was_set_back_lengthens_no_phase() -> None:
     back = KeyRotation(begun().ring, T0 - 9_000 * S)
-    assert moved(back, T0 - 9_000 * S + 3_600 * S) is Phase.SWITCHING
+    assert moved(back, T0 - 9_000 * S + 3_600 * S) is RotationPhase.SWITCHING
 
 
 @pytest.mark.parametrize(("after_ns", "again"), [(5 * S - 1, ()), (5 * S, ("h1",))])
@@ -94,4 +104,4 @@ def test_who_was_sent_nothing_is_not_sent_it_again() -> None:
 
 
 def test_what_is_left_out_of_a_ring_is_nothing() -> None:
-    assert meaningful("mesh") == {"KeyRing.phase": Phase.STEADY}
+    assert meaningful("mesh") == {"KeyRing.phase": RotationPhase.STEADY}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.mesh.totals import BOUNDS_NS, Direction, NicTotals
+from syntony.mesh.totals import BOUNDS_NS, DirectionCounts, NicTotals
 
 NICS = ["h0/rail0", "h0/rail1", "h0/rail0"]
 _PROBE = st.tuples(
@@ -17,12 +17,12 @@ _PROBE = st.tuples(
 )
 
 
-def direction(probes: list[tuple[int, int, bool, bool, bool]]) -> Direction:
+def direction(probes: list[tuple[int, int, bool, bool, bool]]) -> DirectionCounts:
     delay = np.array([probe[1] for probe in probes], dtype=np.int64)
     measured, lost, stalled = (
         np.array([probe[place] for probe in probes], dtype=np.bool_) for place in (2, 3, 4)
     )
-    return Direction(
+    return DirectionCounts(
         owd_ns=delay, measured=measured, sent=~stalled, lost=lost, unresolved=lost & stalled,
         stalled=stalled,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from syntony.links.counters import EVERY as COUNTERS
 from syntony.metrics.reference import markdown
 from syntony.metrics.settings import MetricsConfig
-from syntony.metrics.table import EVERY, Metric, Role
+from syntony.metrics.table import EVERY, Metric, MetricOwner
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -34,9 +34,9 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 
 def test_what_an_agent_exports_names_its_host_first() -> None:
     roles = {metric.role for metric in EVERY.values()}
-    assert roles == set(Role)
+    assert roles == set(MetricOwner)
     for metric in EVERY.values():
-        assert metric.role is Role.CONTROLLER or metric.labels[0] == "host", metric
+        assert metric.role is MetricOwner.CONTROLLER or metric.labels[0] == "host", metric
 
 
 def test_a_daemon_is_not_scraped_over_tls_unless_told_to() -> None:

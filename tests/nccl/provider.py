@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,12 @@ def build(directory: Path) -> Path:
     return library
 
 
+@cache
+def built(make: Callable[[Path], Path] = build) -> Path:
+    """What `make` makes, once for all tests of this process."""
+    return make(Path(tempfile.mkdtemp(prefix="made")))
+
+
 @contextmanager
 def sending(directory: Path) -> Iterator[JobLink]:
     """The agent's socket, and a process of job ``night`` with both ends of the plug-in, which sends
@@ -72,10 +80,10 @@ def sending(directory: Path) -> Iterator[JobLink]:
     environ = os.environ | {
         "SYNTONY_AGENT": str(directory / "agent"),
         "SYNTONY_JOB": "night",
-        "SYNTONY_NCCL_IBVERBS": str(build(directory)),
+        "SYNTONY_NCCL_IBVERBS": str(built()),
         "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
     }
-    words = [str(build_driver(directory)), plugin, "12", environ["SYNTONY_NCCL_IBVERBS"]]
+    words = [str(built(build_driver)), plugin, "12", environ["SYNTONY_NCCL_IBVERBS"]]
     words += ["262144", "8", "2000000000", "7", "cost"]
     with subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL) as process:
         try:

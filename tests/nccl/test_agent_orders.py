@@ -15,9 +15,9 @@ from syntony.agent.pacing import PROCESS_RENEW_NS, PaceKeeper, ProcessPacing, pr
 from syntony.agent.reactor.messages import Obey, ProcessPaces
 from syntony.agent.steering.orders import flows_report
 from syntony.model import S
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.meter import HEADERS
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Pace, Paces
 
@@ -33,7 +33,7 @@ class Side:
         self.link = link
         self.refuses = ""
         self.keeper = PaceKeeper(
-            Policy(mode=Mode.ACT, pace=("night",)), ProcessPacing(self._obey), process_key,
+            Policy(mode=FailoverMode.ACT, pace=("night",)), ProcessPacing(self._obey), process_key,
             PROCESS_RENEW_NS,
         )  # fmt: skip
 
@@ -46,13 +46,13 @@ class Side:
         self.link.pace(dict(said.paces), said.expires_ns)
         return ""
 
-    def look(self) -> tuple[JobFlow, ...]:
+    def look(self) -> tuple[ReportedFlow, ...]:
         """The flows of the process, after the next half second."""
         time.sleep(0.5)
         (view,) = self.link.report()
         return self.link.rates.flows({each.local: "rail0" for each in view.flows})
 
-    def order(self, flows: tuple[JobFlow, ...], bps: int, *, stopped: bool = False) -> None:
+    def order(self, flows: tuple[ReportedFlow, ...], bps: int, *, stopped: bool = False) -> None:
         """As the controller would, which knows what the agent reports."""
         report = flows_report(flows, (), lambda *_: (), fleet_ns=S, join_port=0)
         paces = [
@@ -74,10 +74,10 @@ def side(tmp_path: Path) -> Iterator[Side]:
 
 def wait_for(
     side: Side, true: Callable[[dict[PacedPath, int]], bool], bps: int = 0
-) -> tuple[JobFlow, ...]:
+) -> tuple[ReportedFlow, ...]:
     """Until what it sends by path is so; ordered meanwhile to `bps`, if that is not 0."""
     end_s = time.monotonic() + PATIENCE_S
-    flows: tuple[JobFlow, ...] = ()
+    flows: tuple[ReportedFlow, ...] = ()
     while True:
         if bps:
             side.order(flows, bps)

@@ -15,10 +15,10 @@ from syntony.agent.steering.view import View
 from syntony.model import S
 from syntony.model.paths import LinkEvent
 from syntony.traffic.failover import Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import NOT_LEFT, RailOrder
 from syntony.wire.traffic import FlowView, Move
 
@@ -32,7 +32,7 @@ class Side:
     def __init__(self, link: JobLink) -> None:
         self.link = link
         nics = [LocalNic(name=f"rail{k}", rail=k, addresses=(at,)) for k, at in enumerate(RAILS)]
-        policy = Policy(mode=Mode.ACT, place=("night",), confirm_ns=3600 * S)
+        policy = Policy(mode=FailoverMode.ACT, place=("night",), confirm_ns=3600 * S)
         self.failover = Failover(policy, nics, seed=1)
         self.view = View(self.failover, lambda _: "")
         self.orders = 0
@@ -44,7 +44,7 @@ class Side:
         rails = self.link.rates.flows({at: f"rail{k}" for k, at in enumerate(RAILS)})
         self.failover.use(self.link.paths, time.monotonic_ns(), rails)
         self.tick()
-        flows: tuple[JobFlow, ...] = self.view.rails(rails)
+        flows: tuple[ReportedFlow, ...] = self.view.rails(rails)
         report = flows_report(flows, (), lambda *_: (), fleet_ns=S, join_port=0)
         return {view.local: view for view in report.flows}
 

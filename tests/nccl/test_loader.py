@@ -54,8 +54,8 @@ def plugin() -> Path:
 
 
 @pytest.fixture(scope="module")
-def fake_verbs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return provider.build(tmp_path_factory.mktemp("verbs"))
+def fake_verbs() -> Path:
+    return provider.built()
 
 
 def _load(

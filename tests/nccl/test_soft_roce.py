@@ -14,8 +14,8 @@ from syntony.lab.client import Lab, open_lab
 from syntony.lab.drill import modes, verbs
 from syntony.lab.drill.place import job_spec
 from syntony.lab.jobs.nccl_mesh import PLUGIN
-from syntony.lab.jobs.records import Step
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.records import StepRecord
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.verbs import image
 from syntony.lab.world import missing_tools, unshare_argv
 
@@ -44,7 +44,7 @@ def lab() -> Iterator[Lab]:
 def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
     spec = job_spec(lab, framework="builtin", kind="all-reduce", python="", ranks=verbs.HOSTS)
     spec = msgspec.structs.replace(spec, net=PLUGIN, elements=verbs.ELEMENTS)
-    with Job(lab, spec, wrap=modes.NCCL_SYNTONY.wrap) as job:
+    with LabJob(lab, spec, wrap=modes.NCCL_SYNTONY.wrap) as job:
         job.wait_steps(20, verbs.START_S)
         for kind, target, options in FAULTS:
             lab.inject(kind, target, options)
@@ -55,7 +55,7 @@ def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
         job.wish_end()
         assert job.wait_end(SLOW_S), job.said()
         assert job.finished(), job.complaint()
-        steps = [each for each in job.records() if isinstance(each, Step)]
+        steps = [each for each in job.records() if isinstance(each, StepRecord)]
         said = "\n".join(job.said())
     assert sum(each.wrong for each in steps) == 0
     for rail in ("rxe_rail0", "rxe_rail1"):

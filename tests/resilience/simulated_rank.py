@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch.recovery import START, Report
+from syntony.torch.recovery import START, RankReport
 
 if TYPE_CHECKING:
     from tests.resilience.simulated import Job
@@ -157,7 +157,7 @@ class Rank:
         self.frozen = True
         self.job.tell(
             self, "frozen", generation=self.wanted,
-            report=Report(
+            report=RankReport(
                 self.boundary, self.stepped, gives=self.after is None, shadows=self._held()
             ),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from syntony.torch import checkpoint
 from syntony.torch.checkpoint import CheckpointError
 from syntony.torch.membership import Membership
 from syntony.torch.orders import PRESERVED, Origin, Preserve, Send, Settings
-from syntony.torch.recovery import START, Report
+from syntony.torch.recovery import START, RankReport
 
 STATE = bytes(range(256)) * 40
 RECORDS = {0: b"zero", 1: b"", 2: b"two" * 1000}
@@ -82,14 +82,14 @@ def short(spares: int = 0) -> Membership:
     return state
 
 
-def frozen(state: Membership, reports: dict[int, Report]) -> list[object]:
+def frozen(state: Membership, reports: dict[int, RankReport]) -> list[object]:
     found: list[object] = []
     for rank, report in reports.items():
         found += state.on_frozen(state.workers[f"r{rank}"], state.generation, report)
     return found
 
 
-LIVE, PAST = Report(3, stepped=False), Report(3, stepped=True)
+LIVE, PAST = RankReport(3, stepped=False), RankReport(3, stepped=True)
 
 
 def test_without_a_spare_one_survivor_writes_and_all_end() -> None:
@@ -133,7 +133,7 @@ def test_what_cannot_be_kept_ends_the_job_with_the_reason() -> None:
     for rank in range(2):
         early.on_formed(early.workers[f"r{rank}"], 0, 0)
     early.on_exit(early.workers["r0"], -9, S)
-    orders = early.on_frozen(early.workers["r1"], 1, Report(START, stepped=False))
+    orders = early.on_frozen(early.workers["r1"], 1, RankReport(START, stepped=False))
     assert logged(orders) == ["gave-up"], "no step was done yet"
 
 

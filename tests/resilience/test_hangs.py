@@ -6,32 +6,49 @@ import pytest
 from tests.resilience.simulated import MS, S
 from tests.resilience.test_membership import RANKS, logged, running
 
-from syntony.torch.hangs import REPORT_NS, Hang, Progress, Waiting, locate
+from syntony.torch.hangs import REPORT_NS, Hang, RankProgress, Waiting, locate
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Log, Settings
 
 LONG = REPORT_NS + S
 
 
-def waits(number: int, name: str = "allreduce", group: str = "", for_ns: int = LONG) -> Progress:
-    return Progress(Waiting(group, number, name, for_ns), {group: number + 1})
+def waits(
+    number: int, name: str = "allreduce", group: str = "", for_ns: int = LONG
+) -> RankProgress:
+    return RankProgress(Waiting(group, number, name, for_ns), {group: number + 1})
 
 
 @pytest.mark.parametrize(
     ("ranks", "absent", "waiting"),
     [
-        ({0: waits(7), 1: waits(7), 2: Progress(None, {"": 7})}, (2,), (0, 1)),
-        ({0: waits(7), 1: Progress(None, {"": 6}), 2: Progress(None, {"": 7})}, (1, 2), (0,)),
+        ({0: waits(7), 1: waits(7), 2: RankProgress(None, {"": 7})}, (2,), (0, 1)),
+        (
+            {0: waits(7), 1: RankProgress(None, {"": 6}), 2: RankProgress(None, {"": 7})},
+            (1, 2),
+            (0,),
+        ),
         # In a group of some ranks, others are not to blame.
-        ({0: waits(3, group="g"), 1: Progress(None, {"": 9, "g": 3}), 2: Progress(None, {"": 1})},
-         (1,), (0,)),
+        (
+            {
+                0: waits(3, group="g"),
+                1: RankProgress(None, {"": 9, "g": 3}),
+                2: RankProgress(None, {"": 1}),
+            },
+            (1,),
+            (0,),
+        ),
         # One that waits for another operation, in another group, has not called this one.
-        ({0: waits(7), 1: Progress(Waiting("g", 2, "barrier", S), {"": 7, "g": 3})}, (1,), (0,)),
+        (
+            {0: waits(7), 1: RankProgress(Waiting("g", 2, "barrier", S), {"": 7, "g": 3})},
+            (1,),
+            (0,),
+        ),
         ({0: waits(7), 1: waits(7)}, (), (0, 1)),
     ],
-)  # fmt: skip
+)
 def test_who_is_absent(
-    ranks: dict[int, Progress], absent: tuple[int, ...], waiting: tuple[int, ...]
+    ranks: dict[int, RankProgress], absent: tuple[int, ...], waiting: tuple[int, ...]
 ) -> None:
     found = locate(ranks)
     assert isinstance(found, Hang)
@@ -46,19 +63,20 @@ def test_different_operations_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "ranks", [{}, {0: Progress()}, {0: waits(7, for_ns=REPORT_NS - 1), 1: Progress(None, {"": 7})}]
+    "ranks",
+    [{}, {0: RankProgress()}, {0: waits(7, for_ns=REPORT_NS - 1), 1: RankProgress(None, {"": 7})}],
 )
-def test_nothing_hangs(ranks: dict[int, Progress]) -> None:
+def test_nothing_hangs(ranks: dict[int, RankProgress]) -> None:
     assert locate(ranks) is None
 
 
 def test_a_message_is_read_with_care() -> None:
     said = {"kind": "heard", "called": {"": 8}, "waiting": ["", 7, "allreduce", 5]}
-    assert Progress.parse(said) == waits(7, for_ns=5)
-    assert Progress.parse({"kind": "heard"}) == Progress(None, {})
+    assert RankProgress.parse(said) == waits(7, for_ns=5)
+    assert RankProgress.parse({"kind": "heard"}) == RankProgress(None, {})
     for bad in ({"waiting": [1]}, {"called": {"": "x"}}, {"called": 3}, {"waiting": 5}):
         with pytest.raises((TypeError, ValueError, KeyError)):
-            Progress.parse(bad)
+            RankProgress.parse(bad)
 
 
 def hanging(hung_ns: int, absent: tuple[int, ...] = (2,)) -> tuple[Membership, list[object]]:
@@ -73,7 +91,7 @@ def hanging(hung_ns: int, absent: tuple[int, ...] = (2,)) -> tuple[Membership, l
         for rank in range(RANKS):
             worker = state.workers.get(f"r{rank}")
             if worker is not None:
-                one = Progress(None, {"": 7}) if rank in absent else waits(7, for_ns=now_ns)
+                one = RankProgress(None, {"": 7}) if rank in absent else waits(7, for_ns=now_ns)
                 state.on_heard(worker, now_ns, one)
         orders += state.on_tick(now_ns)
     return state, orders

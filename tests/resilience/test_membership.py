@@ -7,7 +7,7 @@ from tests.resilience.simulated import MS, S
 
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Forget, Log, Send, Settings, Spawn
-from syntony.torch.recovery import START, Plan, Refusal, Report, make_plan
+from syntony.torch.recovery import START, RankReport, RecoveryPlan, RecoveryRefusal, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
 RANKS = 4
@@ -15,25 +15,36 @@ RANKS = 4
 
 # --- the plan ---
 
-LIVE, PAST, AHEAD = Report(5, stepped=False), Report(5, stepped=True), Report(6, stepped=False)
+LIVE, PAST, AHEAD = (
+    RankReport(5, stepped=False),
+    RankReport(5, stepped=True),
+    RankReport(6, stepped=False),
+)
 
 
 @pytest.mark.parametrize(
     ("survivors", "lost", "plan"),
     [
-        ({0: LIVE, 1: LIVE}, {2: 5}, Plan(5, 0, undo=False)),
-        ({0: PAST, 1: LIVE}, {2: 5}, Plan(5, 1, undo=False)),
-        ({0: PAST, 1: PAST}, {2: 5}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: AHEAD}, {2: 5}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: PAST}, {2: 6}, Plan(5, 0, undo=True)),
-        ({0: AHEAD, 1: LIVE}, {2: 6}, Plan(5, 1, undo=False)),
-        ({0: Report(5, stepped=False, gives=False), 1: PAST}, {2: 5}, Plan(5, 1, undo=True)),
-        ({0: Report(0, stepped=False), 1: Report(START, stepped=False)}, {2: START},
-         Plan(START, 0, undo=False)),
-        ({1: AHEAD, 2: LIVE}, {}, Plan(5, 1, undo=False)),
+        ({0: LIVE, 1: LIVE}, {2: 5}, RecoveryPlan(5, 0, undo=False)),
+        ({0: PAST, 1: LIVE}, {2: 5}, RecoveryPlan(5, 1, undo=False)),
+        ({0: PAST, 1: PAST}, {2: 5}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: AHEAD}, {2: 5}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: PAST}, {2: 6}, RecoveryPlan(5, 0, undo=True)),
+        ({0: AHEAD, 1: LIVE}, {2: 6}, RecoveryPlan(5, 1, undo=False)),
+        (
+            {0: RankReport(5, stepped=False, gives=False), 1: PAST},
+            {2: 5},
+            RecoveryPlan(5, 1, undo=True),
+        ),
+        (
+            {0: RankReport(0, stepped=False), 1: RankReport(START, stepped=False)},
+            {2: START},
+            RecoveryPlan(START, 0, undo=False),
+        ),
+        ({1: AHEAD, 2: LIVE}, {}, RecoveryPlan(5, 1, undo=False)),
     ],
-)  # fmt: skip
-def test_plans(survivors: dict[int, Report], lost: dict[int, int], plan: Plan) -> None:
+)
+def test_plans(survivors: dict[int, RankReport], lost: dict[int, int], plan: RecoveryPlan) -> None:
     assert make_plan(survivors, lost) == plan
 
 
@@ -41,24 +52,24 @@ def test_plans(survivors: dict[int, Report], lost: dict[int, int], plan: Plan) -
     ("survivors", "lost"),
     [
         ({}, {0: 5}),
-        ({0: Report(7, stepped=False)}, {1: 5}),
-        ({0: Report(6, stepped=True)}, {1: 5}),
-        ({0: Report(5, stepped=False, gives=False)}, {1: 5}),
-        ({0: Report(0, stepped=True)}, {1: START}),
-        ({0: Report(1, stepped=False)}, {1: START}),
+        ({0: RankReport(7, stepped=False)}, {1: 5}),
+        ({0: RankReport(6, stepped=True)}, {1: 5}),
+        ({0: RankReport(5, stepped=False, gives=False)}, {1: 5}),
+        ({0: RankReport(0, stepped=True)}, {1: START}),
+        ({0: RankReport(1, stepped=False)}, {1: START}),
     ],
 )
 def test_what_cannot_be_exact_is_refused(
-    survivors: dict[int, Report], lost: dict[int, int]
+    survivors: dict[int, RankReport], lost: dict[int, int]
 ) -> None:
-    assert isinstance(make_plan(survivors, lost), Refusal)
+    assert isinstance(make_plan(survivors, lost), RecoveryRefusal)
 
 
 # --- parameters that are split over ranks ---
 
 
-def holding(*shadows: tuple[int, tuple[int, ...]], boundary: int = 5) -> Report:
-    return Report(boundary, stepped=False, shadows=dict(shadows))
+def holding(*shadows: tuple[int, tuple[int, ...]], boundary: int = 5) -> RankReport:
+    return RankReport(boundary, stepped=False, shadows=dict(shadows))
 
 
 HSDP = {0: "0/2", 1: "1/2", 2: "0/2", 3: "1/2"}
@@ -82,11 +93,11 @@ FSDP = {rank: f"{rank}/4" for rank in range(4)}
     ],
 )  # fmt: skip
 def test_plans_of_split_parameters(
-    shards: dict[int, str], survivors: dict[int, Report], lost: dict[int, int], boundary: int,
+    shards: dict[int, str], survivors: dict[int, RankReport], lost: dict[int, int], boundary: int,
     sources: dict[int, tuple[int, bool]],
 ) -> None:  # fmt: skip
     plan = make_plan(survivors, lost, shards)
-    assert isinstance(plan, Plan), plan
+    assert isinstance(plan, RecoveryPlan), plan
     assert plan.boundary == boundary
     assert {rank: tuple(plan.source(rank)) for rank in lost} == sources
 
@@ -97,18 +108,18 @@ def test_plans_of_split_parameters(
         (HSDP, {0: LIVE, 2: LIVE}, {1: 5, 3: 5}),
         (FSDP, {0: LIVE, 3: LIVE}, {1: 5, 2: 5}),
         (FSDP, {0: holding((3, (5,))), 2: holding((1, (4,)))}, {1: 5, 3: 5}),
-        (FSDP, {0: Report(6, stepped=False), 2: holding((1, (4,)), boundary=6)}, {1: 6}),
+        (FSDP, {0: RankReport(6, stepped=False), 2: holding((1, (4,)), boundary=6)}, {1: 6}),
     ],
 )  # fmt: skip
 def test_lost_parts_that_nobody_has_are_refused(
-    shards: dict[int, str], survivors: dict[int, Report], lost: dict[int, int]
+    shards: dict[int, str], survivors: dict[int, RankReport], lost: dict[int, int]
 ) -> None:
-    assert isinstance(make_plan(survivors, lost, shards), Refusal)
+    assert isinstance(make_plan(survivors, lost, shards), RecoveryRefusal)
 
 
 def test_connections_that_break_need_no_copies() -> None:
     plan = make_plan({0: LIVE, 1: LIVE}, {}, {0: "0/2", 1: "1/2"})
-    assert plan == Plan(5, 0, undo=False)
+    assert plan == RecoveryPlan(5, 0, undo=False)
 
 
 # --- the coordinator alone ---
@@ -162,7 +173,7 @@ def test_a_killed_rank_is_fenced_and_a_spare_takes_its_place() -> None:
 def test_survivors_freeze_before_there_is_a_plan() -> None:
     state = running()
     state.on_exit(state.workers["r2"], -9, S)
-    report = Report(3, stepped=False)
+    report = RankReport(3, stepped=False)
     assert not state.on_frozen(state.workers["r0"], 1, report)
     assert not state.on_frozen(state.workers["r1"], 0, report), "of another generation"
     assert not state.on_frozen(state.workers["r1"], 1, report)
@@ -386,7 +397,7 @@ def test_a_plan_names_the_source_of_each_part() -> None:
     state.on_exit(state.workers["r3"], -9, S)
     orders: list[object] = []
     for rank in range(3):
-        report = Report(3, stepped=rank == 1)
+        report = RankReport(3, stepped=rank == 1)
         orders += state.on_frozen(state.workers[f"r{rank}"], 1, report)
     plans = [e.message for e in orders if isinstance(e, Send) and e.message["kind"] == "plan"]
     assert [each["sources"] for each in plans] == [[[3, 1, True]]] * 4

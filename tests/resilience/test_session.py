@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 from tests.live import eventually
 
-from syntony.torch.messages import HEADER, MAX_TEXT, Connection, FrameError, decode, encode, sizes
-from syntony.torch.session import LostError, NewerError, Session
+from syntony.torch.messages import (
+    HEADER,
+    MAX_TEXT,
+    CoordinatorConnection,
+    FrameError,
+    decode,
+    encode,
+    sizes,
+)
+from syntony.torch.session import CoordinatorSession, LostError, NewerError
 
 
 def test_a_frame_comes_back_as_it_was() -> None:
@@ -62,8 +70,8 @@ def coordinator() -> Iterator[Coordinator]:
 
 
 @pytest.fixture
-def session(coordinator: Coordinator) -> Iterator[Session]:
-    made = Session(coordinator.target, "w")
+def session(coordinator: Coordinator) -> Iterator[CoordinatorSession]:
+    made = CoordinatorSession(coordinator.target, "w")
     coordinator.accept()
     yield made
     made.close()
@@ -86,7 +94,7 @@ def outcome(action: Callable[[], Any]) -> Any:
 
 
 def test_a_survivor_reports_anew_to_a_generation_that_overtakes(
-    coordinator: Coordinator, session: Session
+    coordinator: Coordinator, session: CoordinatorSession
 ) -> None:
     coordinator.say(kind="freeze", generation=1)
     coordinator.say(kind="freeze", generation=2)
@@ -96,7 +104,9 @@ def test_a_survivor_reports_anew_to_a_generation_that_overtakes(
     assert outcome(lambda: session.wait_plan_of(2))["boundary"] == 5
 
 
-def test_plans_of_past_generations_do_not_count(coordinator: Coordinator, session: Session) -> None:
+def test_plans_of_past_generations_do_not_count(
+    coordinator: Coordinator, session: CoordinatorSession
+) -> None:
     coordinator.say(kind="plan", generation=1, boundary=4)
     coordinator.say(kind="freeze", generation=2)
     coordinator.say(kind="plan", generation=2, boundary=5)
@@ -108,7 +118,7 @@ def test_plans_of_past_generations_do_not_count(coordinator: Coordinator, sessio
 
 
 def test_without_a_coordinator_nobody_waits_for_it(
-    coordinator: Coordinator, session: Session
+    coordinator: Coordinator, session: CoordinatorSession
 ) -> None:
     coordinator.close()
     assert isinstance(outcome(lambda: session.wait_plan_of(0)), LostError)
@@ -117,7 +127,7 @@ def test_without_a_coordinator_nobody_waits_for_it(
     session.tell("heard")
 
 
-def test_a_record_is_acknowledged(coordinator: Coordinator, session: Session) -> None:
+def test_a_record_is_acknowledged(coordinator: Coordinator, session: CoordinatorSession) -> None:
     coordinator.say(kind="ack", boundary=7, floor=6)
     assert outcome(lambda: session.wait_ack(7)) is None
     assert (session.acked, session.floor, session.reason) == (7, 6, "")
@@ -126,4 +136,4 @@ def test_a_record_is_acknowledged(coordinator: Coordinator, session: Session) ->
 def test_a_refused_connection_is_an_error(coordinator: Coordinator) -> None:
     coordinator.close()
     with pytest.raises(OSError, match="refused"):
-        Connection(coordinator.target, {})
+        CoordinatorConnection(coordinator.target, {})

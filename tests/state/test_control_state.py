@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from tests.state.conftest import Open
 
-from syntony.alerts.incidents import BookState, Incident, State, Streak
+from syntony.alerts.incidents import BookState, Incident, IncidentState, Streak
 from syntony.alerts.rules import Severity
 from syntony.alerts.silences import Silence
 from syntony.errors import ConfigError, StateError, UsageError
@@ -141,14 +141,14 @@ def test_a_book_and_its_messages_come_back(reopen: Open) -> None:
 def drawn(draw: random.Random, book: BookState) -> BookState:
     incidents = [each for each in book.incidents if draw.random() < 0.8]
     for each in incidents:
-        each.state = draw.choice([each.state, *State])
+        each.state = draw.choice([each.state, *IncidentState])
         if each.live:  # as in the book: what is resolved changes when it is reopened
             each.evidence = (draw.choice(["ü", "\0", "'; --", "%s ?"]),)
     for _ in range(draw.randrange(4)):
         incidents.append(
             Incident(
                 number=book.next_number, rule="r", subject="h0", severity=Severity.INFO,
-                state=State.OPEN, summary="", remedy="", opened_ns=draw.randrange(1 << 62),
+                state=IncidentState.OPEN, summary="", remedy="", opened_ns=draw.randrange(1 << 62),
                 updated_ns=0, value=draw.random(),
             )
         )  # fmt: skip

@@ -15,8 +15,8 @@ from tests.store.rows import T0, fill, heard, probed, silent
 from syntony.model import S
 from syntony.store import Store
 from syntony.store.migrations import VERSIONS
-from syntony.store.minutes import SETTLE_NS, spans, summing
-from syntony.store.queries import HOURS, MINUTE_NS, Span
+from syntony.store.minutes import MINUTE_SETTLE_NS, RECOUNT_NS, SETTLE_NS, spans, summing
+from syntony.store.queries import HOURS, MARKS, MINUTE_NS, Span
 from syntony.store.schema import HOUR_NS
 
 A, B, C = "a/n", "b/n", "c/n"
@@ -200,3 +200,115 @@ def test_spans_are_the_window_cut_at_minutes_of_summed_hours(
                 share = min(part.last_ns, (hour + 1) * HOUR_NS) - max(part.first_ns, hour * HOUR_NS)
                 assert share < 2 * MINUTE_NS
     assert spans(first_ns, last_ns, ()) == (Span(first_ns, last_ns),)
+
+
+NOW_NS = HOUR * HOUR_NS + 30 * MINUTE_NS + 11 * S
+"""In the hour under way."""
+SINCE = (HOUR * HOUR_NS - HOUR_NS, NOW_NS)
+
+
+def of_seconds(parts: tuple[Span, ...]) -> int:
+    """How much of a window is read from seconds, ns."""
+    return sum(part.last_ns - part.first_ns for part in parts if not part.minutes)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_minutes_of_the_hour_under_way_say_what_their_seconds_say(store: Store, seed: int) -> None:
+    probes, hearings = drawn(seed, 1)
+    every = [probed(A, B, BEGIN_S + second) for second in range(0, 3600, 30)]
+    fill(store, probes + every, hearings)
+    now_ns = NOW_NS + 29 * MINUTE_NS
+    window = (HOUR * HOUR_NS + 17 * S, now_ns)
+    before = {way: store.series(*window, *way, 60) for way in ((A, B), (B, A), ("", ""))}
+    assert store.minutes.follow(now_ns) == 58
+    assert of_seconds(store.minutes.spans(*window)) < 3 * MINUTE_NS
+    for way, points in before.items():
+        assert any(each.lost for each in points)
+        assert store.series(*window, *way, 60) == points
+    assert store.minutes.follow(now_ns) == 0
+    assert store.minutes.follow(now_ns + MINUTE_NS) == 1
+    assert store.count_rows() == len(probes) + len(every) + len(hearings)
+
+
+def test_an_hour_of_known_minutes_is_not_summed_up_again(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S + second) for second in range(0, 3600, 60)])
+    engine, told = store._engine, []
+    store.minutes.follow((HOUR + 1) * HOUR_NS + SETTLE_NS)
+    execute = engine.execute
+    engine.execute = lambda sql: (told.append(sql), execute(sql))  # type: ignore[method-assign,assignment,func-returns-value]
+    assert store.minutes.sum_up((HOUR + 1) * HOUR_NS + SETTLE_NS) == 1
+    engine.execute = execute  # type: ignore[method-assign]
+    assert [sql.partition(" VALUES")[0] for sql in told] == [f"INSERT INTO {HOURS}"]
+    assert store.minutes.hours() == {HOUR}
+    assert len(store.series(*DAY, A, B, 60)) == 60
+    fill(store, [probed(A, B, BEGIN_S + 1)])
+    assert sum(p.sent for p in store.series(*DAY, A, B, 60)) == 61 * 40
+
+
+def test_late_rows_of_the_hour_under_way_are_seen_at_once(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S), probed(A, B, BEGIN_S + 60)])
+    assert store.minutes.follow(NOW_NS) == 2
+    fill(store, [probed(A, B, BEGIN_S + 1, sport=61001)])
+    assert [p.sent for p in store.series(*SINCE, A, B, 60)] == [80, 40]
+    assert store.minutes.follow(NOW_NS) == 1
+    assert [p.sent for p in store.series(*SINCE, A, B, 60)] == [80, 40]
+    assert of_seconds(store.minutes.spans(HOUR * HOUR_NS, HOUR * HOUR_NS + 2 * MINUTE_NS)) == 0
+
+
+def test_a_minute_that_has_just_ended_is_read_from_seconds(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)])
+    ended_ns = HOUR * HOUR_NS + MINUTE_NS
+    assert store.minutes.follow(ended_ns + MINUTE_SETTLE_NS - 1) == 0
+    assert store.minutes.follow(ended_ns + MINUTE_SETTLE_NS) == 1
+
+
+def test_what_gateways_store_late_is_counted_in_time(store: Store) -> None:
+    """A gateway learns what a leader has summed up, a leader of rows that a gateway has stored."""
+    fill(store, [probed(A, B, BEGIN_S + second) for second in range(0, 600, 60)])
+    gateway = Store(store._engine)
+    gateway.minutes.learn(NOW_NS)
+    assert of_seconds(gateway.minutes.spans(*SINCE)) == SINCE[1] - SINCE[0]
+    store.minutes.follow(NOW_NS)
+    gateway.minutes.learn(NOW_NS)
+    assert gateway.minutes.spans(*SINCE) == store.minutes.spans(*SINCE)
+    fill(gateway, [probed(A, B, BEGIN_S + 301)])
+    assert [p.sent for p in gateway.series(*SINCE, A, B, 60)].count(80) == 1
+    gateway.minutes.learn(NOW_NS)
+    assert [p.sent for p in gateway.series(*SINCE, A, B, 60)].count(80) == 1
+    assert store.minutes.follow(NOW_NS + RECOUNT_NS) == 1
+    assert [p.sent for p in store.series(*SINCE, A, B, 60)].count(80) == 1
+    gateway.minutes.learn(NOW_NS + RECOUNT_NS)
+    assert gateway.minutes.spans(*SINCE) == store.minutes.spans(*SINCE)
+    store.minutes.sum_up(LATER_NS)
+    gateway.minutes.learn(LATER_NS)
+    assert gateway.minutes.hours() == {HOUR}
+    assert [p.sent for p in gateway.series(*DAY, A, B, 60)].count(80) == 1
+    # Minutes are known after a restart, too.
+    fill(store, [probed(A, B, BEGIN_S + 3600)])
+    store.minutes.follow(NOW_NS + HOUR_NS)
+    fresh = Store(store._engine)
+    assert fresh.minutes.follow(NOW_NS + HOUR_NS) == 0
+    assert of_seconds(fresh.minutes.spans((HOUR + 1) * HOUR_NS, (HOUR + 1) * HOUR_NS + 60 * S)) == 0
+
+
+@given(st.sets(st.integers(0, 119)), st.sets(st.integers(HOUR, HOUR + 1)))
+def test_minutes_of_open_hours_are_spans_of_their_own(minutes: set[int], hours: set[int]) -> None:
+    first, last = HOUR * HOUR_NS, (HOUR + 2) * HOUR_NS
+    known = {first // MINUTE_NS + minute for minute in minutes}
+    parts = spans(first, last, hours, known)
+    assert (parts[0].first_ns, parts[-1].last_ns) == (first, last)
+    for before, after in pairwise(parts):
+        assert before.last_ns == after.first_ns
+        assert before.minutes != after.minutes
+    for part in parts:
+        for minute in range(part.first_ns // MINUTE_NS, part.last_ns // MINUTE_NS):
+            told = minute in known or minute * MINUTE_NS // HOUR_NS in hours
+            assert part.minutes is told
+
+
+def test_marks_go_with_their_minutes(store: Store) -> None:
+    fill(store, [probed(A, B, BEGIN_S)])
+    store.minutes.follow(NOW_NS)
+    fill(store, [probed(A, B, BEGIN_S + 92 * 24 * 3600)])
+    store.expire(LATER_NS + 92 * 24 * HOUR_NS)
+    assert store._engine.select(f"SELECT count() FROM {MARKS}") == [[0]]  # noqa: S608

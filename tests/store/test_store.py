@@ -11,7 +11,7 @@ from tests.store.rows import T0, fill, heard, probed, rows_of, silent
 
 from syntony.errors import StoreError, UsageError
 from syntony.model import ClockState, S
-from syntony.store import Recorded, Store, open_store
+from syntony.store import Store, StoredPart, open_store
 from syntony.store.clickhouse import parse_url
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
@@ -250,15 +250,15 @@ def test_recorded_names_batches_by_partition(store: Store) -> None:
     ]
     fill(store, rows)
     assert store.recorded(PROBE, T0, edge) == {
-        Recorded("h0", "s", 5, hour),
-        Recorded("h0", "t", (1 << 64) - 1, hour),
+        StoredPart("h0", "s", 5, hour),
+        StoredPart("h0", "t", (1 << 64) - 1, hour),
     }
-    assert Recorded("h0", "t", (1 << 64) - 1, hour + 1) in store.recorded(PROBE, T0, edge + 1)
+    assert StoredPart("h0", "t", (1 << 64) - 1, hour + 1) in store.recorded(PROBE, T0, edge + 1)
 
 
 def test_own_host_column_is_the_origin(store: Store) -> None:
     store.insert(AGENT, rows_of(AGENT, [{"host": "h7", "seq": 3}]))
-    assert store.recorded(AGENT, T0, END) == {Recorded("h7", "s", 3, T0 // DAY_NS)}
+    assert store.recorded(AGENT, T0, END) == {StoredPart("h7", "s", 3, T0 // DAY_NS)}
 
 
 def test_clock_history(store: Store) -> None:

@@ -15,9 +15,9 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.instructions import Create, Instruction, Note, Refused, Retire
+from syntony.traffic.instructions import Create, Instruction, KernelRefusal, Note, Retire
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 TICK_NS = 1 * MS
 CHUNK = 5_792
@@ -133,7 +133,7 @@ class Run:
         self.reported: list[tuple[int, Note]] = []
         rails = range(len(shapes))
         self.machine = Failover(
-            Policy(mode=Mode.ACT if agent else Mode.OBSERVE),
+            Policy(mode=FailoverMode.ACT if agent else FailoverMode.OBSERVE),
             [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.1",)) for k in rails],
             seed,
         )
@@ -217,7 +217,9 @@ class Run:
         for each in instructions:
             if isinstance(each, Retire) and self.refusals:
                 self.refusals -= 1
-                self._hear(Refused(at_ns=self.now_ns, instruction=each, errno=105, text="no room"))
+                self._hear(
+                    KernelRefusal(at_ns=self.now_ns, instruction=each, errno=105, text="no room")
+                )
             elif isinstance(each, Retire):
                 for path in self.paths:
                     if path.flow == each.flow:

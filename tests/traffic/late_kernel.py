@@ -22,8 +22,8 @@ from syntony.traffic.instructions import (
     Create,
     Destroy,
     Instruction,
+    KernelRefusal,
     Reason,
-    Refused,
     Withdraw,
 )
 
@@ -179,7 +179,7 @@ class LateWorld(World):
         try:
             self._actuators[host.name].do(instruction)
         except OSError as error:
-            refused = Refused(
+            refused = KernelRefusal(
                 at_ns=self.now_ns, instruction=instruction, errno=error.errno or 0,
                 text=str(error.strerror),
             )  # fmt: skip

@@ -21,13 +21,13 @@ from syntony.traffic.instructions import (
     Create,
     Destroy,
     Instruction,
+    KernelRefusal,
     Note,
-    Refused,
     Watch,
     Withdraw,
 )
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 HOSTS = ("a", "b")
 WIRE_NS = 200_000
@@ -100,7 +100,7 @@ class World:
         doubles each time."""
         self.now_ns = 0
         self.event_loss = event_loss
-        self.policy = policy or Policy(mode=Mode.ACT)
+        self.policy = policy or Policy(mode=FailoverMode.ACT)
         self.rails = rails
         other = {"a": "b", "b": "a"}
         self.hosts = {
@@ -352,7 +352,7 @@ class World:
             case Withdraw(local_id=local_id):
                 if host.announced.pop(local_id, None) is None:
                     self.at(0, lambda: self.tell(
-                        host, Refused(at_ns=self.now_ns, instruction=instruction, errno=22)
+                        host, KernelRefusal(at_ns=self.now_ns, instruction=instruction, errno=22)
                     ))  # fmt: skip
                     return
                 self._send(host, events.AddressWithdrawn(

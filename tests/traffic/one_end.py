@@ -5,15 +5,15 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Remote, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
 
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 APP = 5000
 NOW = 100 * S
 
@@ -56,7 +56,7 @@ class Host:
         for flow in watched(rails):
             self.health.liveness(life(flow.flow_id, 0, alive=True))
         self.steering = Steering(policy, self.health, 1)
-        self.conn = Connection(7, 0, accepted=accepted)
+        self.conn = MptcpConnection(7, 0, accepted=accepted)
         self.conn.heard_by_ns = NOW + 1000 * S  # nothing is assumed of what the peer did not say
         self.conn.job = "train"
         local, remote = ("fd00::1", "fd00::2") if six else (here(0), there(0))
@@ -65,7 +65,7 @@ class Host:
         self.add(self.first, "nic0")
 
     def add(self, flow: FourTuple, nic: str | None, since_ns: int = 0) -> Subflow:
-        subflow = Subflow(flow, nic, State.UP, since_ns)
+        subflow = Subflow(flow, nic, SubflowState.UP, since_ns)
         self.conn.subflows[flow] = subflow
         return subflow
 

@@ -32,7 +32,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent, StallEvent
 from syntony.traffic.failover import Event
 from syntony.traffic.instructions import Cause, Destroy, Instruction
-from syntony.traffic.pairs import Progress, WatchedFlow
+from syntony.traffic.pairs import ConnectionProgress, WatchedFlow
 
 TURN_NS = 5 * MS
 MISSES, HITS = 4, 3
@@ -102,13 +102,13 @@ class Agent:
 
     def progress(
         self, remotes: Collection[str], now_ns: int, *, anew: bool = False
-    ) -> list[Progress]:
+    ) -> list[ConnectionProgress]:
         del anew
         found = []
         for flow, acked_ns in self.host.subflows.items():
             if flow.remote in remotes:
                 waits = self._world.waits_ns(self.host, flow)
-                found.append(Progress(flow, acked_ns, 2 * MS, waits, streams=True))
+                found.append(ConnectionProgress(flow, acked_ns, 2 * MS, waits, streams=True))
         return found
 
 

@@ -12,7 +12,7 @@ from syntony.model import S
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import max_min
 from syntony.traffic.mover import Mover
-from syntony.traffic.moves import Move
+from syntony.traffic.moves import FlowMove
 from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
 
 GBPS = 1e9
@@ -34,7 +34,7 @@ class World:
     ) -> None:
         self.flows = {flow.flow_id: flow for flow in flows}
         self.at_ns = 0
-        self.moves: list[Move] = []
+        self.moves: list[FlowMove] = []
         self.by_step: list[int] = []
         self._rng = np.random.default_rng(seed)
         self._noise = noise

@@ -11,12 +11,12 @@ from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.connection import TAKEN
 from syntony.traffic.failover import Failover
-from syntony.traffic.instructions import Create, Destroy, Instruction, Refused
+from syntony.traffic.instructions import Create, Destroy, Instruction, KernelRefusal
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 T = TypeVar("T")
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 NICS = [LocalNic(name=f"nic{rail}", rail=rail, addresses=(f"10.{rail}.0.1",)) for rail in (0, 1)]
 TRIES = 4
 """In vain, until the next one waits."""
@@ -82,7 +82,7 @@ def refusals(number: int) -> tuple[Failover, int]:
     count = 0
     while True:
         count += 1
-        found = of(Create, machine.handle(Refused(at_ns=S, instruction=create, errno=number)))
+        found = of(Create, machine.handle(KernelRefusal(at_ns=S, instruction=create, errno=number)))
         if not found:
             return machine, count
         assert found[0].flow.local_port != create.flow.local_port

@@ -7,9 +7,9 @@ import pytest
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.health import Health
-from syntony.traffic.pairs import NO_HURRY_NS, LocalNic, Progress, Reply, WatchedFlow
+from syntony.traffic.pairs import NO_HURRY_NS, ConnectionProgress, LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
 
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
@@ -35,9 +35,9 @@ def event(at_ns: int, flow_id: int, *, alive: bool) -> LivenessEvent:
     )
 
 
-def progress(acked_ms: int, waits_ms: int) -> Progress:
+def progress(acked_ms: int, waits_ms: int) -> ConnectionProgress:
     """Of a flow on the dying pair; acknowledged so long after the probes' last answer."""
-    return Progress(FLOW, LAST_REPLY_NS + acked_ms * MS, RTT_NS, waits_ms * MS)
+    return ConnectionProgress(FLOW, LAST_REPLY_NS + acked_ms * MS, RTT_NS, waits_ms * MS)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def progress(acked_ms: int, waits_ms: int) -> Progress:
     ],
 )
 def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
-    flows: tuple[Progress, ...], *, believed: bool
+    flows: tuple[ConnectionProgress, ...], *, believed: bool
 ) -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
@@ -133,7 +133,7 @@ def test_a_pair_whose_deaths_heal_at_once_is_given_more_time_for_a_while() -> No
 
 def stalled_after_ms(*, lossy: bool) -> int:
     """How long a flow is silent before it is judged; the kernel's timer runs 200, 400, 800 ms."""
-    judge = Subflow(FLOW, "n0", State.UP, 0)
+    judge = Subflow(FLOW, "n0", SubflowState.UP, 0)
     lost = 0
     for at_ms in range(0, 1_000, 100):  # it goes on all the time, with losses or without
         lost += 3 if lossy else 0

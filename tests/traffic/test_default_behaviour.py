@@ -9,7 +9,7 @@ from tests.traffic.test_pacer_steps import LINK, RATE, flow, part
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Attempts, Connection, State, Subflow
+from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
@@ -144,16 +144,16 @@ def test_trials_of_standby_wait_30_s_up_to_ten_minutes_and_an_hour_forgets_one()
 
 
 def test_a_connection_that_is_told_of_begins_with_nothing_to_undo() -> None:
-    conn = Connection(7, NOW, accepted=False)
+    conn = MptcpConnection(7, NOW, accepted=False)
     assert (conn.inherited, conn.called, conn.degraded, conn.alone_ns) == (False, False, None, None)
     assert (conn.job, conn.short_since_ns, conn.local_port) == (None, None, 0)
     assert conn.announced_ns == conn.seen_ns == NOW
     assert conn.heard_by_ns > NOW
     assert of(Host().settle(), Retire) == [], "only what an earlier agent may have put on standby"
-    subflow = Subflow(FourTuple("a", 1, "b", 2), "n", State.UP, NOW)
+    subflow = Subflow(FourTuple("a", 1, "b", 2), "n", SubflowState.UP, NOW)
     assert (subflow.one_of, subflow.on_standby, subflow.rate_bps) == (False, False, 0)
     assert (subflow.retransmits, subflow.lossy_ns, subflow.local_id) == (0, None, 0)
-    tries = Attempts()
+    tries = FailedAttempts()
     assert (tries.count, tries.next_ns, tries.failed_ns, tries.taken) == (0, 0, 0, 0)
     pair = PairState()
     assert (pair.since_ns, pair.misses, pair.brief, pair.brief_ns) == (0, 0, 0, 0)

@@ -17,7 +17,7 @@ from tests.traffic.one_end import (
 
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection, State
+from syntony.traffic.connection import MptcpConnection, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Cause,
@@ -54,7 +54,7 @@ def test_a_rail_that_the_peer_has_in_the_other_family_only_is_not_missed() -> No
 def test_rails_without_an_address_of_the_family_are_not_missed() -> None:
     health = Health(POLICY, [*nics(1), LocalNic(name="nic1", rail=1, addresses=("fd01::1",)),
                              LocalNic(name="nic2", rail=2, addresses=())])  # fmt: skip
-    conn = Connection(7, 0, accepted=False)
+    conn = MptcpConnection(7, 0, accepted=False)
     conn.local = here(0)
     missed = [nic.name for nic in Redundancy(health).missing(conn, [])]
     assert missed == ["nic0", "nic2"], "one without any address is down"
@@ -79,7 +79,7 @@ def test_a_degraded_connection_says_what_is_in_the_way() -> None:
     stuck = Host()
     flow = FourTuple(here(1), 61_000, there(1), POLICY.port)
     stuck.add(flow, "nic1").stalled = Reason(Cause.FABRIC, "", NOW, NOW)
-    stuck.conn.subflows[flow].state = State.UP
+    stuck.conn.subflows[flow].state = SubflowState.UP
     assert (
         Redundancy(stuck.health)
         ._obstacle(stuck.conn, nics()[1], NOW)

@@ -12,7 +12,7 @@ from tests.traffic.network import World, moves, notes, rail_of, reverse
 
 from syntony.model import MS, S
 from syntony.traffic.instructions import Announce, Cause, Create, Destroy, Withdraw
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 NICS = [(host, f"nic{rail}") for host in "ab" for rail in (0, 1)]
 
@@ -231,7 +231,7 @@ def test_one_nic_only_means_hands_off() -> None:
 
 
 def test_observe_only_says_and_does_not() -> None:
-    world = settled(7, policy=Policy(mode=Mode.OBSERVE))
+    world = settled(7, policy=Policy(mode=FailoverMode.OBSERVE))
     world.link("a", "nic0", up=False)
     world.run(1 * S)
     assert not moves(world)
@@ -273,7 +273,7 @@ def test_a_flapping_nic_is_used_ever_less() -> None:
 
 
 def test_no_more_actions_per_second_than_allowed() -> None:
-    world = World(10, policy=Policy(mode=Mode.ACT, max_actions_per_s=1))
+    world = World(10, policy=Policy(mode=FailoverMode.ACT, max_actions_per_s=1))
     world.run(5 * S)
     world.link("a", "nic0", up=False)
     world.run(10 * S)

@@ -10,7 +10,7 @@ import pytest
 
 from syntony.traffic.demand import Priority
 from syntony.traffic.fair import max_min
-from syntony.traffic.shares import LEAST, Claim, share
+from syntony.traffic.shares import LEAST, ShareClaim, share
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -51,8 +51,8 @@ def test_every_flow_has_what_it_asks_for_or_a_full_link_on_which_nobody_has_more
 def claim(
     *links: str, priority: Priority = Priority.STANDARD, weight: float = 1.0,
     demand: float = math.inf,
-) -> Claim:  # fmt: skip
-    return Claim(links, priority, weight, demand)
+) -> ShareClaim:  # fmt: skip
+    return ShareClaim(links, priority, weight, demand)
 
 
 BUDGETS = {"a": 100.0, "b": 50.0}

@@ -10,14 +10,14 @@ from tests.traffic.test_plain import Host as PlainHost
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
-from syntony.traffic.connection import Attempts, Connection, State, Subflow
+from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Note, Watch
-from syntony.traffic.lease import Heard, may_decide
+from syntony.traffic.lease import ListeningHost, may_decide
 from syntony.traffic.meter import Meter
 from syntony.traffic.pair_timeouts import PairTimeouts
-from syntony.traffic.pairs import LocalNic, PairState, Progress, Reply, WatchedFlow
+from syntony.traffic.pairs import ConnectionProgress, LocalNic, PairState, Reply, WatchedFlow
 
 FLOW = FourTuple("10.0.0.1", 61_000, "10.0.0.2", 8_621)
 PAIR = ("nic0", there(0))
@@ -39,14 +39,14 @@ def test_a_connection_is_degraded_after_five_seconds(late_ns: int, reported: boo
 def test_a_lease_of_three_seconds_and_a_wait_that_outlasts_it(
     age_ns: int, since_ns: int, may: bool
 ) -> None:
-    heard = {"h": Heard(NOW - since_ns, NOW - age_ns)}
+    heard = {"h": ListeningHost(NOW - since_ns, NOW - age_ns)}
     assert may_decide(heard, {"h"}, NOW)[0] is may
 
 
 def progress(
     acked_ns: int, *, rtt_ns: int = MS, waits_ns: int = 0, streams: bool = False
-) -> Progress:
-    return Progress(FLOW, acked_ns, rtt_ns, waits_ns, streams)
+) -> ConnectionProgress:
+    return ConnectionProgress(FLOW, acked_ns, rtt_ns, waits_ns, streams)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_data_hang_after_15_ms_or_a_round_trip_if_none_was_coming(
     assert each.hangs() is hangs
 
 
-def believed_until(flow: Progress | None, *, presumed: bool = False) -> int:
+def believed_until(flow: ConnectionProgress | None, *, presumed: bool = False) -> int:
     """Of a pair last answered at `NOW`, looked at 100 ms later, ns after `NOW`."""
     host = Host()
     for flow_id in (0, 1):
@@ -87,7 +87,7 @@ def believed_until(flow: Progress | None, *, presumed: bool = False) -> int:
     ],
 )  # fmt: skip
 def test_a_pair_is_believed_in_by_what_its_jobs_data_do(
-    flow: Progress | None, until_ms: float
+    flow: ConnectionProgress | None, until_ms: float
 ) -> None:
     assert believed_until(flow) == round(until_ms * MS)
 
@@ -154,18 +154,18 @@ def test_a_peer_is_late_until_another_nic_of_it_answered_10_ms_later(
 
 
 def test_joins_in_a_row_three_at_once_then_longer_waits() -> None:
-    tries, waits = Attempts(), []
+    tries, waits = FailedAttempts(), []
     for _ in range(13):
         tries.failed(NOW, POLICY)
         waits.append((tries.next_ns - NOW) // MS)
     assert waits == [0, 0, 0, 60, 120, 240, 480, 960, 1920, 3840, 5000, 5000, 5000]
-    taken = Attempts()
+    taken = FailedAttempts()
     for _ in range(7):
         taken.port_taken(NOW, POLICY)
     assert taken.count == 0
     taken.port_taken(NOW, POLICY)
     assert taken.count == 1
-    assert Connection(1, NOW, accepted=False).heard_by_ns == NOW + S
+    assert MptcpConnection(1, NOW, accepted=False).heard_by_ns == NOW + S
 
 
 def sample(at_ns: int, acked: int, **more: int) -> FlowSample:
@@ -183,7 +183,7 @@ def sample(at_ns: int, acked: int, **more: int) -> FlowSample:
 def test_a_lossy_flow_of_the_last_five_seconds_stalls_after_two_timers_and_half_a_second(
     at_ns: int, backoff: int, stalled: bool
 ) -> None:
-    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     subflow.take(sample(S // 2, 100), POLICY)
     subflow.take(sample(S, 101, retransmits=1), POLICY)
     assert subflow.take(sample(at_ns, 101, retransmits=2, backoff=backoff), POLICY) is stalled

@@ -15,7 +15,7 @@ from syntony.traffic.failover import Failover
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Create, Instruction
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 AT_ONCE_NS = 400 * MS
 """Probes find the path within tens of ms here; three joins in a row may be lost on bad spines."""
@@ -79,7 +79,7 @@ def test_the_first_path_back_is_used_at_once(seed: int) -> None:
 
 
 PEERS = ("10.0.0.2", "10.1.0.2")
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 
 
 class End:

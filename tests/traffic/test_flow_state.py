@@ -14,11 +14,11 @@ from syntony.traffic.connection import (
     PARTIAL_LATE_NS,
     TAKEN,
     UNREPEATED,
-    Attempts,
-    Connection,
+    FailedAttempts,
+    MptcpConnection,
     Remote,
-    State,
     Subflow,
+    SubflowState,
 )
 from syntony.traffic.instructions import Cause, Reason
 from syntony.traffic.meter import WINDOW_NS, Meter
@@ -41,7 +41,7 @@ def sample(at_ns: int, acked: int = 100, **more: int) -> FlowSample:
 
 
 def subflow() -> Subflow:
-    found = Subflow(FLOW, "nic0", State.UP, 0)
+    found = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     found.take(sample(0, unacked=0), POLICY)
     return found
 
@@ -110,13 +110,13 @@ def test_what_is_told_of_a_stall() -> None:
     found.excuse(80 * MS)
     assert not found.take(sample(130 * MS, retransmits=2), POLICY), "counted from then"
     assert found.take(sample(140 * MS, retransmits=2), POLICY)
-    coming = Subflow(FLOW, "nic0", State.COMING, 0)
+    coming = Subflow(FLOW, "nic0", SubflowState.COMING, 0)
     coming.take(sample(0, unacked=0), POLICY)
     assert not coming.take(sample(S, retransmits=3), POLICY), "it has carried nothing yet"
 
 
 def test_attempts_wait_after_three_at_once_and_longer_each_time() -> None:
-    tries, waits, reported = Attempts(), [], []
+    tries, waits, reported = FailedAttempts(), [], []
     for _ in range(12):
         tries.failed(S, POLICY)
         waits.append((tries.next_ns - S) // MS)
@@ -129,13 +129,13 @@ def test_attempts_wait_after_three_at_once_and_longer_each_time() -> None:
     assert (tries.count, tries.next_ns > S) == (0, True)
     tries.restart()
     assert (tries.count, tries.next_ns) == (0, 0)
-    patient = Attempts()
+    patient = FailedAttempts()
     patient.failed(S, POLICY, at_once=0)
     assert patient.next_ns == S + POLICY.join_ns
 
 
 def test_a_port_that_is_taken_is_no_failure_but_eight_of_them_are_one() -> None:
-    tries = Attempts()
+    tries = FailedAttempts()
     counts = []
     for _ in range(2 * TAKEN):
         tries.port_taken(S, POLICY)
@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_no_failure_but_eight_of_them_are_one() -> None:
 
 
 def test_an_address_joined_before_it_was_announced_gets_its_number() -> None:
-    conn = Connection(7, 0, accepted=False)
+    conn = MptcpConnection(7, 0, accepted=False)
     conn.remotes = {-2: Remote("10.1.0.2", 8_621, 1), 1: Remote("10.0.0.2", 8_621, 0)}
     conn.joined("10.1.0.2", 1)
     assert set(conn.remotes) == {-2, 1}, "the number is another's"
@@ -161,12 +161,12 @@ def test_an_address_joined_before_it_was_announced_gets_its_number() -> None:
 
 
 def test_a_pair_is_used_by_what_is_coming_and_carries_by_what_gets_on() -> None:
-    conn = Connection(7, 0, accepted=False)
+    conn = MptcpConnection(7, 0, accepted=False)
     pair = ("nic0", FLOW.remote)
     assert not conn.uses(pair)
-    conn.subflows[FLOW] = Subflow(FLOW, "nic0", State.COMING, 0)
+    conn.subflows[FLOW] = Subflow(FLOW, "nic0", SubflowState.COMING, 0)
     assert (conn.uses(pair), conn.carries(pair), conn.up()) == (True, False, [])
-    conn.subflows[FLOW].state = State.UP
+    conn.subflows[FLOW].state = SubflowState.UP
     assert conn.carries(pair)
     assert not conn.carries(("nic1", FLOW.remote))
     conn.subflows[FLOW].stalled = Reason(Cause.FABRIC, "", 0, 0)

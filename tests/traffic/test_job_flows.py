@@ -14,11 +14,11 @@ from tests.traffic.test_place import leaf_spine
 from syntony.agent.steering.orders import flows_report
 from syntony.model.paths import FourTuple
 from syntony.traffic.chains import FULL, Board
-from syntony.traffic.connection import State
-from syntony.traffic.flows import PLAIN_BPS, JobFlow, job_flows
-from syntony.traffic.moving import Moving, Order
+from syntony.traffic.connection import SubflowState
+from syntony.traffic.flows import PLAIN_BPS, ReportedFlow, job_flows
+from syntony.traffic.moving import MoveOrder, Moving
 from syntony.traffic.place import current_choice
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.problem import (
     DEAD,
     PlacementProblem,
@@ -28,10 +28,10 @@ from syntony.traffic.problem import (
 )
 from syntony.traffic.relocate import Relocation
 
-MOVABLE = Policy(mode=Mode.ACT, place=("tr*",))
+MOVABLE = Policy(mode=FailoverMode.ACT, place=("tr*",))
 
 
-def reported(host: Host, policy: Policy = MOVABLE) -> list[JobFlow]:
+def reported(host: Host, policy: Policy = MOVABLE) -> list[ReportedFlow]:
     return list(job_flows([host.conn], Relocation(policy, host.steering)))
 
 
@@ -40,7 +40,7 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     meter = host.conn.subflows[host.first].meter
     meter.tx_bps, meter.rx_bps, meter.windows = 7, 5, 3
     (flow,) = reported(host)
-    assert flow == JobFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
+    assert flow == ReportedFlow("train", 7, "nic0", host.first, dialled=True, movable=True,
                            moving=False, tx_bps=7, rx_bps=5, windows=3)  # fmt: skip
     assert flow.traced, "however little it carries"
     assert flow.dscp == -1, "nobody has looked"
@@ -57,8 +57,8 @@ def test_a_subflow_that_carries_is_told_with_whose_it_is() -> None:
     [
         ({}, MOVABLE, True, True),
         ({"accepted": True}, MOVABLE, False, False),
-        ({}, Policy(mode=Mode.ACT, place=("other",)), True, False),
-        ({}, Policy(mode=Mode.ACT), True, False),
+        ({}, Policy(mode=FailoverMode.ACT, place=("other",)), True, False),
+        ({}, Policy(mode=FailoverMode.ACT), True, False),
     ],
 )
 def test_who_dialled_may_move_it_if_the_job_has_asked_for_it(
@@ -75,7 +75,7 @@ def test_what_does_not_carry_or_belongs_to_nobody_is_not_told() -> None:
     assert {flow.nic for flow in reported(host)} == {"nic0", "nic1"}, (
         "not of a NIC that is not ours"
     )
-    coming.state = State.COMING
+    coming.state = SubflowState.COMING
     assert {flow.nic for flow in reported(host)} == {"nic0"}
     host.conn.job = ""
     assert reported(host) == []
@@ -84,7 +84,7 @@ def test_what_does_not_carry_or_belongs_to_nobody_is_not_told() -> None:
 def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
     host = Host(MOVABLE)
     host.add(FourTuple(here(1), 1, there(1), 2), "nic1")
-    order = Order(move_id="m", token=7, flow=host.first, port=1, evidence="e")
+    order = MoveOrder(move_id="m", token=7, flow=host.first, port=1, evidence="e")
     host.conn.moving["nic0", there(0)] = Moving(order, host.first, "nic0", NOW, 1)
     assert {flow.nic: flow.moving for flow in reported(host)} == {"nic0": True, "nic1": False}
     host.conn.subflows[host.first].slow.reason = host.steering._why(
@@ -99,7 +99,7 @@ def test_a_flow_under_way_is_told_as_moving_and_one_on_standby_stays() -> None:
      (9, 0, 0, True)],
 )  # fmt: skip
 def test_plain_flows_are_traced_from_a_rate_on(token: int, tx: int, rx: int, traced: bool) -> None:
-    flow = JobFlow("j", token, "n", FourTuple("a", 1, "b", 2), dialled=True, movable=False,
+    flow = ReportedFlow("j", token, "n", FourTuple("a", 1, "b", 2), dialled=True, movable=False,
                    moving=False, tx_bps=tx, rx_bps=rx, windows=1)  # fmt: skip
     assert flow.traced == traced
 

@@ -12,7 +12,7 @@ from tests.traffic.network import rail_of
 
 from syntony.model import MS, S
 from syntony.traffic.instructions import Announce, Create, Note
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS
 
 QUICK_NS = 500 * MS
@@ -48,7 +48,7 @@ def test_a_job_that_is_found_late_has_all_its_paths_at_once(host: str, late_ns: 
 @pytest.mark.slow
 def test_many_joins_before_the_announcement_leave_nothing_behind() -> None:
     """The initiator's kernel keeps what every one of them left, until all ids have been used."""
-    policy = Policy(mode=Mode.ACT, join_max_ns=100 * MS)
+    policy = Policy(mode=FailoverMode.ACT, join_max_ns=100 * MS)
     world = LateWorld(2, {"a": 0, "b": 60 * S}, policy=policy)
     world.run(60 * S)
     tried = [each for _, each in world.hosts["a"].actions if isinstance(each, Create)]

@@ -8,7 +8,7 @@ from syntony.model import MS
 from syntony.model.paths import FourTuple
 from syntony.traffic.late_peers import BACK_NS, PEER_NS, late_until_ns
 from syntony.traffic.pair_timeouts import PairTimeouts
-from syntony.traffic.pairs import Answers, Pair, Progress
+from syntony.traffic.pairs import Answers, ConnectionProgress, Pair
 
 NOW_NS = 10_000 * MS
 SINCE_NS = NOW_NS - 200 * MS
@@ -68,6 +68,6 @@ def test_waiting_data_end_no_path_of_a_peer_that_has_just_come_back(
     silent = answered(200, silent=True)._replace(hushed=True)
     answers = {SILENT: silent, OTHERS[0]: answered(1, back_ms=back_ms, gap_ms=100)}
     flow = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
-    flows = {SILENT: [Progress(flow, SINCE_NS, MS, 190 * MS, streams=True)]}
+    flows = {SILENT: [ConnectionProgress(flow, SINCE_NS, MS, 190 * MS, streams=True)]}
     found = PairTimeouts().dead(answers, flows, 5 * MS, NOW_NS, lambda _pair, _now_ns: 0)
     assert (SILENT in found) is dead

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.model import MS, S
-from syntony.traffic.lease import EXPIRY_NS, LEASE_NS, WAIT_NS, Heard, may_decide
+from syntony.traffic.lease import EXPIRY_NS, LEASE_NS, WAIT_NS, ListeningHost, may_decide
 
 HOSTS = [f"h{k}" for k in range(5)]
 REPORT_NS = 400 * MS
@@ -14,14 +14,14 @@ STEP_NS = 100 * MS
 
 
 def test_what_is_needed() -> None:
-    steady = {host: Heard(0, 9 * S) for host in HOSTS[:3]}
+    steady = {host: ListeningHost(0, 9 * S) for host in HOSTS[:3]}
     assert may_decide(steady, HOSTS, 9 * S + 1) == (True, "")
     assert not may_decide(dict(list(steady.items())[:2]), HOSTS, 9 * S)[0]
     assert not may_decide(steady, HOSTS, 9 * S + LEASE_NS)[0]
-    fresh = {host: Heard(8 * S, 9 * S) for host in HOSTS}
+    fresh = {host: ListeningHost(8 * S, 9 * S) for host in HOSTS}
     assert "another controller" in may_decide(fresh, HOSTS, 9 * S)[1]
     assert not may_decide({}, (), 0)[0]
-    assert not may_decide({f"x{k}": Heard(0, 9 * S) for k in range(9)}, HOSTS, 9 * S)[0]
+    assert not may_decide({f"x{k}": ListeningHost(0, 9 * S) for k in range(9)}, HOSTS, 9 * S)[0]
 
 
 class Sides:
@@ -29,7 +29,7 @@ class Sides:
 
     def __init__(self, delay_ns: dict[str, int], skew_ns: dict[str, int]) -> None:
         self.side = dict.fromkeys(HOSTS, "A")
-        self.heard: dict[str, dict[str, Heard]] = {"A": {}, "B": {}}
+        self.heard: dict[str, dict[str, ListeningHost]] = {"A": {}, "B": {}}
         self._delay_ns, self._skew_ns = delay_ns, skew_ns
         self._late: list[tuple[int, str, str, int]] = []
 
@@ -56,7 +56,7 @@ class Sides:
             self._late.remove(each)
             _, to, host, stamp_ns = each
             known = self.heard[to].get(host)
-            self.heard[to][host] = Heard(known.since_ns if known else stamp_ns, stamp_ns)
+            self.heard[to][host] = ListeningHost(known.since_ns if known else stamp_ns, stamp_ns)
 
 
 @settings(max_examples=80, deadline=None)

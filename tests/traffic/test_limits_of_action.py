@@ -17,7 +17,7 @@ from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.entropy import Ports
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.lease import EXPIRY_NS, LEASE_NS, WAIT_NS, Heard, may_decide
+from syntony.traffic.lease import EXPIRY_NS, LEASE_NS, WAIT_NS, ListeningHost, may_decide
 from syntony.traffic.meter import WINDOW_NS, Meter
 from syntony.traffic.policy import Policy
 
@@ -150,12 +150,12 @@ def test_the_first_class_that_names_a_job_counts() -> None:
 def test_more_than_half_of_the_hosts_decide(hosts: int, fresh: int, steady: int, may: bool) -> None:
     electorate = [f"h{k}" for k in range(hosts)]
     heard = {
-        host: Heard(
+        host: ListeningHost(
             since_ns=T0 - (WAIT_NS if k < steady else WAIT_NS - 1),
             newest_ns=T0 - (LEASE_NS - 1 if k < fresh else LEASE_NS),
         )
         for k, host in enumerate(electorate)
-    } | {f"stranger{k}": Heard(0, T0) for k in range(9)}
+    } | {f"stranger{k}": ListeningHost(0, T0) for k in range(9)}
     decided, why = may_decide(heard, electorate, T0)
     assert decided == may
     assert bool(why) != may

@@ -21,26 +21,26 @@ from tests.traffic.one_end import (
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Remote, State, Subflow
+from syntony.traffic.connection import Remote, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.failover import WATCH_EVERY_NS, Failover
 from syntony.traffic.instructions import (
     Create,
-    Refused,
+    KernelRefusal,
     Watch,
 )
 from syntony.traffic.pairs import Reply
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 
 def test_a_port_that_the_kernel_refused_is_not_drawn_again() -> None:
-    policy = Policy(mode=Mode.ACT, port_low=61_000, port_high=61_001)
+    policy = Policy(mode=FailoverMode.ACT, port_low=61_000, port_high=61_001)
     host = Host(policy)
     host.announced(1, policy.port)
     table = ConnectionTable(policy, host.health, host.steering.ports)
     table.by_token[7] = host.conn
     (create,) = of(host.settle(), Create)
-    refused = Refused(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
+    refused = KernelRefusal(at_ns=NOW, instruction=create, errno=errno.EADDRNOTAVAIL)
     table.take(host.conn, refused)
     assert create.flow not in host.conn.subflows
     drawn = {host.steering.ports.draw(here(1), there(1)) for _ in range(20)}
@@ -118,7 +118,7 @@ def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> Non
 
 
 def test_a_second_of_progress_is_a_rate() -> None:
-    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", State.UP, 0)
+    subflow = Subflow(FourTuple(here(0), 1, there(0), 2), "nic0", SubflowState.UP, 0)
 
     def take(at_ns: int, acked: int) -> None:
         subflow.take(

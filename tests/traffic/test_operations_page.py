@@ -11,7 +11,13 @@ import pytest
 from syntony.job_hook import syntony_job_hook as hook
 from syntony.model import MS, S
 from syntony.traffic import operations_page as page
-from syntony.traffic.operations_page import OPEN_NS, Operation, OperationsReader, Reported, Step
+from syntony.traffic.operations_page import (
+    OPEN_NS,
+    NewOperations,
+    Operation,
+    OperationsReader,
+    OperationStep,
+)
 
 NOW_NS = 5_000 * S
 SEED = random.SystemRandom().randrange(1 << 32)
@@ -51,7 +57,7 @@ def named(rank: int = 1, ranks: int = 4) -> Written:
     return made
 
 
-def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> Reported:
+def take(reader: OperationsReader, made: Written, now_ns: int = NOW_NS) -> NewOperations:
     return reader.read(made.read, now_ns)
 
 
@@ -79,7 +85,7 @@ def test_operations_and_steps_are_told_once() -> None:
     assert (reported.rank, reported.ranks, reported.dropped) == (1, 4, 0)
     wanted = Operation("0.abc", 4, 0, "reduce_scatter", 4096, NOW_NS - 9 * MS, NOW_NS - 4 * MS)
     assert reported.operations == (wanted,)
-    assert reported.steps == (Step(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
+    assert reported.steps == (OperationStep(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
     assert take(reader, made)[2:] == ((), (), 0)
 
 

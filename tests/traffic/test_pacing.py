@@ -14,7 +14,7 @@ from tests.cases import mostly_slow
 from syntony.model import MS, S
 from syntony.traffic.demand import Priority
 from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer, Sending
-from syntony.traffic.shares import LEAST, Claim, share
+from syntony.traffic.shares import LEAST, ShareClaim, share
 
 POLICY = PacePolicy(queue_ns=1 * MS, after_ns=0)
 RATE = 40_000_000
@@ -25,8 +25,8 @@ def claim(
     priority: Priority = Priority.STANDARD,
     weight: float = 1.0,
     wants: float = math.inf,
-) -> Claim:
-    return Claim(links or ("l",), priority, weight, wants)
+) -> ShareClaim:
+    return ShareClaim(links or ("l",), priority, weight, wants)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def claim(
         ([claim(priority=Priority.SCAVENGER), claim(wants=30)], [70, 30]),
     ],
 )
-def test_shares(claims: list[Claim], expected: list[float]) -> None:
+def test_shares(claims: list[ShareClaim], expected: list[float]) -> None:
     rates = share(claims, {"l": 100.0, "tight": 10.0})
     assert rates.tolist() == pytest.approx(expected, abs=0.11)
 
@@ -63,7 +63,7 @@ def test_shares(claims: list[Claim], expected: list[float]) -> None:
 def test_no_link_is_promised_twice_and_nobody_gets_nothing(
     drawn: list[tuple[set[str], Priority, float, float]],
 ) -> None:
-    claims = [Claim(tuple(sorted(links)), p, w, d) for links, p, w, d in drawn]
+    claims = [ShareClaim(tuple(sorted(links)), p, w, d) for links, p, w, d in drawn]
     budgets = dict.fromkeys("abcd", 100.0)
     rates = share(claims, budgets)
     for link in budgets:

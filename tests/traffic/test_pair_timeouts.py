@@ -13,7 +13,15 @@ from syntony.model.paths import FourTuple, LivenessEvent
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Cause
 from syntony.traffic.pair_timeouts import LONGEST_NS, SHORTEST_NS, PairTimeouts
-from syntony.traffic.pairs import HANG_NS, Answers, LocalNic, Pair, Progress, Reply, WatchedFlow
+from syntony.traffic.pairs import (
+    HANG_NS,
+    Answers,
+    ConnectionProgress,
+    LocalNic,
+    Pair,
+    Reply,
+    WatchedFlow,
+)
 from syntony.traffic.policy import Policy
 
 NOW_NS = 10_000 * MS
@@ -42,9 +50,11 @@ def no_more(_pair: Pair, _now_ns: int) -> int:
     return 0
 
 
-def progress(acked_ms: int, waits_ms: int, rtt_ms: int = 5, *, streams: bool = True) -> Progress:
+def progress(
+    acked_ms: int, waits_ms: int, rtt_ms: int = 5, *, streams: bool = True
+) -> ConnectionProgress:
     """Acknowledged so long ago."""
-    return Progress(FLOW, NOW_NS - acked_ms * MS, rtt_ms * MS, waits_ms * MS, streams)
+    return ConnectionProgress(FLOW, NOW_NS - acked_ms * MS, rtt_ms * MS, waits_ms * MS, streams)
 
 
 WAITING = {TO_B: [progress(60, 16)]}
@@ -83,7 +93,7 @@ def test_who_is_silent_while_data_wait(heard: dict[Pair, Answers], dead: set[Pai
     ],
 )
 def test_silent_pairs_are_dead_where_data_wait_and_none_gets_through(
-    flows: dict[Pair, list[Progress]], dead: set[Pair]
+    flows: dict[Pair, list[ConnectionProgress]], dead: set[Pair]
 ) -> None:
     heard = answers(50, c_ms=50)
     assert set(PairTimeouts().dead(heard, flows, INTERVAL_NS, NOW_NS, no_more)) == dead
@@ -119,7 +129,7 @@ def look(
         TO_B: Answers(at_ns, 4, "b", silent=True, hushed=silent_ms > 20, dying=dying),
         TO_C: Answers(now_ns - MS, 4, "c"),
     }
-    flows = {TO_B: [Progress(FLOW, at_ns, 5 * MS, waits_ms * MS, streams=True)]}
+    flows = {TO_B: [ConnectionProgress(FLOW, at_ns, 5 * MS, waits_ms * MS, streams=True)]}
     return set(silence.dead(heard, flows, INTERVAL_NS, now_ns, no_more))
 
 
@@ -154,7 +164,7 @@ def test_where_silence_is_usual_it_takes_longer_to_be_believed(
 
 
 def test_silence_counts_from_our_own_return() -> None:
-    silence, flows = PairTimeouts(), [Progress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
+    silence, flows = PairTimeouts(), [ConnectionProgress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
     silence.away(NOW_NS)
     for sign_ns, now_ns in ((NOW_NS - 500 * MS, NOW_NS), (NOW_NS + 30 * MS, NOW_NS + 40 * MS)):
         until_ns = silence.until_ns(TO_B, sign_ns, flows, now_ns)
@@ -166,7 +176,7 @@ def test_whose_probes_all_died_is_believed_in_while_the_kernel_acknowledges_now_
     now_ns = NOW_NS
 
     def until(acked_ns: int, at_ns: int) -> int:
-        flows = [Progress(FLOW, acked_ns, 5 * MS, 20 * MS, streams=True)]
+        flows = [ConnectionProgress(FLOW, acked_ns, 5 * MS, 20 * MS, streams=True)]
         return silence.until_ns(TO_B, NOW_NS - 20 * MS, flows, at_ns)
 
     assert until(now_ns - 20 * MS, now_ns) == now_ns + 25 * MS
@@ -325,7 +335,9 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
             TO_B: Answers(now_ns - silent_ms * MS, 4, "b", silent=True, hushed=silent_ms > 20),
             TO_C: Answers(now_ns - MS, 4, "c"),
         }
-        flow = Progress(FLOW, NOW_NS + acked_ms * MS, 50 * MS, waits_ms * MS, streams=True)
+        flow = ConnectionProgress(
+            FLOW, NOW_NS + acked_ms * MS, 50 * MS, waits_ms * MS, streams=True
+        )
         if silence.dead(heard, {TO_B: [flow]}, INTERVAL_NS, now_ns, no_more):
             return now_ms, silence.timeout_ns(TO_B, now_ns)
     return None, 0

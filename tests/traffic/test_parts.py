@@ -20,7 +20,7 @@ from syntony.agent.steering.rows import columns, is_news, path_row
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic.budget import Budget
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
@@ -79,7 +79,7 @@ def sample(at_ns: int, acked: int, *, unacked: int, retransmits: int = 0) -> Flo
 
 
 def test_stalled_means_data_under_way_no_progress_and_repetition() -> None:
-    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     assert not subflow.take(sample(0, 100, unacked=5), POLICY)
     assert not subflow.take(sample(50 * MS, 100, unacked=5, retransmits=1), POLICY)
     assert subflow.take(sample(61 * MS, 100, unacked=5, retransmits=1), POLICY)
@@ -89,14 +89,14 @@ def test_stalled_means_data_under_way_no_progress_and_repetition() -> None:
 
 
 def test_a_lone_segment_gets_the_time_that_the_kernel_gives_it() -> None:
-    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     subflow.take(sample(0, 100, unacked=0), POLICY)
     assert not subflow.take(sample(350 * MS, 100, unacked=1), POLICY)
     assert subflow.take(sample(361 * MS, 100, unacked=1), POLICY)
 
 
 def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:
-    subflow = Subflow(FLOW, "nic0", State.UP, 0)
+    subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     subflow.take(sample(10 * S, 100, unacked=0), POLICY)
     assert not subflow.take(sample(10 * S + 15 * MS, 100, unacked=9, retransmits=1), POLICY)
 
@@ -104,7 +104,7 @@ def test_an_idle_flow_that_begins_to_send_is_not_stalled() -> None:
 def test_a_flow_that_fell_silent_with_probes_between_the_same_nics_is_stalled_at_once() -> None:
     def quiet_at(at_ns: int, *, partial_ns: int | None) -> bool:
         """A flow that loses segments all the time, last acknowledged at 1 s."""
-        subflow = Subflow(FLOW, "nic0", State.UP, 0)
+        subflow = Subflow(FLOW, "nic0", SubflowState.UP, 0)
         subflow.take(sample(S // 2, 100, unacked=5), POLICY)
         subflow.take(sample(S, 101, unacked=5, retransmits=1), POLICY)
         now = msgspec.structs.replace(
@@ -230,8 +230,8 @@ def test_a_nic_is_known_by_its_address_when_it_is_renamed() -> None:
 
 
 def test_ids_of_subflows_go_round_and_skip_those_in_use() -> None:
-    conn = Connection(1, 0, accepted=False)
-    held = Subflow(FLOW, "nic0", State.UP, 0)
+    conn = MptcpConnection(1, 0, accepted=False)
+    held = Subflow(FLOW, "nic0", SubflowState.UP, 0)
     held.local_id = 40
     conn.subflows[FLOW] = held
     given = [conn.new_id() for _ in range(400)]

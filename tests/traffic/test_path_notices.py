@@ -10,9 +10,9 @@ from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Notice, Watch
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import EXPIRES_NS, RENEW_NS
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
-POLICY = Policy(mode=Mode.ACT)
+POLICY = Policy(mode=FailoverMode.ACT)
 PATH, OTHER = ("10.0.0.1", "10.0.0.2"), ("10.1.0.1", "10.1.0.2")
 FLOWS = {1: ("nic0", "10.0.0.2"), 2: ("nic1", "10.1.0.2"), 3: ("nic0", "10.0.0.3")}
 
@@ -93,7 +93,7 @@ def test_a_nic_without_carrier_takes_all_its_paths_with_it() -> None:
 
 
 def test_nothing_is_told_where_nothing_may_be_done() -> None:
-    for host in (Host(Policy(mode=Mode.OBSERVE)), Host()):
+    for host in (Host(Policy(mode=FailoverMode.OBSERVE)), Host()):
         host.failover.use(frozenset({PATH}), 0)
         host.failover.stop(stopped=True, now_ns=0)
         host.link("nic0", 1 * S, up=False)

@@ -13,10 +13,10 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.flows import JobFlow, job_flows
+from syntony.traffic.flows import ReportedFlow, job_flows
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect, Watch
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.ways import REDRAWS, redraw, ways_of
 
 PORTS = range(61_000, 65_536)
@@ -55,7 +55,7 @@ class Host:
     def __init__(self, policy: Policy | None = None, number: int = 1) -> None:
         own, peer = number, 3 - number
         nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.{own}",)) for k in (0, 1)]
-        self.machine = Failover(policy or Policy(mode=Mode.ACT), nics, seed=1)
+        self.machine = Failover(policy or Policy(mode=FailoverMode.ACT), nics, seed=1)
         plan = [WatchedFlow(k, f"n{k}", f"10.{k}.0.{peer}", f"b/n{k}", k) for k in (0, 1)]
         self.machine.watch(plan, 0)
         self.now_ns = 0
@@ -122,14 +122,17 @@ def test_whatever_comes_on_another_way_is_expected_before_anything_fails() -> No
 def test_its_kernel_is_told_to_retransmit_sooner_if_that_may_be() -> None:
     (quicken,) = [each for each in Host().first if isinstance(each, Quicken)]
     assert (quicken.inode, quicken.rto_ns) == (INODE, Policy().plain_rto_ns)
-    for policy in (Policy(mode=Mode.OBSERVE), Policy(mode=Mode.ACT, plain_rto_ns=0)):
+    for policy in (
+        Policy(mode=FailoverMode.OBSERVE),
+        Policy(mode=FailoverMode.ACT, plain_rto_ns=0),
+    ):
         assert not any(isinstance(each, Quicken) for each in Host(policy).first)
 
 
 @pytest.mark.parametrize(
     "policy",
-    [Policy(mode=Mode.OBSERVE), Policy(mode=Mode.ACT, jobs=("other-*",)),
-     Policy(mode=Mode.ACT, plain=False)],
+    [Policy(mode=FailoverMode.OBSERVE), Policy(mode=FailoverMode.ACT, jobs=("other-*",)),
+     Policy(mode=FailoverMode.ACT, plain=False)],
 )  # fmt: skip
 def test_nothing_is_touched_unless_it_may_be(policy: Policy) -> None:
     host = Host(policy)
@@ -138,7 +141,7 @@ def test_nothing_is_touched_unless_it_may_be(policy: Policy) -> None:
 
 
 def test_what_is_observed_is_told_once() -> None:
-    host = Host(Policy(mode=Mode.OBSERVE))
+    host = Host(Policy(mode=FailoverMode.OBSERVE))
     event = LinkEvent(at_ns=0, nic="n0", carrier=False, admin_up=True, addresses=("10.0.0.1",),
                       carrier_down_count=1)  # fmt: skip
     (note,) = [each for each in host.tell(event) if isinstance(each, Note)]
@@ -150,7 +153,7 @@ def test_what_is_observed_is_told_once() -> None:
 def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
     silent_ms: int, suspect: bool, managed: bool
 ) -> None:
-    host = Host(Policy(mode=Mode.ACT, jobs=("*",) if managed else ("other-*",)))
+    host = Host(Policy(mode=FailoverMode.ACT, jobs=("*",) if managed else ("other-*",)))
     host.after(2 * S)
     host.tell(host.sample(2))
     host.now_ns += silent_ms * MS
@@ -159,7 +162,7 @@ def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
     assert requested == ({("n0", "10.0.0.2")} if suspect and managed else set())
 
 
-def flows_of(host: Host) -> list[JobFlow]:
+def flows_of(host: Host) -> list[ReportedFlow]:
     plain = host.machine.plain.managed()
     return list(job_flows(host.machine.connections.values(), host.machine.relocation, plain))
 
@@ -182,7 +185,7 @@ def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
 
 
 def test_whose_is_nobodys_is_not_told() -> None:
-    assert not flows_of(Host(Policy(mode=Mode.ACT, jobs=("other-*",))))
+    assert not flows_of(Host(Policy(mode=FailoverMode.ACT, jobs=("other-*",))))
 
 
 def test_a_lost_carrier_moves_it_at_once_and_it_returns_after_the_hold_down() -> None:
@@ -244,7 +247,7 @@ def test_what_the_probes_say_of_a_nic_holds_for_all_its_addresses() -> None:
         WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k, others=(f"fd0{k}::2",)) for k in (0, 1)
     ]
     host = Host()
-    host.machine = Failover(Policy(mode=Mode.ACT), nics, seed=1)
+    host.machine = Failover(Policy(mode=FailoverMode.ACT), nics, seed=1)
     host.machine.watch(plan, 0)
     for flow_id in (0, 1):
         host.tell(host.probes(flow_id, alive=True))
@@ -408,7 +411,7 @@ def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None
     few = range(61_000, 61_050)  # so that ways collide
 
     def allotted(order: list[int], *, far: bool) -> dict[FourTuple, set[FourTuple]]:
-        policy = Policy(mode=Mode.ACT, port_low=few.start, port_high=few.stop - 1)
+        policy = Policy(mode=FailoverMode.ACT, port_low=few.start, port_high=few.stop - 1)
         host = Host(policy, number=2 if far else 1)
         for inode, port in enumerate(order, 100):
             flow = OWN._replace(local_port=port)

@@ -14,9 +14,9 @@ from syntony.traffic.queue_pair_stalls import (
     RETRY_EXCEEDED,
     SHARED_RECEIVES,
     STALL_NS,
-    Cause,
     QueuePairStalls,
     Stall,
+    StallCause,
 )
 from syntony.wire.queue_pairs import QueuePairFigures, QueuePairsReport
 
@@ -46,12 +46,12 @@ def stalls(
 @pytest.mark.parametrize(
     ("sender", "receiver", "cause"),
     [
-        ({}, {}, Cause.NETWORK),
-        ({}, {"receives_posted": 5}, Cause.RECEIVER),
-        ({}, {"receives_posted": 5, "flags": SHARED_RECEIVES}, Cause.NETWORK),
-        ({"failed": True, "first_error": RETRY_EXCEEDED}, {}, Cause.NETWORK),
-        ({"failed": True, "first_error": RETRY_EXCEEDED}, None, Cause.NETWORK),
-        ({"failed": True, "first_error": RECEIVER_NOT_READY}, {}, Cause.RECEIVER),
+        ({}, {}, StallCause.NETWORK),
+        ({}, {"receives_posted": 5}, StallCause.RECEIVER),
+        ({}, {"receives_posted": 5, "flags": SHARED_RECEIVES}, StallCause.NETWORK),
+        ({"failed": True, "first_error": RETRY_EXCEEDED}, {}, StallCause.NETWORK),
+        ({"failed": True, "first_error": RETRY_EXCEEDED}, None, StallCause.NETWORK),
+        ({"failed": True, "first_error": RECEIVER_NOT_READY}, {}, StallCause.RECEIVER),
         ({"failed": True, "first_error": 5}, {}, None),  # flushed: its process ended it
         ({"completed": 9}, {}, None),  # acknowledged; the receiver's thread is busy
         ({"signaled": 5}, {}, None),  # nothing that would complete
@@ -59,13 +59,13 @@ def stalls(
         ({}, None, None),
         ({}, {"failed": True}, None),
         ({"send_psn": 7}, {}, None),  # another generation
-        ({"send_psn": 7}, {"receive_psn": 7}, Cause.NETWORK),
+        ({"send_psn": 7}, {"receive_psn": 7}, StallCause.NETWORK),
         ({"type": "ud"}, {}, None),
         ({"local": ""}, {}, None),
     ],
 )
 def test_what_is_a_stall(
-    sender: dict[str, Any], receiver: dict[str, Any] | None, cause: Cause | None
+    sender: dict[str, Any], receiver: dict[str, Any] | None, cause: StallCause | None
 ) -> None:
     found = stalls(SENT | sender, None if receiver is None else RECEIVED | receiver)
     assert [each.cause for each in found] == ([] if cause is None else [cause])
@@ -135,14 +135,14 @@ class Connection:
         self.flight: list[tuple[int, bool]] = []
         """When it arrives, and whether it is signalled."""
         self.resting = False
-        self.broken: Cause | None = None
+        self.broken: StallCause | None = None
 
     def step(self, now_ns: int) -> None:
         if self.rng.random() < 0.02:
             self.resting = not self.resting
-        if self.broken is not Cause.RECEIVER:
+        if self.broken is not StallCause.RECEIVER:
             self.receives = self.received + self.ahead
-        while self.broken is not Cause.NETWORK and self.flight:
+        while self.broken is not StallCause.NETWORK and self.flight:
             at_ns, signaled = self.flight[0]
             if at_ns > now_ns or (not self.shared and self.received >= self.receives):
                 break
@@ -185,8 +185,8 @@ def test_those_that_are_broken_are_found_and_no_other(trial: int) -> None:
     for now_ns in range(NOW_NS, broken_ns + 20 * S, 50 * MS):
         if now_ns == broken_ns:
             for each in bad:
-                each.broken = rng.choice(list(Cause))
-                each.shared &= each.broken is Cause.NETWORK
+                each.broken = rng.choice(list(StallCause))
+                each.shared &= each.broken is StallCause.NETWORK
                 each.resting = False
         for each in jobs:
             each.step(now_ns)

@@ -9,11 +9,11 @@ import pytest
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LinkEvent
 from syntony.traffic.failover import Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Note
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.path_notices import EXPIRES_NS, RENEW_NS
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import (
     GIVE_UP_NS,
     IS_MOVED,
@@ -28,7 +28,7 @@ from syntony.traffic.rail_moves import (
 from syntony.traffic.relocate import GONE, IN_HAND, MOVING
 
 RATE_BPS = 1_000_000
-POLICY = Policy(mode=Mode.ACT, place=("night",))
+POLICY = Policy(mode=FailoverMode.ACT, place=("night",))
 
 
 class Rail(NamedTuple):
@@ -59,7 +59,7 @@ class Host:
 
     def use(self, **_: object) -> None:
         flows = [
-            JobFlow(
+            ReportedFlow(
                 job=self.job, token=0, nic=f"nic{rail}",
                 flow=FourTuple(path(rail)[0], 0, path(rail)[1], 0), dialled=True, movable=False,
                 moving=False, tx_bps=each.tx_bps, rx_bps=0, windows=each.windows, process=5,
@@ -263,7 +263,7 @@ def test_a_process_has_so_many_orders_at_once() -> None:
 
 @pytest.mark.parametrize("how", ["observe", "stop"])
 def test_nothing_is_done_where_nothing_may_be(how: str) -> None:
-    mode = Mode.OBSERVE if how == "observe" else Mode.ACT
+    mode = FailoverMode.OBSERVE if how == "observe" else FailoverMode.ACT
     host = Host(policy=Policy(mode=mode, place=("*",)))
     if how == "stop":
         host.order(0, 1)

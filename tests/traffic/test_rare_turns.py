@@ -15,18 +15,18 @@ from tests.traffic.test_relocate import give, on_rail, order, outcome, settled
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent
 from syntony.traffic import events
-from syntony.traffic.connection import FIRST_SUBFLOW_ID, Connection, State
+from syntony.traffic.connection import FIRST_SUBFLOW_ID, MptcpConnection, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
 from syntony.traffic.fair import max_min
 from syntony.traffic.health import SETTLED_NS, Health
-from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Refused, Retire
+from syntony.traffic.instructions import Cause, Create, Destroy, KernelRefusal, Reason, Retire
 from syntony.traffic.moving import Outcome
 from syntony.traffic.pairs import Reply, WatchedFlow
 from syntony.traffic.plain import ASK
 from syntony.traffic.planned import Planned
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.relocate import GIVE_UP_NS
 from syntony.traffic.standby import refused_standby
 
@@ -48,8 +48,8 @@ class Table:
             events.ConnectionUp(at_ns=NOW, token=TOKEN, flow=FIRST, accepted=accepted)
         )
 
-    def refused(self, instruction: Create | Destroy, code: int = errno.EINVAL) -> Refused:
-        return Refused(at_ns=NOW, instruction=instruction, errno=code, text="no")
+    def refused(self, instruction: Create | Destroy, code: int = errno.EINVAL) -> KernelRefusal:
+        return KernelRefusal(at_ns=NOW, instruction=instruction, errno=code, text="no")
 
 
 def create(flow: FourTuple) -> Create:
@@ -120,7 +120,7 @@ def test_what_was_given_up_and_comes_up_all_the_same_is_not_taken() -> None:
     assert SECOND not in found.conn.subflows
     found.conn.ended.clear()
     found.table.take(found.conn, up)
-    assert found.conn.subflows[SECOND].state is State.UP
+    assert found.conn.subflows[SECOND].state is SubflowState.UP
 
 
 def test_a_refused_end_is_ordered_again_and_a_refused_join_without_a_subflow_is_forgotten() -> None:
@@ -227,7 +227,7 @@ def test_rails_without_an_address_of_the_family_are_not_wanted() -> None:
     assert [way.nic for way in ways] == ["nic0"]
 
 
-def _with_remotes(conn: Connection) -> Connection:
+def _with_remotes(conn: MptcpConnection) -> MptcpConnection:
     from syntony.traffic.connection import Remote
 
     conn.remotes = {1: Remote("fd00::2", 0, 0), 2: Remote("fd01::2", 0, 1)}
@@ -274,7 +274,7 @@ def test_an_old_subflow_that_does_not_end_is_carried_on_with() -> None:
 
 
 def test_orders_beyond_the_seconds_budget_are_not_carried_out() -> None:
-    world = settled(policy=Policy(mode=Mode.ACT, place=("tr*",), max_actions_per_s=1))
+    world = settled(policy=Policy(mode=FailoverMode.ACT, place=("tr*",), max_actions_per_s=1))
     for number in range(4):
         give(world, order(world, move_id=f"m{number}", flow=on_rail(world.hosts["a"], number % 2)))
     reported = [each.result for each in world.hosts["a"].machine.relocation.outcomes]
@@ -299,7 +299,7 @@ def test_whose_a_socket_is_is_asked_until_it_is_known_or_often_enough() -> None:
     assert plain.is_new(msgspec.structs.replace(stranger, flow=OTHER)), "another connection by now"
     assert not plain.is_new(msgspec.structs.replace(stranger, token=5))
     assert not plain.is_new(msgspec.structs.replace(stranger, inode=0))
-    off = PlainHost(Policy(mode=Mode.ACT, plain=False)).machine.plain
+    off = PlainHost(Policy(mode=FailoverMode.ACT, plain=False)).machine.plain
     assert not off.is_new(stranger)
     assert off.sample(stranger) == []
 

@@ -12,11 +12,11 @@ from tests.traffic.network import Host, World, moves
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Cause, Create, Destroy, Instruction, Note, Retire, Withdraw
-from syntony.traffic.moving import DRAIN_NS, Order
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.moving import DRAIN_NS, MoveOrder
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.relocate import GIVE_UP_NS, WARM_NS
 
-PLACED = Policy(mode=Mode.ACT, place=("tr*",))
+PLACED = Policy(mode=FailoverMode.ACT, place=("tr*",))
 PORT = PLACED.port_low + 5
 JOIN = PLACED.port
 
@@ -31,12 +31,12 @@ def on_rail(host: Host, rail: int = 0) -> FourTuple:
     return next(f for f in host.subflows if f.local.split(".")[1] == str(rail))
 
 
-def order(world: World, **more: Any) -> Order:
+def order(world: World, **more: Any) -> MoveOrder:
     values = {"move_id": "m1", "token": 7, "port": PORT, "evidence": "spine0 is crowded"}
-    return Order(**{**values, "flow": on_rail(world.hosts["a"]), **more})
+    return MoveOrder(**{**values, "flow": on_rail(world.hosts["a"]), **more})
 
 
-def give(world: World, wanted: Order, to: str = "a") -> None:
+def give(world: World, wanted: MoveOrder, to: str = "a") -> None:
     host = world.hosts[to]
     world.do(host, host.machine.move(wanted, world.now_ns))
 
@@ -127,9 +127,9 @@ def test_a_path_that_is_dead_and_kept_for_want_of_another_is_failovers() -> None
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy(mode=Mode.ACT),
-        Policy(mode=Mode.ACT, place=("other-*",)),
-        Policy(mode=Mode.OBSERVE, place=("*",)),
+        Policy(mode=FailoverMode.ACT),
+        Policy(mode=FailoverMode.ACT, place=("other-*",)),
+        Policy(mode=FailoverMode.OBSERVE, place=("*",)),
     ],
 )
 def test_only_jobs_that_opted_in_are_moved(policy: Policy) -> None:

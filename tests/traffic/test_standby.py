@@ -14,7 +14,7 @@ from syntony.traffic import events
 from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Retire
 from syntony.traffic.pairs import LocalNic
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 LEARN_NS, JUDGE_NS = 12 * S, 6 * S
 SEEDS = mostly_slow(range(24), [0])
@@ -168,7 +168,7 @@ def test_a_refused_order_is_given_again() -> None:
 
 def test_an_agent_that_begins_anew_uses_what_it_finds_on_standby() -> None:
     nics = [LocalNic(name="n0", rail=0, addresses=("10.0.0.1",))]
-    machine = Failover(Policy(mode=Mode.ACT), nics, seed=1)
+    machine = Failover(Policy(mode=FailoverMode.ACT), nics, seed=1)
     flow = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
     machine.handle(FlowSample(
         at_ns=0, flow=flow, token=7, inode=1, bytes_acked=0, bytes_received=0, unacked=0,

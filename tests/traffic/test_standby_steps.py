@@ -11,7 +11,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple
 from syntony.traffic.connection import Subflow
 from syntony.traffic.instructions import Cause, Note, Retire
-from syntony.traffic.meter import Window
+from syntony.traffic.meter import MeterWindow
 from syntony.traffic.round_trips import RoundTrips
 from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
@@ -61,7 +61,7 @@ class End:
         for each, share, rate in zip(self.subflows, busy, mbps, strict=True):
             for _ in range(5):
                 each.meter.recent.append(
-                    Window(rate * MBPS // 2, int(share * S / 2), S // 2, can * MBPS)
+                    MeterWindow(rate * MBPS // 2, int(share * S / 2), S // 2, can * MBPS)
                 )
                 each.meter.windows += 1
 

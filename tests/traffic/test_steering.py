@@ -28,7 +28,7 @@ from syntony.traffic.instructions import (
     Withdraw,
 )
 from syntony.traffic.pairs import Reply, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 # --- announcing ---
 
@@ -155,8 +155,8 @@ def test_an_address_that_another_subflow_uses_is_not_withdrawn() -> None:
     assert of(turn, Withdraw) == []
 
 
-@pytest.mark.parametrize("mode", [Mode.ACT, Mode.OBSERVE])
-def test_the_last_path_is_kept_and_that_is_told_once(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [FailoverMode.ACT, FailoverMode.OBSERVE])
+def test_the_last_path_is_kept_and_that_is_told_once(mode: FailoverMode) -> None:
     host = Host(Policy(mode=mode, min_paths=1))
     host.kill(0)
     turn = host.settle(NOW + 10 * MS)
@@ -166,7 +166,7 @@ def test_the_last_path_is_kept_and_that_is_told_once(mode: Mode) -> None:
 
 
 def test_observing_it_only_says_what_it_would_leave() -> None:
-    host = Host(Policy(mode=Mode.OBSERVE))
+    host = Host(Policy(mode=FailoverMode.OBSERVE))
     host.add(FourTuple(here(1), 61_000, there(1), POLICY.port), "nic1")
     host.kill(0)
     turn = host.settle(NOW + 10 * MS)
@@ -177,7 +177,7 @@ def test_observing_it_only_says_what_it_would_leave() -> None:
 
 @pytest.mark.parametrize(("least", "left"), [(1, True), (2, False)])
 def test_no_more_paths_are_left_than_policy_allows(least: int, left: bool) -> None:
-    host = Host(Policy(mode=Mode.ACT, min_paths=least))
+    host = Host(Policy(mode=FailoverMode.ACT, min_paths=least))
     host.add(FourTuple(here(1), 61_000, there(1), POLICY.port), "nic1")
     host.kill(0)
     assert bool(of(host.settle(NOW + 10 * MS), Destroy)) is left
@@ -300,7 +300,7 @@ def test_who_accepted_does_not_join_and_who_may_not_act_does_nothing() -> None:
     accepted = Host(accepted=True)
     accepted.announced(1)
     assert of(accepted.settle(), Create) == []
-    for policy, stopped in ((Policy(mode=Mode.OBSERVE), False), (POLICY, True)):
+    for policy, stopped in ((Policy(mode=FailoverMode.OBSERVE), False), (POLICY, True)):
         host = Host(policy)
         host.announced(1)
         host.steering.stopped = stopped
@@ -401,7 +401,7 @@ def test_a_stall_is_no_matter_of_the_way_where_the_pair_itself_may_be_dying() ->
 
 
 def test_who_may_not_act_says_what_would_be_replaced() -> None:
-    host = Host(Policy(mode=Mode.OBSERVE))
+    host = Host(Policy(mode=FailoverMode.OBSERVE))
     host.conn.subflows[host.first].stalled = Reason(Cause.FABRIC, "stuck", NOW, NOW)
     assert [each.action for each in of(host.settle(), Note)] == ["would-replace"]
     assert host.settle(NOW + S).out == []
@@ -422,7 +422,7 @@ def test_peers_that_never_announced_are_joined_by_the_plan_when_they_answer() ->
 
 
 def test_actions_beyond_the_budget_of_a_second_wait_their_turn() -> None:
-    host = Host(Policy(mode=Mode.ACT, max_actions_per_s=1), rails=3)
+    host = Host(Policy(mode=FailoverMode.ACT, max_actions_per_s=1), rails=3)
     host.steering.heard_ns = NOW  # no join is given up meanwhile
     host.announced(1)
     host.announced(2)

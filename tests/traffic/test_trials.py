@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from syntony.model import MS, US, S
 from syntony.traffic.demand import Flow, Path
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, PathDelay, Seen
-from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
+from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 T0 = 100 * S
 WANTED = 100e9
@@ -18,18 +18,20 @@ POLICY = MovePolicy(gain=0.1, settle_ns=S, judge_ns=20 * S)
 SETTLED = T0 + S
 
 
-def move(flow: str = "a", cause: MoveCause = MoveCause.CROWDED) -> Move:
-    return Move(flow, "job", "old", "new", cause, "", T0)
+def move(flow: str = "a", cause: MoveCause = MoveCause.CROWDED) -> FlowMove:
+    return FlowMove(flow, "job", "old", "new", cause, "", T0)
 
 
-def trial(before: dict[str, float], *moves: Move, queues: dict[str, int] | None = None) -> Trial:
-    return Trial(
+def trial(
+    before: dict[str, float], *moves: FlowMove, queues: dict[str, int] | None = None
+) -> MoveTrial:
+    return MoveTrial(
         moves={each.flow_id: each for each in moves or (move(),)}, links=frozenset(),
         before=before, queues=queues or {}, requested_ns=T0, done_ns=T0,
     )  # fmt: skip
 
 
-def judged(each: Trial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
+def judged(each: MoveTrial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
     rates = {flow: FlowRate(SETTLED, share * WANTED) for flow, share in after.items()}
     return each.judge(Seen(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
 
@@ -162,6 +164,6 @@ def test_moves_that_share_a_link_are_one_trial() -> None:
     # a takes its load from x to y (s stays loaded), where b leaves: a chain; d's s is not a's.
     assert groups == {frozenset("ab"), frozenset("ce"), frozenset("d"), frozenset("f")}
     assert links_of(moves[0], flows["a"]) == {"x", "y"}
-    unplaced = Move("a", "job", "", "new", MoveCause.UNPLACED, "", T0)
+    unplaced = FlowMove("a", "job", "", "new", MoveCause.UNPLACED, "", T0)
     assert links_of(unplaced, flows["a"]) == {"s", "y"}
-    assert links_of(Move("a", "job", "", "gone", MoveCause.UNDO, "", T0), flows["a"]) == set()
+    assert links_of(FlowMove("a", "job", "", "gone", MoveCause.UNDO, "", T0), flows["a"]) == set()

@@ -26,7 +26,7 @@ from syntony.traffic.demand import Flow, Priority
 from syntony.traffic.fair import max_min
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Retire, Withdraw
 from syntony.traffic.mover import Mover, _same
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.moving import Guard
 from syntony.traffic.place import place, solve
 from syntony.traffic.problem import (
@@ -38,8 +38,8 @@ from syntony.traffic.problem import (
 )
 from syntony.traffic.relocate import Relocation
 from syntony.traffic.seen import PathDelay, Seen
-from syntony.traffic.shares import Claim, share
-from syntony.traffic.trials import Trial
+from syntony.traffic.shares import ShareClaim, share
+from syntony.traffic.trials import MoveTrial
 from syntony.traffic.turn import Turn
 
 STALLED = Reason(Cause.FABRIC, "stalled", NOW, NOW)
@@ -133,8 +133,8 @@ def test_a_colouring_that_is_full_of_dead_ways_leaves_a_flow_without_one() -> No
 
 
 def test_every_claim_gets_a_little_before_anything_else() -> None:
-    claims = [Claim(("l",), Priority.GUARANTEED, 1.0, float("inf")),
-              Claim(("l",), Priority.SCAVENGER, 1.0, float("inf"))]  # fmt: skip
+    claims = [ShareClaim(("l",), Priority.GUARANTEED, 1.0, float("inf")),
+              ShareClaim(("l",), Priority.SCAVENGER, 1.0, float("inf"))]  # fmt: skip
     assert share(claims, {"l": 100.0}).tolist() == pytest.approx([99.0, 100 * 0.01])
     many = [replace(claims[0]) for _ in range(200)]
     assert share(many, {"l": 100.0}).tolist() == pytest.approx([0.5] * 200)
@@ -143,9 +143,9 @@ def test_every_claim_gets_a_little_before_anything_else() -> None:
 # --- the mover ---
 
 
-def moves_of(count: int, cause: MoveCause, rest: MoveCause | None = None) -> list[Move]:
+def moves_of(count: int, cause: MoveCause, rest: MoveCause | None = None) -> list[FlowMove]:
     return [
-        Move(f"f{k}", "j", "a", "b", rest if rest is not None and k else cause, "", S)
+        FlowMove(f"f{k}", "j", "a", "b", rest if rest is not None and k else cause, "", S)
         for k in range(count)
     ]
 
@@ -162,7 +162,7 @@ def moves_of(count: int, cause: MoveCause, rest: MoveCause | None = None) -> lis
     ],
 )  # fmt: skip
 def test_a_chain_of_moves_is_done_as_a_whole(
-    group: list[Move], taken: int, most: int, done: int | None
+    group: list[FlowMove], taken: int, most: int, done: int | None
 ) -> None:
     mover = Mover(MovePolicy(max_moves=most))
     mine = list(group)
@@ -207,8 +207,8 @@ def test_a_path_that_queues_though_it_should_be_empty_is_not_gone_to(
 def test_trials_of_flows_that_are_gone_are_over() -> None:
     mover = Mover()
     mover.update(colliding())
-    move = Move("j0", "j", "s0", "s1", MoveCause.CROWDED, "", S)
-    mover._trials = [Trial({"j0": move}, frozenset(), {}, {}, S, {"j0"})]
+    move = FlowMove("j0", "j", "s0", "s1", MoveCause.CROWDED, "", S)
+    mover._trials = [MoveTrial({"j0": move}, frozenset(), {}, {}, S, {"j0"})]
     assert mover.on_trial == mover.under_way == {"j0"}
     mover.update(colliding()[1:])
     assert mover.on_trial == mover.under_way == frozenset()

@@ -17,7 +17,7 @@ from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.instructions import Instruction, Redirect
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 WIRE_NS = 1 * MS
 AGENT_NS = 3 * MS
@@ -48,7 +48,7 @@ class End:
         nics = [LocalNic(name=f"n{k}", rail=k, addresses=(f"10.{k}.0.{number}",)) for k in (0, 1)]
         peer = 3 - number
         plan = [WatchedFlow(k, f"n{k}", f"10.{k}.0.{peer}", f"h{peer}/n{k}", k) for k in (0, 1)]
-        self.machine = Failover(Policy(mode=Mode.ACT), nics, seed=number)
+        self.machine = Failover(Policy(mode=FailoverMode.ACT), nics, seed=number)
         self.machine.watch(plan, 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.traffic.test_queue_pair_delays import NOW_NS, receiver, report, sender, stamps
 
 from syntony.agent.queue_pairs import Offset, fleet_offset, on_fleet_time
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import US, ClockState, S, Timeline
 from syntony.traffic.queue_pair_page import TOLD
@@ -44,7 +44,7 @@ def test_an_offset_is_as_good_as_the_clock() -> None:
 
 
 def test_rows_are_stored_once_there_is_fleet_time() -> None:
-    stored: list[Piece] = []
+    stored: list[BatchPiece] = []
     service = QueuePairService(lambda: NOW_NS + S, stored.append)
     service.take("h0", report(sender()), NOW_NS + S)
     service.take("h1", report(receiver()), NOW_NS + S)
@@ -55,7 +55,7 @@ def test_rows_are_stored_once_there_is_fleet_time() -> None:
 
 
 def test_a_report_becomes_rows_and_an_answer() -> None:
-    stored: list[Piece] = []
+    stored: list[BatchPiece] = []
     service = QueuePairService(lambda: NOW_NS + S, stored.append)
     trip = stamps(NOW_NS, range(2), length=40_000)
     service.take("h0", report(sender(round_trips=trip)), NOW_NS + S)

@@ -14,7 +14,7 @@ import pytest
 
 from syntony.agent.queue_pairs import Offset, QueuePairSocket
 from syntony.model import MS, US
-from syntony.traffic.queue_pair_delays import Direction, QueuePairDelays, Sample
+from syntony.traffic.queue_pair_delays import Direction, MessageDelay, QueuePairDelays
 from syntony.wire.queue_pairs import QueuePairsReport
 
 OFFSET_NS = 7_000_000_123
@@ -32,7 +32,7 @@ class Truth(NamedTuple):
 
 class Run(NamedTuple):
     reports: list[QueuePairsReport]
-    samples: list[tuple[Direction, Sample]]
+    samples: list[tuple[Direction, MessageDelay]]
     truth: dict[int, Truth]
     """By length: no two messages have the same."""
     mismatches: int

@@ -23,8 +23,8 @@ from syntony.errors import MissingError
 from syntony.model import ClockState, S
 from syntony.view import clock_plots, contention_chart, throughput_chart
 from syntony.view.clock_summary import ClockReport, DelayReport, tell
-from syntony.view.contention_chart import Curve
-from syntony.view.throughput_chart import Line
+from syntony.view.contention_chart import ContentionCurve
+from syntony.view.throughput_chart import ThroughputLine
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,10 @@ def upright_at(axes: Axes) -> list[float]:
     return sorted(xs[0] for xs in lines if len(xs) == 2 and xs[0] == xs[1])
 
 
-def throughput(saved: list[Figure], *lines: Line, faults: Any = ((0.0, 3.0), (8.0, 9.5))) -> Figure:
-    picture = throughput_chart.Picture(
+def throughput(
+    saved: list[Figure], *lines: ThroughputLine, faults: Any = ((0.0, 3.0), (8.0, 9.5))
+) -> Figure:
+    picture = throughput_chart.ThroughputChart(
         title="A title", subtitle="a subtitle", unit="Mb/s", lines=lines, faults_s=faults,
         fault_label="nic1 dies",
     )  # fmt: skip
@@ -137,9 +139,9 @@ def throughput(saved: list[Figure], *lines: Line, faults: Any = ((0.0, 3.0), (8.
 
 
 LINES = [
-    Line(label="no fault", note="done", at_s=(-2.0, 0.0, 12.0), rate=(50.0, 52.0, 51.0)),
-    Line(label="today", note="killed", at_s=(-2.0, 1.0), rate=(50.0, 0.0), ends_s=7.0),
-    Line(label="Syntony", note="done", at_s=(-2.0, 1.0, 13.0), rate=(50.0, 26.0, 49.0)),
+    ThroughputLine(label="no fault", note="done", at_s=(-2.0, 0.0, 12.0), rate=(50.0, 52.0, 51.0)),
+    ThroughputLine(label="today", note="killed", at_s=(-2.0, 1.0), rate=(50.0, 0.0), ends_s=7.0),
+    ThroughputLine(label="Syntony", note="done", at_s=(-2.0, 1.0, 13.0), rate=(50.0, 26.0, 49.0)),
 ]
 
 
@@ -184,9 +186,11 @@ def test_each_run_is_named_in_its_own_colour(saved: list[Figure]) -> None:
         assert by_colour[named["━ " + line.label]] == list(zip(line.at_s, line.rate, strict=True))
 
 
-@pytest.mark.parametrize("lines", [(), (Line(label="x", note="y", at_s=(), rate=(), ends_s=1.0),)])
+@pytest.mark.parametrize(
+    "lines", [(), (ThroughputLine(label="x", note="y", at_s=(), rate=(), ends_s=1.0),)]
+)
 def test_throughput_without_anything_measured_is_an_empty_chart(
-    saved: list[Figure], lines: tuple[Line, ...]
+    saved: list[Figure], lines: tuple[ThroughputLine, ...]
 ) -> None:
     figure = throughput(saved, *lines, faults=())
     (axes,) = figure.axes
@@ -201,13 +205,13 @@ def contention(
     saved: list[Figure], jobs: int, delay: tuple[float, ...] = (2.0, 7.0, 1.0)
 ) -> Figure:
     at_s = (-5.0, 0.0, 5.0)
-    picture = contention_chart.Picture(
+    picture = contention_chart.ContentionChart(
         title="A title", subtitle="a subtitle", optimum=100.0,
         jobs=tuple(
-            Curve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))
+            ContentionCurve.of(f"job{k}", np.array(at_s), np.array([10.0, 20.0, 30.0 + k]))
             for k in range(jobs)
         ),
-        delay=Curve(label="delay, ms", at_s=at_s, value=delay),
+        delay=ContentionCurve(label="delay, ms", at_s=at_s, value=delay),
     )  # fmt: skip
     contention_chart.render(picture, "png")
     return saved[-1]

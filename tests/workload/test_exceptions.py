@@ -12,7 +12,7 @@ from tests.workload.made import MS, T0, Columns, bundle
 from syntony.workload import FaultClass, diagnose, ranks
 from syntony.workload.classes import bad_link, pfc_storm, straggler
 from syntony.workload.diagnose import _causes, _exceptions
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import no_accidents
 from syntony.workload.verdict import Evidence, Finding
 
@@ -176,7 +176,7 @@ def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected
     flows["retransmits"] = np.where(hit, 9.0, 0.0)
     dirty = np.isin(links["link"], sorted(bad)[:counted])
     links["symbol_errors"] = np.where(dirty & (links["at_ns"] > T0 + 15 * 100 * MS), 400.0, 0.0)
-    found = bad_link.find(Facts(bundle(columns)))
+    found = bad_link.find(BundleFacts(bundle(columns)))
     assert len(found) == expected
     assert {link for each in found for link in each.subjects} == (bad if expected else set())
 
@@ -195,7 +195,7 @@ def test_a_fabrics_usual_pauses_are_no_storm(share: float, count: int) -> None:
     pauses = {"swa->a0/n": 0.9, "a1/n->swa": 0.5, "a2/n->swa": 0.5,
               "swb->b0/n": 0.9 * share, "b1/n->swb": 0.1, "b2/n->swb": 0.1}  # fmt: skip
     links["pause_ns"] = np.array([pauses.get(each, 0.0) * 100 * MS for each in links["link"]])
-    found = pfc_storm.find(Facts(bundle(columns)))
+    found = pfc_storm.find(BundleFacts(bundle(columns)))
     assert [each.subjects for each in found] == [("swa->a0/n",), ("swb->b0/n",)][:count]
 
 
@@ -241,7 +241,7 @@ def ring(late: tuple[int, ...], *, ends: bool, compute: str) -> Columns:
 def test_a_rank_that_is_late_but_computes_no_longer_is_no_straggler(
     late: tuple[int, ...], ends: bool, compute: str, named: set[str]
 ) -> None:
-    found = straggler.find(Facts(bundle(ring(late, ends=ends, compute=compute))))
+    found = straggler.find(BundleFacts(bundle(ring(late, ends=ends, compute=compute))))
     assert {name for each in found for name in each.subjects} == named
 
 
@@ -256,7 +256,7 @@ def test_matrices_of_ranks_and_operations_are_bounded(
 ) -> None:
     """A table of a few rows each of many ranks and operations would fill any memory."""
     monkeypatch.setattr(ranks, "MAX_CELLS", cells)
-    facts = Facts(bundle(ring((), ends=True, compute="")))
+    facts = BundleFacts(bundle(ring((), ends=True, compute="")))
     assert facts.ranks is not None
     (comm,) = facts.ranks.comms
     kept = max(1, min(WINDOWS, cells // 12))

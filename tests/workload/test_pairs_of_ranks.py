@@ -10,7 +10,7 @@ import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.classes import straggler
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import AS_MANY
 
 SEED = random.SystemRandom().randrange(1 << 32)
@@ -42,7 +42,7 @@ def collectives(
 
 
 def named(columns: Columns) -> list[tuple[str, ...]]:
-    return [each.subjects for each in straggler.find(Facts(bundle(columns)))]
+    return [each.subjects for each in straggler.find(BundleFacts(bundle(columns)))]
 
 
 def noisy(late: dict[int, float]) -> Callable[[str, int, int], float]:

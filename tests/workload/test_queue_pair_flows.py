@@ -15,7 +15,7 @@ from syntony.model import S
 from syntony.store import open_store
 from syntony.wire.tables import CLOCK, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE, QUEUE_PAIR, TABLES
 from syntony.workload import FaultClass, diagnose
-from syntony.workload.recorded import SETTLE_NS, Recorded, recorded
+from syntony.workload.recorded import SETTLE_NS, RecordedBundle, recorded
 
 SEED = random.SystemRandom().randrange(1 << 32)
 SECONDS = 60
@@ -51,12 +51,12 @@ def job(draw: random.Random, hosts: int, slow: tuple[int, int] | None = None) ->
     }  # fmt: skip
 
 
-def record(rows: dict[str, Any]) -> Recorded:
+def record(rows: dict[str, Any]) -> RecordedBundle:
     last_ns = T0 + SECONDS * S
     return recorded("night", columns(rows), T0, last_ns, last_ns + 2 * SETTLE_NS)
 
 
-def named(found: Recorded) -> list[tuple[str, tuple[str, ...]]]:
+def named(found: RecordedBundle) -> list[tuple[str, tuple[str, ...]]]:
     verdicts = diagnose(bundle_from_tables(arrow(found), found.manifest)).verdicts
     return [(each.fault, each.subjects) for each in verdicts]
 

@@ -16,7 +16,7 @@ from syntony.workload.classes import (
     slow_receiver,
     straggler,
 )
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 
 MOVED = 10
 """Window in which flows are moved."""
@@ -50,7 +50,7 @@ def test_less_capacity_is_less_by_more_than_rates_scatter(
     links["at_ns"] = np.append(links["at_ns"], T0 + (WINDOWS - 1) * 100 * MS)
     links["window_ns"] = np.append(links["window_ns"], 100 * MS)
     links["up"] = np.append(np.ones(len(links["at_ns"]) - 1), not dead)
-    found = reduced_capacity.find(Facts(bundle(made)))
+    found = reduced_capacity.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("viaFalse",)] if named else [])
 
 
@@ -91,7 +91,7 @@ def test_flows_that_have_always_waited_a_little_share_a_link_by_placement(
         links["window_ns"] = np.full(len(links["at_ns"]), 100 * MS)
         links["utilisation"] = np.array([use if each == link else 0.1 for each in links["link"]])
     rule = contention if inside else incast
-    (found,) = rule.find(Facts(bundle(made)))
+    (found,) = rule.find(BundleFacts(bundle(made)))
     assert found.subjects == ((link,) if inside else (NICS[5],))
     assert (found.confidence >= 0.5) == sure
 
@@ -101,7 +101,7 @@ def test_packets_lost_in_the_first_five_windows_are_the_jobs_start(first: int, l
     made = mesh()
     made["flows"]["retransmits"] = np.zeros(WINDOWS * len(MESH))
     of_flow(made["flows"]["retransmits"], 7, first)[:3] = 40
-    flows = Facts(bundle(made)).flows
+    flows = BundleFacts(bundle(made)).flows
     assert flows is not None
     assert (7 in flows.lossy) == lossy
 
@@ -123,7 +123,7 @@ def test_a_slow_flow_is_none_among_others_that_wait_as_long(others: int, named: 
             taken.append(flow)
             of_flow(delays, flow)[np.arange(WINDOWS - AFTER) % 5 < 4] *= 19
     assert len(taken) == others
-    found = slow_flow.find(Facts(bundle(made)))
+    found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
@@ -141,7 +141,7 @@ def test_a_flow_with_a_low_rate_is_none_among_others_as_slow(
     rates[begin:, 7] *= 0.5
     rates[:, 8 : 8 + others] *= 0.5
     made["flows"]["rate_bps"] = rates.reshape(-1)
-    found = slow_flow.find(Facts(bundle(made)))
+    found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
@@ -160,7 +160,7 @@ def test_receivers_that_are_waited_for_as_others_are_not_slow(
     now_and_then = np.where(window % 5 == 0, 0.085, 0.003)
     hit = (flows["peer_rank"] < late) & since
     flows["credit_blocked_ns"] = np.where(hit, level, now_and_then) * 100 * MS
-    found = slow_receiver.find(Facts(bundle(made)))
+    found = slow_receiver.find(BundleFacts(bundle(made)))
     wanted = [(f"rank {each}",) for each in range(late)] if named else []
     assert [each.subjects for each in found] == wanted
 
@@ -192,15 +192,15 @@ def groups(narrow: int, late_ns: int, *, work: float = 0.0) -> Columns:
 def test_few_ranks_that_are_alike_by_chance_make_no_straggler_of_one(
     narrow: int, named: bool
 ) -> None:
-    found = straggler.find(Facts(bundle(groups(narrow, 18 * MS))))
+    found = straggler.find(BundleFacts(bundle(groups(narrow, 18 * MS))))
     assert [each.subjects for each in found] == ([("rank 3",)] if named else [])
 
 
 def test_work_is_compared_with_that_of_a_ranks_peers() -> None:
     """Half as much more than its peers, and as much as all others have."""
     late = groups(8, 25 * MS)
-    assert [each.subjects for each in straggler.find(Facts(bundle(late)))] == [("rank 3",)]
-    assert straggler.find(Facts(bundle(groups(8, 25 * MS, work=0.5)))) == []
+    assert [each.subjects for each in straggler.find(BundleFacts(bundle(late)))] == [("rank 3",)]
+    assert straggler.find(BundleFacts(bundle(groups(8, 25 * MS, work=0.5)))) == []
 
 
 def test_half_an_episode_of_a_flow_is_its_worst_part_and_less_is_not() -> None:
@@ -210,7 +210,7 @@ def test_half_an_episode_of_a_flow_is_its_worst_part_and_less_is_not() -> None:
         delays = of_flow(made["flows"]["owd_p50_ns"], 7, 0)
         delays[:] *= 3
         delays[WINDOWS - windows :] *= 100
-        flows = Facts(bundle(made)).flows
+        flows = BundleFacts(bundle(made)).flows
         assert flows is not None
         assert (flows.late[7].first, flows.late[7].last) == (0, WINDOWS - 1)
         worst = slow_flow._worst_part(flows, 7)
@@ -224,10 +224,10 @@ def test_a_receivers_window_that_a_slow_flow_waits_for_is_an_alternative() -> No
         of_flow(made["flows"]["owd_p50_ns"], 7)[:] *= 23
         made["flows"]["credit_blocked_ns"] = np.full(WINDOWS * len(MESH), others * 100 * MS)
         of_flow(made["flows"]["credit_blocked_ns"], 7)[:] = blocked * 100 * MS
-        (found,) = slow_flow.find(Facts(bundle(made)))
+        (found,) = slow_flow.find(BundleFacts(bundle(made)))
         (rival,) = (each for each in found.alternatives if each.fault == "slow-receiver")
         assert rival.excluded == excluded, rival
-    (found,) = slow_flow.find(Facts(bundle(_without(made, "credit_blocked_ns"))))
+    (found,) = slow_flow.find(BundleFacts(bundle(_without(made, "credit_blocked_ns"))))
     (rival,) = (each for each in found.alternatives if each.fault == "slow-receiver")
     assert (rival.excluded, rival.reason) == (False, "not checked: credit_blocked_ns not recorded")
 

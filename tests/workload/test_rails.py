@@ -15,7 +15,7 @@ import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.classes import rail_imbalance
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import N
 
 SEED = random.SystemRandom().randrange(1 << 32)
@@ -88,7 +88,9 @@ def _fill(windows: np.ndarray, begin: float, end: float) -> None:
 
 
 def named(job: Job, draw: random.Random) -> list[set[str]]:
-    return [set(each.subjects) for each in rail_imbalance.find(Facts(bundle(tables(job, draw))))]
+    return [
+        set(each.subjects) for each in rail_imbalance.find(BundleFacts(bundle(tables(job, draw))))
+    ]
 
 
 def test_the_rail_that_carries_something_else_for_a_step_is_named() -> None:
@@ -147,7 +149,7 @@ def test_a_step_longer_than_five_windows_is_seen_as_a_whole() -> None:
         )  # fmt: skip
         made = tables(job, draw)
         made["steps"]["end_ns"] = made["steps"]["begin_ns"] + 800 * MS
-        found = rail_imbalance.find(Facts(bundle(made)))
+        found = rail_imbalance.find(BundleFacts(bundle(made)))
         assert [set(each.subjects) for each in found] in ([{"e1"}], [{"e0", "e1"}]), job
 
 
@@ -167,7 +169,7 @@ def test_a_pace_is_that_of_five_operations_at_least(
             "host": [f"h{each}" for each in rank]}  # fmt: skip
     if table == "steps":
         rows = {"rank": rank, "step": rows["seq"], "begin_ns": when, "end_ns": when + MS}
-    facts = Facts(bundle({"flows": made["flows"], table: rows}))
+    facts = BundleFacts(bundle({"flows": made["flows"], table: rows}))
     pace = rail_imbalance._pace(facts, begin_ns, int(at_ns[-1]) + 1)
     if known:
         assert pace == pytest.approx(1 / apart_ns)

@@ -33,7 +33,7 @@ from syntony.workload.gpu_rows import SLOT
 from syntony.workload.recorded import (
     IDLE_SHARE,
     SETTLE_NS,
-    Recorded,
+    RecordedBundle,
     recorded,
 )
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
@@ -57,13 +57,13 @@ def columns(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, dict[s
     return found
 
 
-def record(rows: Rows, *, seconds: int = 60, now_ns: int | None = None) -> Recorded:
+def record(rows: Rows, *, seconds: int = 60, now_ns: int | None = None) -> RecordedBundle:
     last_ns = T0 + seconds * S
     now = last_ns + 2 * SETTLE_NS if now_ns is None else now_ns
     return recorded("night", columns(rows), T0, last_ns, now)
 
 
-def arrow(found: Recorded) -> dict[str, pa.Table]:
+def arrow(found: RecordedBundle) -> dict[str, pa.Table]:
     tables = {}
     for name, some in found.tables.items():
         kinds = {column.name: arrow_type(column.kind) for column in BUNDLE_TABLES[name]}
@@ -71,7 +71,7 @@ def arrow(found: Recorded) -> dict[str, pa.Table]:
     return tables
 
 
-def bundle(found: Recorded) -> Bundle:
+def bundle(found: RecordedBundle) -> Bundle:
     return bundle_from_tables(arrow(found), found.manifest)
 
 

@@ -17,7 +17,7 @@ from syntony.workload.classes import (
     slow_receiver,
     straggler,
 )
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import episodes, no_accidents
 
 US = 1_000.0
@@ -60,7 +60,7 @@ def test_a_short_delay_of_a_flow_that_keeps_pace_is_no_fault(
     if rate is not None:
         made["flows"]["rate_bps"] = np.full(WINDOWS * len(MESH), 1e10)
         of_flow(made["flows"]["rate_bps"], 7, begin)[:] *= rate
-    found = slow_flow.find(Facts(bundle(made)))
+    found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
@@ -78,7 +78,7 @@ def test_a_slow_flow_stands_out_of_what_others_and_it_itself_wait_a_little(
         of_flow(delays, flow, 0)[np.arange(WINDOWS) % 5 < 3] *= little
     of_flow(delays, 7, 0)[np.arange(WINDOWS) % 5 < 3] *= 3
     of_flow(delays, 7)[:] = 60 * 4 * US
-    found = slow_flow.find(Facts(bundle(made)))
+    found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
     assert all(each.onset_ns == T0 + AFTER * 100 * MS for each in found)
 
@@ -88,7 +88,7 @@ def test_a_queue_that_drains_now_and_then_is_no_slow_flow(least: float, named: b
     made = mesh()
     delays = of_flow(made["flows"]["owd_p50_ns"], 7)
     delays[:] *= np.where(np.arange(len(delays)) % 5, 30.0, least)
-    found = slow_flow.find(Facts(bundle(made)))
+    found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
@@ -115,7 +115,7 @@ def test_pollers_that_are_away_here_and_there_are_a_fleet_short_of_cpu(
         "window_ns": np.full(len(at), 100 * MS),
         "runq_ns": np.full(len(at), (20.0 if starved else 0.1) * MS),
     }  # fmt: skip
-    found = host_jitter.find(Facts(bundle(made)))
+    found = host_jitter.find(BundleFacts(bundle(made)))
     assert len(found) == (0 if starved else named)
     assert {each.subjects[0] for each in found} <= jittery
 
@@ -160,7 +160,7 @@ def receivers(blocked: float, held: int, consume: float | None, peers: int = 2) 
 def test_a_receiver_is_slow_where_its_senders_wait_and_its_gpu_is_late(
     blocked: float, held: int, consume: float | None, named: bool, peers: int
 ) -> None:
-    found = slow_receiver.find(Facts(bundle(receivers(blocked, held, consume, peers))))
+    found = slow_receiver.find(BundleFacts(bundle(receivers(blocked, held, consume, peers))))
     assert [each.subjects for each in found] == ([("rank 3",)] if named else [])
 
 
@@ -178,7 +178,7 @@ def test_a_clock_is_judged_where_both_directions_send_in_turns(turns: int, named
     window = np.repeat(np.arange(WINDOWS), len(pairs))
     back = np.tile(np.arange(len(pairs)) >= len(MESH), WINDOWS)
     flows["owd_p50_ns"] = np.where((window + back) % turns == 0, delay, np.nan)
-    found = clock_fault.find(Facts(bundle(made)))
+    found = clock_fault.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("h5/n",)] if named else [])
     onsets = [(each.onset_ns - T0) / (100 * MS) for each in found]
     assert onsets == pytest.approx([AFTER], abs=turns)
@@ -203,7 +203,7 @@ def test_operations_of_one_step_are_one_time_that_a_rank_is_late(steps: int, nam
         "begin_ns": T0 + step[part == 0] * 800 * MS,
         "end_ns": T0 + step[part == 0] * 800 * MS + 790 * MS,
     }  # fmt: skip
-    found = straggler.find(Facts(bundle(made)))
+    found = straggler.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([("rank 5",)] if named else [])
 
 
@@ -226,7 +226,7 @@ def test_a_link_that_makes_packets_wait_a_little_and_slows_nothing_is_not_to_bla
     for flow in across:
         of_flow(flows["owd_p50_ns"], flow)[:] *= times
         of_flow(flows["rate_bps"], flow)[:] *= rate or 1.0
-    (found,) = contention.find(Facts(bundle(made)))
+    (found,) = contention.find(BundleFacts(bundle(made)))
     assert found.subjects == ("up",)
     assert found.confidence == pytest.approx(
         0.98 * 0.9 * {True: 1.0, None: 0.9, False: 0.5}[sure], abs=1e-3
@@ -248,7 +248,9 @@ def test_a_link_crossed_by_many_slightly_late_flows_hides_none_crossed_by_few_ve
     ]  # fmt: skip
     for flow in slight | severe:
         of_flow(flows["owd_p50_ns"], flow)[:] += (200 if flow in severe else 10) * US
-    found = {link: each.flows for each in Facts(bundle(made)).late_hops for link in each.links}
+    found = {
+        link: each.flows for each in BundleFacts(bundle(made)).late_hops for link in each.links
+    }
     assert found["severe"] == severe
     assert found["slight"] >= slight - severe
 
@@ -265,12 +267,12 @@ def test_three_long_delays_are_no_accident_among_many_short_ones(times: float, n
         delays[:] = usual * np.where(
             draw.random(len(delays)) < 0.05, draw.uniform(3, 8, len(delays)), 1.0)  # fmt: skip
         of_flow(delays, 7, WINDOWS - 8)[:] = of_flow(usual, 7, WINDOWS - 8)
-        facts = Facts(bundle(made))
+        facts = BundleFacts(bundle(made))
         assert facts.flows is not None
         if not episodes(facts.flows.waiting, np.isfinite(facts.flows.delay)):
             break
     of_flow(delays, 7, WINDOWS - 3)[:] *= times
-    flows = Facts(bundle(made)).flows
+    flows = BundleFacts(bundle(made)).flows
     assert flows is not None
     assert list(episodes(flows.waiting, np.isfinite(flows.delay))) == [7]
     assert list(flows.late) == ([7] if named else [])

@@ -38,9 +38,12 @@ async def suffer(world: World) -> None:
     if world.settings.hostile:
         world.loop.spawn(None, mallory(world))
     operator = world.loop.spawn(None, operate(world))
+    only = world.settings.only
+    if not only or kill_controller.__name__ in only:
+        world.loop.spawn(None, _begin_badly(world))
     await asyncio.sleep(20)
     faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
-    if only := world.settings.only:
+    if only:
         faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
     end_s = world.loop.time() + world.settings.faults_s
     while world.loop.time() < end_s:
@@ -53,6 +56,14 @@ async def suffer(world: World) -> None:
     heal(world)
     await asyncio.sleep(SETTLE_S)
     await check_well(world)
+
+
+async def _begin_badly(world: World) -> None:
+    """One leader in three dies soon after it has told the first timelines."""
+    if world.chance.random() < 1 / 3:
+        await asyncio.sleep(world.chance.uniform(1, 12))
+        world.log.say("world", "the first leader dies")
+        await kill_controller(world)
 
 
 def heal(world: World) -> None:
@@ -145,11 +156,11 @@ async def operate(world: World) -> None:
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
         process = process or world.chance.choice(world.units)
         draw = world.chance.random()
-        if draw < 0.03 and world.settings.hostile:
+        if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
             await _revoke(world, process)
-        elif draw < 0.25:
+        elif draw < 0.3:
             await ask(world, process, RotateKeys(by="op", why="world"))
-        elif draw < 0.5:
+        elif draw < 0.45:
             mode = world.chance.choice(("observe", "off"))
             await ask(world, process, PlacementCommand(mode=mode, by="op"))
         else:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.controller.notify import Answer
+from syntony.controller.notify import NotifyResult
 from syntony.model import ClockState, Timeline
 from syntony.wire.clocks import Timelines
 from syntony.wire.failover import Switch
@@ -214,6 +214,10 @@ class Ledger:
         lines = {line.node: line for line in message.timelines}
         new, old = lines.get(name), agent.line
         local_ns = clock.read_ns(self._world.loop.true_ns)
+        self.hold(
+            new is None or new.epoch <= clock.epoch,
+            lambda: f"{name} is told of an epoch of its clock that only it can know of: {new}",
+        )
         if new is None or not _sound(new, clock.epoch):
             return
         if old is not None and _sound(old, clock.epoch):
@@ -266,16 +270,16 @@ class Pager:
         self.paged: set[tuple[str, str]] = set()
         """(rule, subject)."""
 
-    def post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def post(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         """As `notify.post_json`."""
         loop = self._world.loop
         loop.spend(3_000_000)
         if self.down:
-            return Answer(False, False, "ConnectionRefusedError")
+            return NotifyResult(False, False, "ConnectionRefusedError")
         self._take(json.loads(body), headers["Idempotency-Key"], body.decode())
         if self._world.chance.random() < self.loses:
-            return Answer(False, False, "TimeoutError")
-        return Answer(True, False, "200 OK")
+            return NotifyResult(False, False, "TimeoutError")
+        return NotifyResult(True, False, "200 OK")
 
     def _take(self, message: dict[str, Any], key: str, text: str) -> None:
         ledger, known = self._world.ledger, self._keys.get(key)

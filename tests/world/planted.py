@@ -166,5 +166,8 @@ PLANTED: dict[str, Plant] = {
     "gateway-wakes-up-unaware": _patch(ingest, "STALE_NS", 1 << 60),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
-SHOWN_BY = {"gateway-wakes-up-unaware": ("pause_gateway", "store_slow")}
+SHOWN_BY = {
+    "gateway-wakes-up-unaware": ("pause_gateway", "store_slow"),
+    "timeline-told-before-it-is-kept": ("kill_controller",),
+}
 """Which faults show a planted one, where others would only be in the way; else all happen."""

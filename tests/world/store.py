@@ -11,7 +11,7 @@ from tests.world.loop import NODE, Loop
 
 from syntony.errors import StoreError
 from syntony.model import MS
-from syntony.store import Recorded
+from syntony.store import StoredPart
 from syntony.store.schema import partition_ns
 from syntony.wire.tables import PATH_EVENTS, Table
 
@@ -40,7 +40,7 @@ class WorldStore:
         self._loop = loop
         self._chance = chance
         self._doubled = doubled
-        self._recorded: dict[str, set[Recorded]] = {}
+        self._recorded: dict[str, set[StoredPart]] = {}
         self.batches: set[tuple[str, str, int]] = set()
         """(host, stream, number)."""
         self.path_events: list[tuple[int, str, str]] = []
@@ -64,7 +64,7 @@ class WorldStore:
         hosts, streams = rows.column("host").to_pylist(), rows.column("stream").to_pylist()
         numbers = rows.column("seq").to_pylist()
         parts = (rows.column("ts_ns").to_numpy() // partition_ns(table)).tolist()
-        found = dict.fromkeys(map(Recorded, hosts, streams, numbers, parts))
+        found = dict.fromkeys(map(StoredPart, hosts, streams, numbers, parts))
         wanted = sorted({each.partition for each in found})
         kept = set(wanted[: round(done * len(wanted))])
         known = self._recorded.setdefault(table.name, set())
@@ -84,7 +84,7 @@ class WorldStore:
         node = NODE.get()
         return self.down or (node is not None and node.name in self.unreachable)
 
-    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
         self._loop.spend(self.slow_ns or MS)
         if self._away() or self._chance.random() < self.fails:

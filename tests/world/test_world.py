@@ -22,11 +22,6 @@ QUICK = (
     "any-certificate-is-an-operator",
 )
 """Found within a seed or two."""
-UNDECIDED = frozenset({
-    "messages-without-their-own-key", "clock-evidence-not-checked",
-    "timeline-told-before-it-is-kept", "keys-not-drained",
-})  # fmt: skip
-"""No run was long enough yet to say whether 50 seeds find them (docs/reference/figures.md)."""
 
 
 def _bench(*words: str) -> subprocess.CompletedProcess[str]:
@@ -60,29 +55,15 @@ def test_every_promise_holds_behind_gateways() -> None:
 def test_what_is_lost_behind_one_gateway_is_known_exactly(fault: str) -> None:
     """One page and none of a host; agents of one without a leader are with another one soon."""
     ran = _bench(
-        "--first",
-        str(DRAWN),
-        "--seeds",
-        "3",
-        "--gateways",
-        "2",
-        "--seconds",
-        "60",
-        "--faults",
-        "lose_gateway",
-        "--gap",
-        "60",
+        *("--first", str(DRAWN), "--seeds", "3", "--gateways", "2"),
+        *("--seconds", "60", "--faults", fault, "--gap", "60"),
     )
     assert ran.returncode == 0, ran.stdout[-10_000:] + ran.stderr
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-        for name in PLANTED
-        if name not in UNDECIDED
-    ],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PLANTED],
 )
 def test_a_fault_that_is_put_back_is_found(name: str) -> None:
     ran = _bench("--planted", name, "--seeds", "50")

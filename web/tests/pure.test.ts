@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { nicRows, reachOf, treeOf } from "../src/audit";
+import { curveOf, stepOf } from "../src/delay/curve";
 import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
 import { frameOf, type Scene, shiftOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
@@ -240,5 +241,23 @@ describe("a map that is moved", () => {
     expect(shiftOf(frame(0, 0), { ...frame(0, 0), w: 901 })).toBeUndefined();
     expect(shiftOf(frame(0, 0), { ...frame(0, 0), h: 501 })).toBeUndefined();
     for (const name of Object.keys(scene)) expect([name, shiftOf(frame(0, 0), { ...frame(5, 5), scene: { ...scene, [name]: "other" } })]).toEqual([name, undefined]);
+  });
+});
+
+describe("a NIC's delay curve", () => {
+  const point = (ts_ns: number, dst: string, owd_p50_ns: number | null, sent = 10, lost = 0) =>
+    ({ ts_ns, src: "h0/r", dst, sent, lost, owd_min_ns: null, owd_p50_ns, owd_p99_ns: null });
+  it("has the usual peer and the slowest at each instant, in order", () => {
+    const points = [point(120, "a", 5), point(60, "a", 1), point(60, "b", 9), point(60, "c", 4), point(120, "b", 7, 10, 5)];
+    expect(curveOf(points)).toEqual({ times: [60, 120], usual: [4, 6], slowest: [9, 7], lost: [0, 0.25] });
+  });
+  it("has gaps where nothing arrived, and where nothing was sent", () => {
+    const points = [point(60, "a", null, 10, 10), point(120, "a", null, 0)];
+    expect(curveOf(points)).toEqual({ times: [60, 120], usual: [null, null], slowest: [null, null], lost: [1, null] });
+    expect(curveOf(points, [120, 180]).lost).toEqual([null, null]);
+    expect(curveOf([]).times).toEqual([]);
+  });
+  it("has some 150 points of whole minutes", () => {
+    expect([3600e9, 86_400e9, 604_800e9].map((length) => stepOf(length) / 60e9)).toEqual([1, 10, 68]);
   });
 });

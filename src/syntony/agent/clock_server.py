@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.clock.served import Piece, Served
+from syntony.clock.served import Served, TimelinePiece
 from syntony.clock.steps import ClockWatch, Moment
 from syntony.errors import MissingError
 from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, Left, PageWriter
@@ -127,7 +127,7 @@ class ClockServer:
         self._watch.changed()
         self._publish(self._served.adjusted(now.local_ns, rate_ppb), now)
 
-    def served(self) -> Piece | None:
+    def served(self) -> TimelinePiece | None:
         """The newest piece of the served timeline."""
         return self._served.newest
 
@@ -220,7 +220,7 @@ class ClockServer:
         self._watch.resume(seen, left.pace)
         self._served = Served(left.piece, step_ns=config.step_ns or math.inf, epoch=left.epoch)
 
-    def _publish(self, piece: Piece | None, now: Moment) -> None:
+    def _publish(self, piece: TimelinePiece | None, now: Moment) -> None:
         if self._page is None:
             return
         self._page.write(

@@ -362,6 +362,8 @@ class Agent:
         uplink.send_edges(edges, self._utc_readings(), self._epochs())
 
     def _pause_ns(self) -> int:
+        if not self.parts.is_running("reports"):
+            return TURN_NS  # nothing is due, and the last instant when something was has passed
         local_ns = self._clock.now_ns()
         now_ns = self._pipeline.fleet_ns(local_ns) or time.monotonic_ns()
         next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)

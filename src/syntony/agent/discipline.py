@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from syntony.agent.config import DisciplineConfig
-    from syntony.clock.served import Piece
+    from syntony.clock.served import TimelinePiece
     from syntony.io.clocks import ClockSource
     from syntony.model import Timeline
 
@@ -51,7 +51,7 @@ class Discipline:
                 servo = Servo(config.max_ppb, config.step_ns)
                 self._steered[node] = (SystemClock(path), servo)
 
-    def feed_chrony(self, piece: Piece | None, local_ns: int) -> None:
+    def feed_chrony(self, piece: TimelinePiece | None, local_ns: int) -> None:
         """Once a second: what chronyd should know of the host's clock."""
         if self._chrony is None or piece is None or piece.state is not ClockState.SYNCHRONIZED:
             return

@@ -17,7 +17,7 @@ REFILL_NS = S // 16
 """A user who has used up `MAX_PER_USER` connections at once may make another one every so often."""
 
 
-class Refusal(enum.StrEnum):
+class AdmissionRefusal(enum.StrEnum):
     """Why a process may not connect."""
 
     FULL = "full"
@@ -48,14 +48,14 @@ class Admission:
         self._users: Counter[int] = Counter()
         self._processes: Counter[int] = Counter()
         self._allowances: dict[int, _Allowance] = {}
-        self.refused: Counter[Refusal] = Counter()
+        self.refused: Counter[AdmissionRefusal] = Counter()
 
-    def refuse(self, reason: Refusal) -> Refusal:
+    def refuse(self, reason: AdmissionRefusal) -> AdmissionRefusal:
         """Count it."""
         self.refused[reason] += 1
         return reason
 
-    def try_enter(self, uid: int, pid: int, now_ns: int) -> Refusal | None:
+    def try_enter(self, uid: int, pid: int, now_ns: int) -> AdmissionRefusal | None:
         """A new connection; None: it may stay, and `leave` is to be called once when it ends.
 
         Args:
@@ -64,13 +64,13 @@ class Admission:
             now_ns: CLOCK_MONOTONIC.
         """
         if not self._spend(uid, now_ns):
-            return self.refuse(Refusal.TOO_OFTEN)
+            return self.refuse(AdmissionRefusal.TOO_OFTEN)
         if self._users.total() >= MAX_CONNECTIONS:
-            return self.refuse(Refusal.FULL)
+            return self.refuse(AdmissionRefusal.FULL)
         if self._users[uid] >= MAX_PER_USER:
-            return self.refuse(Refusal.USER_FULL)
+            return self.refuse(AdmissionRefusal.USER_FULL)
         if self._processes[pid] >= MAX_PER_PROCESS:
-            return self.refuse(Refusal.PROCESS_FULL)
+            return self.refuse(AdmissionRefusal.PROCESS_FULL)
         self._users[uid] += 1
         self._processes[pid] += 1
         return None

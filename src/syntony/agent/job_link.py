@@ -14,7 +14,7 @@ from pathlib import Path
 
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io import job_socket
-from syntony.io.job_page import JobPage, Reported, Subject
+from syntony.io.job_page import JobPage, JobPageContents, Subject
 from syntony.io.job_socket import Process
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.path_notices import ProcessPath
@@ -135,7 +135,7 @@ class JobLink(JobPeers[JobPage]):
         self.paths = frozenset(paths)
         return views
 
-    def _parse(self, reported: Reported, now_ns: int) -> list[ProcessFlow]:
+    def _parse(self, reported: JobPageContents, now_ns: int) -> list[ProcessFlow]:
         flows = []
         for record in reported.records:
             flow = parse_flow(record, now_ns)
@@ -174,7 +174,7 @@ def _tell(page: JobPage, notice: Notice) -> None:
 
 
 def _view(
-    peer: Peer[JobPage], reported: Reported, flows: Sequence[ProcessFlow], now_ns: int
+    peer: Peer[JobPage], reported: JobPageContents, flows: Sequence[ProcessFlow], now_ns: int
 ) -> ProcessView:
     return ProcessView(
         job=peer.process.job,

@@ -19,7 +19,7 @@ from syntony.agent.steering.orders import Hops, flows_report
 from syntony.io.pacing import KernelPacing, Paced
 from syntony.model import MS
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
@@ -43,7 +43,7 @@ class JobPaths:
             config.traffic, ProcessPacing(obey), process_key, PROCESS_RENEW_NS
         )
         self._join_port = config.traffic.port
-        self._flows: tuple[JobFlow, ...] = ()
+        self._flows: tuple[ReportedFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
         self._reported = ""
         """The newest outcome that was reported."""
@@ -75,7 +75,7 @@ class JobPaths:
         self._flows = self._outcomes = ()
 
     @property
-    def flows(self) -> tuple[JobFlow, ...]:
+    def flows(self) -> tuple[ReportedFlow, ...]:
         """As last reported by the reactor."""
         return self._flows
 
@@ -88,7 +88,7 @@ class JobPaths:
     ) -> FlowsReport:
         """Managed subflows now, and what became of the newest orders."""
 
-        def pace_of(flow: JobFlow) -> tuple[bool, int]:
+        def pace_of(flow: ReportedFlow) -> tuple[bool, int]:
             may = self._sockets.may(flow, stopped=stopped)
             return may, max(each.rate(flow) for each in self._keepers)
 

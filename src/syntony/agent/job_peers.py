@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from syntony.agent.job_admission import Admission, Refusal
+from syntony.agent.job_admission import Admission, AdmissionRefusal
 from syntony.errors import MissingError, UsageError
 from syntony.io import job_socket
 from syntony.io.job_socket import Process
@@ -170,12 +170,12 @@ class JobPeers(abc.ABC, Generic[_P]):
         except BlockingIOError:
             return False
         except OSError as error:
-            self._refuse(Refusal.NO_RESOURCES, str(error))
+            self._refuse(AdmissionRefusal.NO_RESOURCES, str(error))
             return False
         try:
             peer = self._admit(connection)
         except OSError as error:
-            self._refuse(Refusal.NO_RESOURCES, str(error))
+            self._refuse(AdmissionRefusal.NO_RESOURCES, str(error))
             peer = None
         if peer is None:
             connection.close()
@@ -194,7 +194,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         """Let a process in, or count why not. Raises `OSError`: nothing is left for it."""
         who = job_socket.credentials(connection)
         if who.pid <= 0:
-            self._refuse(Refusal.UNSEEN, f"uid={who.uid}")
+            self._refuse(AdmissionRefusal.UNSEEN, f"uid={who.uid}")
             return None
         now_ns = self._clock()
         with self._lock:
@@ -214,7 +214,7 @@ class JobPeers(abc.ABC, Generic[_P]):
             self._refuse(_refusal(error), f"pid={who.pid} uid={who.uid}")
             return None
 
-    def _refuse(self, reason: Refusal, whom: str) -> None:
+    def _refuse(self, reason: AdmissionRefusal, whom: str) -> None:
         with self._lock:
             first = not self._admission.refused[reason]
             self._admission.refuse(reason)
@@ -234,13 +234,13 @@ class JobPeers(abc.ABC, Generic[_P]):
         os.close(peer.pidfd)
 
 
-def _refusal(error: Exception) -> Refusal:
+def _refusal(error: Exception) -> AdmissionRefusal:
     match error:
         case ProcessLookupError() | BrokenPipeError() | ConnectionResetError():
-            return Refusal.GONE
+            return AdmissionRefusal.GONE
         case UsageError():
-            return Refusal.NO_JOB
+            return AdmissionRefusal.NO_JOB
         case PermissionError():
-            return Refusal.UNREADABLE
+            return AdmissionRefusal.UNREADABLE
         case _:
-            return Refusal.NO_RESOURCES
+            return AdmissionRefusal.NO_RESOURCES

@@ -31,7 +31,7 @@ from syntony.links.kernel_log import classify
 from syntony.links.ledger import CounterRow, LinkLedger, LinkNote
 from syntony.links.modules import ModuleWatch
 from syntony.links.optics import Module, from_flat, parse
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot, Slot
 from syntony.mesh.stats import Columns
 from syntony.model import MS, S
@@ -205,7 +205,7 @@ class LinkWatch:
         )
 
     def _snapshots(self) -> list[PortSnapshot]:
-        real = [port for port in self._files.read() if port.role is not Role.VIRTUAL]
+        real = [port for port in self._files.read() if port.role is not LinkRole.VIRTUAL]
         self._real = frozenset(port.name for port in real)
         self._modules.watch(frozenset(port.netdev for port in real if port.netdev))
         return [

@@ -31,8 +31,8 @@ from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.io.trace_packets import is_ipv6
 from syntony.mesh.stats import Columns
 from syntony.model import ClockState, Timeline
-from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.flows import ReportedFlow
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import NicInfo
 from syntony.wire.parts import PartStatus
@@ -158,7 +158,7 @@ class Machine:
         return self.parts.run("queue-pair-socket", tell, now_ns), rows
 
     def segments_passed(
-        self, flows: Sequence[JobFlow], line: Timeline | None
+        self, flows: Sequence[ReportedFlow], line: Timeline | None
     ) -> SegmentsReport | None:
         """When sampled bytes of jobs' flows passed the NICs; once a second.
 
@@ -271,5 +271,5 @@ def _addresses(nic: str) -> tuple[str, ...]:
 
 def _spare_ports(policy: Policy) -> range:
     """None where no job may be moved: then nobody needs to know."""
-    count = policy.spare_ports if policy.place and policy.mode is not Mode.OFF else 0
+    count = policy.spare_ports if policy.place and policy.mode is not FailoverMode.OFF else 0
     return range(policy.port_low, min(policy.port_low + count, policy.port_high + 1))

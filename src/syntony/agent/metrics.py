@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from syntony import __version__
 from syntony.agent.clock_server import ClockServer
-from syntony.agent.job_admission import Refusal
+from syntony.agent.job_admission import AdmissionRefusal
 from syntony.agent.links import PortTotals
 from syntony.agent.pipeline import Pipeline
 from syntony.agent.queue_pairs import QueuePairSocket
-from syntony.agent.reactor.messages import State
+from syntony.agent.reactor.messages import ReactorState
 from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.agent.takeovers import REASONS, SPARES, WHAT, TakeoverSocket
@@ -84,7 +84,7 @@ def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: i
         sheet.put("clock_utc_offset_seconds", utc_ns / S)
 
 
-def put_reactor(sheet: Sheet, state: State) -> None:
+def put_reactor(sheet: Sheet, state: ReactorState) -> None:
     """The reactor, and what it says of probes, jobs' processes and paths."""
     sheet.put("reactor_cpu_seconds_total", state.cpu_ns / S)
     sheet.put("reactor_resident_memory_bytes", state.rss_bytes)
@@ -95,7 +95,7 @@ def put_reactor(sheet: Sheet, state: State) -> None:
     _put_paths(sheet, state)
 
 
-def _put_engine(sheet: Sheet, state: State) -> None:
+def _put_engine(sheet: Sheet, state: ReactorState) -> None:
     counters = state.engine
     sheet.put("probe_flows", state.flows)
     sheet.put("plan_faults_total", state.plan_faults)
@@ -112,7 +112,7 @@ def _put_engine(sheet: Sheet, state: State) -> None:
     sheet.put("probe_stamps_missing_total", counters["tx_stamp_missing"])
 
 
-def _put_verbs(sheet: Sheet, state: State) -> None:
+def _put_verbs(sheet: Sheet, state: ReactorState) -> None:
     counters = state.verbs
     if not counters:
         return
@@ -131,7 +131,7 @@ def put_parts(sheet: Sheet, parts: Iterable[PartStatus]) -> None:
         sheet.put("agent_part_up", float(part.state is PartState.RUNNING), part=part.name)
 
 
-def _put_jobs(sheet: Sheet, state: State) -> None:
+def _put_jobs(sheet: Sheet, state: ReactorState) -> None:
     """Processes at the jobs' socket."""
     jobs = state.jobs
     _put_admissions(sheet, "job_processes", jobs.processes, jobs.connected, state.report.refused)
@@ -176,7 +176,7 @@ def _put_admissions(
     """Who is, was and was not let in at a socket of the agent."""
     sheet.put(name, now)
     sheet.put(f"{name}_connected_total", ever)
-    for reason in Refusal:
+    for reason in AdmissionRefusal:
         sheet.put(f"{name}_refused_total", refused.get(reason, 0), reason=reason.value)
 
 
@@ -199,7 +199,7 @@ def _histogram(reported: Totals) -> Histogram:
     return Histogram(buckets, reported.delay_sum_ns / S)
 
 
-def _put_paths(sheet: Sheet, state: State) -> None:
+def _put_paths(sheet: Sheet, state: ReactorState) -> None:
     """Paths of jobs: what stands and what was done."""
     counters, report = state.counters, state.report
     sheet.put("paths_mode", 1, mode=report.mode)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io.job_socket import Process
 from syntony.io.nccl_page import NcclPage, load_progress, save_progress
-from syntony.workload.nccl_operations import NcclOperation, Progress
+from syntony.workload.nccl_operations import NcclOperation, PageProgress
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class NcclSocket(JobPeers[NcclPage]):
         super().__init__(path)
         self._file = path.with_name(f"{path.name}.read")
         self._known = load_progress(self._file)
-        self._read: dict[str, Progress] = {}
+        self._read: dict[str, PageProgress] = {}
         """Page to how far it was read; operations up to there are handed on before the next call of
         `read`, and in the file from then on."""
         self._ended: list[ProcessOperations] = []

@@ -26,7 +26,7 @@ from syntony.io.run_directory import (
 )
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.traffic.operations_page import Operation, Reported
+from syntony.traffic.operations_page import NewOperations, Operation
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
 
@@ -42,7 +42,7 @@ MAX_ENDED = 256
 
 class _Source(NamedTuple):
     process: Process
-    reported: Reported
+    reported: NewOperations
 
 
 class OperationsSocket(JobPeers[OperationsPage]):
@@ -164,7 +164,7 @@ class JobTelemetry:
                 if one.collective and one.nranks and (one.done_ns or one.parts)
             )  # fmt: skip
             dropped = sum(one.dropped for one in each.operations)
-            found.append(_Source(each.process, Reported(rank, ranks, operations, (), dropped)))
+            found.append(_Source(each.process, NewOperations(rank, ranks, operations, (), dropped)))
         return found
 
     def _collectives(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:

@@ -13,9 +13,9 @@ from syntony.errors import MissingError
 from syntony.io.pacing import Paced
 from syntony.model import S
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.meter import HEADERS
-from syntony.traffic.policy import Mode, Policy, is_named
+from syntony.traffic.policy import FailoverMode, Policy, is_named
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Paces
 
@@ -46,12 +46,12 @@ class PaceActuator(Protocol[_K]):
     def close(self) -> None: ...
 
 
-def socket_key(flow: JobFlow) -> Paced | None:
+def socket_key(flow: ReportedFlow) -> Paced | None:
     """What the kernel paces it by; None: it is no socket's."""
     return None if flow.process else (flow.nic, flow.flow)
 
 
-def process_key(flow: JobFlow) -> PacedPath | None:
+def process_key(flow: ReportedFlow) -> PacedPath | None:
     """What its process paces it by; None: it is a socket's."""
     return (flow.process, flow.flow.local, flow.flow.remote) if flow.process else None
 
@@ -70,7 +70,7 @@ class PaceKeeper(Generic[_K]):
         self,
         policy: Policy,
         actuator: PaceActuator[_K],
-        key: Callable[[JobFlow], _K | None],
+        key: Callable[[ReportedFlow], _K | None],
         renew_ns: float = math.inf,
     ) -> None:
         self._policy = policy
@@ -86,12 +86,12 @@ class PaceKeeper(Generic[_K]):
         """The kernel has queues of ours."""
         self.in_force: Mapping[_K, int] = {}
 
-    def may(self, flow: JobFlow, *, stopped: bool) -> bool:
+    def may(self, flow: ReportedFlow, *, stopped: bool) -> bool:
         """Whether this flow would be held back."""
-        allowed = self._policy.mode is Mode.ACT and not stopped
+        allowed = self._policy.mode is FailoverMode.ACT and not stopped
         return allowed and is_named(flow.job, self._policy.pace)
 
-    def rate(self, flow: JobFlow) -> int:
+    def rate(self, flow: ReportedFlow) -> int:
         """What it is held back to; 0: it is not."""
         key = self._key(flow)
         return 0 if key is None else self.in_force.get(key, 0)
@@ -109,7 +109,7 @@ class PaceKeeper(Generic[_K]):
             }
             self._until_ns = now_ns + left_ns
 
-    def tick(self, flows: Iterable[JobFlow], now_ns: int, *, stopped: bool) -> None:
+    def tick(self, flows: Iterable[ReportedFlow], now_ns: int, *, stopped: bool) -> None:
         """Make it so; called again and again, told anew or not."""
         if now_ns >= self._until_ns:
             self._reported = {}

@@ -16,7 +16,7 @@ from syntony.io.segment_filter import ports_word
 from syntony.io.segment_tap import KEY, SEGMENT, SegmentTap, packed, packet_socket
 from syntony.model import MS, ClockState, Timeline
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.segment_delays import STAMP
 from syntony.wire.segments import MAX_FLOWS, MAX_SHIFT, MAX_STAMPS, SegmentFlow, SegmentsReport
 
@@ -57,14 +57,14 @@ class HostClockState(NamedTuple):
 class _Sampled:
     """One flow, since some reading."""
 
-    def __init__(self, flow: JobFlow, reading: int) -> None:
+    def __init__(self, flow: ReportedFlow, reading: int) -> None:
         self.flow, self.since = flow, reading
         self.shifts = [MAX_SHIFT, MAX_SHIFT]
         """Powers of two of what leaves and what comes."""
         self.coarser = MAX_SHIFT
         """Of what leaves, in the interval before, if that was more."""
 
-    def adapt(self, flow: JobFlow) -> None:
+    def adapt(self, flow: ReportedFlow) -> None:
         """To how fast it goes now."""
         self.flow, self.coarser = flow, self.shifts[0]
         self.shifts = [
@@ -118,7 +118,7 @@ class SegmentSampler:
             nic.tap.close()
         self._nics.clear()
 
-    def report(self, flows: Sequence[JobFlow], clock: HostClockState) -> SegmentsReport | None:
+    def report(self, flows: Sequence[ReportedFlow], clock: HostClockState) -> SegmentsReport | None:
         """What passed since the last call, once a second; None: no flow of a job is sampled.
 
         Args:
@@ -217,12 +217,12 @@ class SegmentSampler:
         found["at_ns"] = local_ns + np.rint(line.shift_ns(local_ns)).astype(np.int64)
         return _Stamps(found.tobytes(), shift)
 
-    def _sample(self, flows: Sequence[JobFlow]) -> None:
+    def _sample(self, flows: Sequence[ReportedFlow]) -> None:
         """From now on the fastest of these."""
         known = [each for each in flows if each.traced and each.windows]
         known.sort(key=lambda each: -(each.tx_bps + each.rx_bps))
         self.flows, self.left_out = len(known[:MAX_FLOWS]), len(known[MAX_FLOWS:])
-        by_nic: dict[str, list[JobFlow]] = {}
+        by_nic: dict[str, list[ReportedFlow]] = {}
         for each in known[:MAX_FLOWS]:
             by_nic.setdefault(each.nic, []).append(each)
         for name in [name for name in self._nics if name not in by_nic]:
@@ -234,7 +234,7 @@ class SegmentSampler:
                 self._refuse(name, str(error))
                 self._drop(name)
 
-    def _sample_nic(self, name: str, flows: Sequence[JobFlow]) -> None:
+    def _sample_nic(self, name: str, flows: Sequence[ReportedFlow]) -> None:
         nic = self._nics.get(name)
         if nic is None:
             nic = self._nics[name] = _Nic(SegmentTap(name))

@@ -32,7 +32,7 @@ from syntony.wire.probes import Plan
 _log = logging.getLogger(__name__)
 
 
-class Attempts:
+class ConnectionNumbers:
     """Numbers the connections of one process of an agent."""
 
     def __init__(self) -> None:

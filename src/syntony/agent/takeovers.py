@@ -31,7 +31,7 @@ REASONS = ("killed", "stopped", "silent", "gone", "hung", "drained", "failed", "
 _TEXT = re.compile(r"[ -~]*")
 
 
-class Message(msgspec.Struct, forbid_unknown_fields=True):
+class TakeoverMessage(msgspec.Struct, forbid_unknown_fields=True):
     """As `syntony.torch.feed` sends it; instants are CLOCK_MONOTONIC."""
 
     what: str
@@ -104,7 +104,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
     def __init__(self, host: str, path: Path) -> None:
         super().__init__(path)
         self._host = host
-        self._waiting: deque[tuple[str, Message]] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[tuple[str, TakeoverMessage]] = deque(maxlen=MAX_WAITING)
         self._left: list[tuple[str, list[bytes]]] = []
         self.events: Counter[str] = Counter()
         """By what happened, since the agent began."""
@@ -140,7 +140,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
 
     def _take(self, job: str, data: bytes, now_ns: int) -> None:
         try:
-            message = msgspec.json.decode(data, type=Message)
+            message = msgspec.json.decode(data, type=TakeoverMessage)
         except msgspec.MsgspecError:
             self.malformed += 1
             return
@@ -153,7 +153,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
             self.stall_ns += message.took_ns
         self._waiting.append((job, message))
 
-    def _columns(self, found: list[tuple[str, Message]], now: Offset) -> Columns:
+    def _columns(self, found: list[tuple[str, TakeoverMessage]], now: Offset) -> Columns:
         at = np.array([each.at_ns for _, each in found], np.int64)
         return {
             "ts_ns": on_fleet(at, now, now),

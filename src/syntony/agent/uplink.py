@@ -20,7 +20,7 @@ from typing import Self
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
-from syntony.agent.stream import Attempts, Stream
+from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import MissingError, RemoteError, WireError
 from syntony.io.credentials import load_credentials
 from syntony.io.dialling import Dialling, channel_options, explain
@@ -90,7 +90,7 @@ class Uplink:
         self._gathering = self._gathered = False
         self._link: _Link | None = None
         self._closing = False
-        self._attempts = Attempts()
+        self._attempts = ConnectionNumbers()
         self.connections = 0
         """Streams that the controller answered on."""
         self._reported: set[str] = set()

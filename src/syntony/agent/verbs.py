@@ -21,7 +21,7 @@ from syntony.agent.plans import start_flows
 from syntony.errors import MissingError, SyntonyError
 from syntony.io.clocks import ClockSource
 from syntony.io.probe import NoRdmaPortError, ProbeEngine
-from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, Route
+from syntony.io.probe_records import Endpoint, PeerKeys, ProbeNic, VerbsRoute
 from syntony.model import MS, NicRef, S
 from syntony.model.names import nic_number
 from syntony.model.probes import DeviceClockReading
@@ -39,7 +39,7 @@ ABSENT_NS = 10 * S
 """A driver that is loaded later is found within so long."""
 
 
-class Status(NamedTuple):
+class VerbsStatus(NamedTuple):
     """What is known of the plane."""
 
     parts: tuple[PartStatus, ...] = ()
@@ -150,11 +150,11 @@ class VerbsPlane:
             return b""
         return self._engine.drain().tobytes()
 
-    def status(self) -> Status:
+    def status(self) -> VerbsStatus:
         """As of now."""
         if self._engine is None or not self._layers:
-            return Status(parts=self._part_statuses)
-        return Status(
+            return VerbsStatus(parts=self._part_statuses)
+        return VerbsStatus(
             self._part_statuses,
             dict(self._layers),
             dict(self._clocks),
@@ -308,7 +308,7 @@ class VerbsPlane:
             if each is not None and each.qpn and each.nic_id == key[1]
         }
         routes = {
-            Route(flow.src, known[key], flow.flow_label, flow.dscp, flow.sl): None
+            VerbsRoute(flow.src, known[key], flow.flow_label, flow.dscp, flow.sl): None
             for flow in self.flows
             if (key := (flow.src, flow.dst_nic_id)) in known
         }

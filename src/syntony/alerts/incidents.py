@@ -32,7 +32,7 @@ MAX_KEPT = 10_000
 """… and the oldest sooner, where there are more: all are in memory."""
 
 
-class State(enum.StrEnum):
+class IncidentState(enum.StrEnum):
     """Where an incident is in its life."""
 
     OPEN = "open"
@@ -48,7 +48,7 @@ class Incident(msgspec.Struct, kw_only=True):
     rule: str
     subject: str
     severity: Severity
-    state: State
+    state: IncidentState
     summary: str
     remedy: str
     opened_ns: int
@@ -91,7 +91,7 @@ class Incident(msgspec.Struct, kw_only=True):
 
     @property
     def live(self) -> bool:
-        return self.state is not State.RESOLVED
+        return self.state is not IncidentState.RESOLVED
 
 
 class ChangeKind(enum.StrEnum):
@@ -195,7 +195,7 @@ class Book:
         incident = self.find(number)
         if not incident.live:
             raise UsageError(f"incident {number} is resolved already")
-        incident.state = State.ACKNOWLEDGED
+        incident.state = IncidentState.ACKNOWLEDGED
         incident.acknowledged_by, incident.comment = who, comment
         incident.updated_ns = now_ns
         return [IncidentChange(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
@@ -296,7 +296,7 @@ class Book:
         if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
             incident = past[-1]
             gap_ns = now_ns - incident.resolved_ns
-            incident.state, incident.resolved_ns = State.OPEN, 0
+            incident.state, incident.resolved_ns = IncidentState.OPEN, 0
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
@@ -310,7 +310,7 @@ class Book:
                 rule=rule.name,
                 subject=subject,
                 severity=Severity.INFO,
-                state=State.OPEN,
+                state=IncidentState.OPEN,
                 summary="",
                 remedy=rule.remedy,
                 opened_ns=now_ns,
@@ -326,7 +326,7 @@ class Book:
 
     def _close(self, incident: Incident, now_ns: int) -> list[IncidentChange]:
         self._live.pop((incident.rule, incident.subject), None)
-        incident.state = State.RESOLVED
+        incident.state = IncidentState.RESOLVED
         incident.resolved_ns = incident.updated_ns = now_ns
         changes = [IncidentChange(now_ns, ChangeKind.RESOLVED, incident)]
         if incident.paged:
@@ -445,7 +445,11 @@ class Book:
             # What its cause left behind may still be in the window that it is measured over.
             due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
-            wanted = incident.state is State.OPEN and not incident.cause and not incident.silenced
+            wanted = (
+                incident.state is IncidentState.OPEN
+                and not incident.cause
+                and not incident.silenced
+            )
             if wanted and due and self._lasts(incident) and not is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from starlette.routing import Route as HttpRoute
 
 from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
-from syntony.api.events import EventHub
+from syntony.api.events import EventHub, Events
 from syntony.api.identity import (
     Identifier,
     Known,
@@ -31,10 +32,10 @@ from syntony.api.observed import observe
 from syntony.api.oidc import Provider
 from syntony.api.oidc_login import OidcLogin
 from syntony.api.openapi import document
-from syntony.api.problems import ProblemError, Reason, problem_of
+from syntony.api.problems import ProblemError, ProblemType, problem_of
 from syntony.api.routes import ROUTES, Route
 from syntony.controller.access_tokens import csrf_token
-from syntony.controller.api_hub import ApiHub
+from syntony.controller.api_hub import ApiHub, Served
 from syntony.errors import SyntonyError, UsageError
 from syntony.wire.access_tokens import RevokeAccessCommand
 from syntony.wire.query import Query
@@ -76,51 +77,57 @@ HEADERS = {
 _JSON = "application/json"
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """Those that are not of a path are refused by what knows which are."""
-_Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Api:
-    """One per controller, on an event loop of its own.
+class Api(ABC):
+    """One per controller or gateway, on an event loop of its own.
 
     Args:
-        hub: the controller.
-        provider: with which people can log in; None: with tokens only.
+        hub: the controller or gateway.
+        events: for live views.
     """
 
-    def __init__(self, hub: ApiHub, provider: Provider | None = None) -> None:
+    def __init__(self, hub: Served, events: Events) -> None:
         self._hub = hub
-        access, enrolment = hub.services.access, hub.services.membership.enrolment
-        self._access = access
-        self._identifier = Identifier(access, enrolment, time.monotonic_ns)
+        self._identifier = Identifier(hub.access, hub.refusal, time.monotonic_ns)
         self._cursors = Cursors()
-        self.events = EventHub(lambda: self._hub.call(lambda: observe(hub.services)))
+        self.events = events
         routes = [
-            HttpRoute(path, _guarded(self._served(path)), methods=_METHODS)
+            HttpRoute(path, guarded(self._served(path)), methods=_METHODS)
             for path in dict.fromkeys(route.path for route in ROUTES.values())
         ]
         self.app = Starlette(
             routes=[
                 *routes,
-                HttpRoute(SESSION, _guarded(self._session), methods=["GET", "POST", "DELETE"]),
-                HttpRoute(EVENTS, _guarded(self._stream), methods=["GET"]),
-                HttpRoute(OPENAPI, _guarded(self._openapi), methods=["GET"]),
-                *OidcLogin(hub, self._identifier, provider).routes(),
+                HttpRoute(SESSION, guarded(self._session), methods=["GET", "POST", "DELETE"]),
+                HttpRoute(EVENTS, guarded(self._stream), methods=["GET"]),
+                HttpRoute(OPENAPI, guarded(self._openapi), methods=["GET"]),
+                *self._login_routes(),
                 Mount("/api", _guarded_app),
                 Mount("/", ConsoleFiles()),
             ],
             exception_handlers={HTTPException: _http_problem, Exception: _defect},
         )
 
+    @abstractmethod
+    async def _session(self, request: Request) -> Response:
+        """Who the caller is; begin a session, end it."""
+
+    @abstractmethod
+    def _login_routes(self) -> list[HttpRoute]:
+        """Other ways to begin a session."""
+
     # --- requests of the registry ---
 
-    def _served(self, path: str) -> _Endpoint:
+    def _served(self, path: str) -> Endpoint:
         async def serve(request: Request) -> Response:
             method = "GET" if request.method == "HEAD" else request.method
             route = ROUTES.get((method, path))
             if route is None:
                 allowed = next(each.method for each in ROUTES.values() if each.path == path)
                 raise ProblemError(
-                    Reason.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
+                    ProblemType.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
                 )
             known = self._identifier.identify(request)
             return await self._serve(request, route, known)
@@ -132,12 +139,12 @@ class Api:
         if role not in route.roles:
             wanted = " or ".join(sorted(route.roles))
             raise ProblemError(
-                Reason.DENIED, f"{route.path} needs the role {wanted}; {name!r} has {role}"
+                ProblemType.DENIED, f"{route.path} needs the role {wanted}; {name!r} has {role}"
             )
         if route.method == "POST":
-            body = await _body(request)
+            body = await json_body(request)
             query = from_body(route.request, body)
-            return _answer(await self._carry_out(query, known, _whole))
+            return json_answer(await self._carry_out(query, known, _whole))
         pairs = request.query_params.multi_items()
         size, cursor, rest = _paging(pairs) if route.paged else (0, "", pairs)
         key = (role, name, route.path)
@@ -146,67 +153,32 @@ class Api:
             page = self._cursors.page(key, cursor, now_ns)
             if page is None:
                 raise ProblemError(
-                    Reason.CURSOR, f"the answer of this {CURSOR} is not kept any more; ask again"
+                    ProblemType.CURSOR,
+                    f"the answer of this {CURSOR} is not kept any more; ask again",
                 )
         else:
             query = from_parameters(route.request, rest)
             render = _pages_of(size) if size else _whole
             pages = await self._carry_out(query, known, render)
             page = self._cursors.first(key, pages, time.monotonic_ns())
-        return _answer([page.body], page.next_cursor)
+        return json_answer([page.body], page.next_cursor)
 
     async def _carry_out(
         self, query: Query[Any], known: Known, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
         return await self._hub.carry_out(query, known.caller, render)
 
-    # --- sessions ---
-
-    async def _session(self, request: Request) -> Response:
-        if request.method == "POST":
-            return await self._begin_session(request)
-        known = self._identifier.identify(request)
-        if request.method == "DELETE":
-            if known.access is None or not known.session:
-                raise ProblemError(Reason.INVALID, "there is no session to end: this is a token")
-            end = RevokeAccessCommand(number=known.access.number, by="", comment="logged out")
-            issuer = known.caller.issuer("")
-            await asyncio.to_thread(self._access.revoke, end, issuer, self._hub.now())
-            response = Response(status_code=204)
-            response.delete_cookie(cookie_name(request), **cookie_rules(request))
-            return response
-        return _answer([msgspec.json.encode(known.view())])
-
-    async def _begin_session(self, request: Request) -> Response:
-        try:
-            wanted = msgspec.json.decode(await _body(request), type=SessionRequest)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise UsageError(f'the body must be {{"token": "…"}}: {error}') from error
-        begin = self._access.begin_session
-        try:
-            session = await asyncio.to_thread(
-                begin, wanted.token[:200], origin(request), self._hub.now()
-            )
-        except UsageError as error:
-            raise self._identifier.failed(request, error) from error
-        access = session.access
-        view = SessionView(
-            role=access.role, name=access.name, csrf=csrf_token(session.secret),
-            expires_ns=access.expires_ns,
-        )  # fmt: skip
-        response = _answer([msgspec.json.encode(view)])
-        set_session(request, response, session.secret)
-        return response
-
     # --- live events ---
 
     async def _stream(self, request: Request) -> Response:
         known = self._identifier.identify(request)
         if known.caller.identity.role not in {Role.VIEWER, Role.OPERATOR}:
-            raise ProblemError(Reason.DENIED, "live events need the role viewer or operator")
+            raise ProblemError(ProblemType.DENIED, "live events need the role viewer or operator")
         if self.events.viewers >= MAX_VIEWERS:
             raise ProblemError(
-                Reason.BUSY, f"{MAX_VIEWERS} live views are open; close some", {"Retry-After": "10"}
+                ProblemType.BUSY,
+                f"{MAX_VIEWERS} live views are open; close some",
+                {"Retry-After": "10"},
             )
         last_id = request.headers.get("last-event-id", "")
         return StreamingResponse(
@@ -232,7 +204,63 @@ class Api:
 
     async def _openapi(self, request: Request) -> Response:
         self._identifier.identify(request)
-        return _answer([document()])
+        return json_answer([document()])
+
+
+class LeaderApi(Api):
+    """Of a controller that leads.
+
+    Args:
+        hub: the controller.
+        provider: with which people can log in; None: with tokens only.
+    """
+
+    def __init__(self, hub: ApiHub, provider: Provider | None = None) -> None:
+        self._leader, self._provider = hub, provider
+        self._access = hub.access
+        self.event_hub = EventHub(lambda: hub.call(lambda: observe(hub.services)))
+        super().__init__(hub, self.event_hub)
+
+    def _login_routes(self) -> list[HttpRoute]:
+        return OidcLogin(self._leader, self._identifier, self._provider).routes()
+
+    async def _session(self, request: Request) -> Response:
+        if request.method == "POST":
+            return await self._begin_session(request)
+        known = self._identifier.identify(request)
+        if request.method == "DELETE":
+            if known.access is None or not known.session:
+                raise ProblemError(
+                    ProblemType.INVALID, "there is no session to end: this is a token"
+                )
+            end = RevokeAccessCommand(number=known.access.number, by="", comment="logged out")
+            issuer = known.caller.issuer("")
+            await asyncio.to_thread(self._access.revoke, end, issuer, self._leader.now())
+            response = Response(status_code=204)
+            response.delete_cookie(cookie_name(request), **cookie_rules(request))
+            return response
+        return json_answer([msgspec.json.encode(known.view())])
+
+    async def _begin_session(self, request: Request) -> Response:
+        try:
+            wanted = msgspec.json.decode(await json_body(request), type=SessionRequest)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise UsageError(f'the body must be {{"token": "…"}}: {error}') from error
+        begin = self._access.begin_session
+        try:
+            session = await asyncio.to_thread(
+                begin, wanted.token[:200], origin(request), self._leader.now()
+            )
+        except UsageError as error:
+            raise self._identifier.failed(request, error) from error
+        access = session.access
+        view = SessionView(
+            role=access.role, name=access.name, csrf=csrf_token(session.secret),
+            expires_ns=access.expires_ns,
+        )  # fmt: skip
+        response = json_answer([msgspec.json.encode(view)])
+        set_session(request, response, session.secret)
+        return response
 
 
 def _whole(answer: msgspec.Struct) -> list[bytes]:
@@ -266,18 +294,23 @@ def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str, list[tuple[str, str
     return size, cursor, [pair for pair in pairs if pair[0] not in {CURSOR, PAGE_SIZE}]
 
 
-def _answer(pages: list[bytes], next_cursor: str = "") -> Response:
+def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
     headers = {"Cache-Control": "no-store"}
     if next_cursor:
         headers[NEXT_CURSOR] = next_cursor
     return Response(pages[0], headers=headers, media_type=_JSON)
 
 
-async def _body(request: Request) -> bytes:
-    """A JSON body. Raises `ProblemError`: another type, too large, or too slow."""
+async def json_body(request: Request) -> bytes:
+    """A JSON body. Raises `ProblemError`: another type, and as `bounded_body` does."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise ProblemError(Reason.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
+        raise ProblemError(ProblemType.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
+    return await bounded_body(request)
+
+
+async def bounded_body(request: Request) -> bytes:
+    """A body. Raises `ProblemError`: too large, or too slow."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -285,19 +318,19 @@ async def _body(request: Request) -> bytes:
                 size += len(chunk)
                 if size > MAX_BODY_BYTES:
                     raise ProblemError(
-                        Reason.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
+                        ProblemType.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
                         {"Connection": "close"},
                     )  # fmt: skip
                 chunks.append(chunk)
     except TimeoutError as error:
         raise ProblemError(
-            Reason.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
+            ProblemType.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
             {"Connection": "close"},
         ) from error  # fmt: skip
     return b"".join(chunks)
 
 
-def _guarded(endpoint: _Endpoint) -> _Endpoint:
+def guarded(endpoint: Endpoint) -> Endpoint:
     """Every error of Syntony's as a problem."""
 
     async def guarded(request: Request) -> Response:
@@ -315,14 +348,14 @@ def _guarded(endpoint: _Endpoint) -> _Endpoint:
 
 async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:
     detail = f"there is no {scope['path']}; see {OPENAPI}"
-    await ProblemError(Reason.UNKNOWN, detail).response()(scope, receive, send)
+    await ProblemError(ProblemType.UNKNOWN, detail).response()(scope, receive, send)
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
     """The framework's own refusals."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
-    reasons = {404: Reason.UNKNOWN, 405: Reason.METHOD}
-    reason = reasons.get(error.status_code, Reason.INVALID)
+    reasons = {404: ProblemType.UNKNOWN, 405: ProblemType.METHOD}
+    reason = reasons.get(error.status_code, ProblemType.INVALID)
     detail = f"{request.method} {request.url.path}: {error.detail}; see {OPENAPI}"
     return ProblemError(reason, detail, error.headers).response()
 
@@ -330,5 +363,5 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 async def _defect(request: Request, error: Exception) -> Response:
     _log.error("request failed path=%s", request.url.path, exc_info=error)
     return ProblemError(
-        Reason.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
+        ProblemType.INTERNAL, f"{type(error).__name__}; the controller's log has more (a bug)"
     ).response()

@@ -12,20 +12,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from syntony.api.limits import RateLimiter
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import SESSION_NS, AccessControl, csrf_token
-from syntony.controller.enrolment import Enrolment
+from syntony.controller.access_tokens import SESSION_NS, KnownAccess, csrf_token
 from syntony.errors import UsageError, WireError
 from syntony.model import S
-from syntony.state.access_tokens import Access, Kind
+from syntony.state.access_tokens import Access, SecretKind
 from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
-from syntony.wire.x509 import read_certificate
+from syntony.wire.x509 import Certificate, read_certificate
 
 _log = logging.getLogger(__name__)
 PEER_CERTIFICATE = "peer_certificate"
 """In a request's state: the client's certificate, DER; None where it showed none."""
+VIA = "via"
+"""In a request's state: the gateway that passed it on."""
 MAX_SECRET = 200
 REQUESTS_PER_S, REQUESTS_BURST = 200.0, 400
 """Of one identity."""
@@ -61,12 +62,14 @@ class Identifier:
 
     Args:
         access: tokens and sessions.
-        enrolment: which certificates are accepted.
+        refusal: why a certificate is not accepted; empty: it is.
         now: monotonic time, ns.
     """
 
-    def __init__(self, access: AccessControl, enrolment: Enrolment, now: Callable[[], int]) -> None:
-        self._access, self._enrolment, self._now = access, enrolment, now
+    def __init__(
+        self, access: KnownAccess, refusal: Callable[[Certificate], str], now: Callable[[], int]
+    ) -> None:
+        self._access, self._refusal, self._now = access, refusal, now
         self._requests = RateLimiter(REQUESTS_PER_S, REQUESTS_BURST)
         self._failures = RateLimiter(FAILURES_PER_S, FAILURES_BURST)
 
@@ -82,12 +85,21 @@ class Identifier:
         self._requests.count(key, self._now())
         return known
 
+    def knows(self, request: Request) -> bool:
+        """Whether the secret that the request shows is one that is known here, and good; of a
+        gateway, which hears of new ones from its leader."""
+        secret, kind = shown(request)
+        try:
+            return bool(secret) and self._access.find(secret[:MAX_SECRET]).kind == kind
+        except UsageError:
+            return False
+
     def good(self, known: Known) -> bool:
         """Whether it still is who it was: for streams, which last."""
         if known.access is not None:
             return self._access.good(known.access)
         certificate = known.caller.certificate
-        return certificate is not None and not self._enrolment.refusal(certificate)
+        return certificate is not None and not self._refusal(certificate)
 
     def failed(self, request: Request, error: UsageError) -> ProblemError:
         """A token that is not accepted: counted against the address it came from."""
@@ -102,7 +114,7 @@ class Identifier:
         if wait_ns:
             wait_s = -(-wait_ns // S)
             raise ProblemError(
-                Reason.RATE,
+                ProblemType.RATE,
                 f"too many {what} of {key or 'this address'}; try again in {wait_s} s",
                 {"Retry-After": str(wait_s)},
             )
@@ -113,15 +125,15 @@ class Identifier:
             scheme, _, secret = authorization.partition(" ")
             if scheme.lower() != "bearer":
                 raise _unauthenticated("use the header Authorization: Bearer TOKEN")
-            return self._by_secret(request, secret.strip(), Kind.TOKEN)
+            return self._by_secret(request, secret.strip(), SecretKind.TOKEN)
         cookie = request.cookies.get(cookie_name(request))
         if cookie:
-            known = self._by_secret(request, cookie, Kind.SESSION)
+            known = self._by_secret(request, cookie, SecretKind.SESSION)
             given = request.headers.get(CSRF, "").encode()
             right = secrets.compare_digest(given, csrf_token(cookie).encode())
             if request.method in UNSAFE and not right:
                 raise ProblemError(
-                    Reason.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
+                    ProblemType.CSRF, f"send the session's csrf, from GET session, as header {CSRF}"
                 )
             return known
         der: bytes | None = request.scope.get("state", {}).get(PEER_CERTIFICATE)
@@ -132,7 +144,7 @@ class Identifier:
             )
         return self._by_certificate(request, der)
 
-    def _by_secret(self, request: Request, secret: str, kind: Kind) -> Known:
+    def _by_secret(self, request: Request, secret: str, kind: SecretKind) -> Known:
         try:
             access = self._access.find(secret[:MAX_SECRET])
             if access.kind != kind:
@@ -140,7 +152,7 @@ class Identifier:
         except UsageError as error:
             raise self.failed(request, error) from error
         identity = Identity(Role(access.role), access.name)
-        if kind is Kind.TOKEN:
+        if kind is SecretKind.TOKEN:
             return Known(Caller(identity, origin(request)), access)
         by = "" if access.parent else f", OIDC session {access.number}"
         return Known(Caller(identity, origin(request) + by), access, secret)
@@ -150,16 +162,25 @@ class Identifier:
             certificate = read_certificate(ssl.DER_cert_to_PEM_cert(der).encode())
         except WireError as error:
             raise _unauthenticated(str(error)) from error
-        why = self._enrolment.refusal(certificate)
+        why = self._refusal(certificate)
         if why:
             raise _unauthenticated(why)
         return Known(Caller(certificate.identity, origin(request), certificate), None)
 
 
+def shown(request: Request) -> tuple[str, SecretKind]:
+    """The secret that a request shows, and of which kind it should be; empty: none."""
+    authorization = request.headers.get("authorization")
+    if authorization is not None:
+        return authorization.partition(" ")[2].strip(), SecretKind.TOKEN
+    return request.cookies.get(cookie_name(request), ""), SecretKind.SESSION
+
+
 def origin(request: Request) -> str:
     """The caller's address, for the audit log."""
-    client = request.client
-    return f"http {client.host}:{client.port}" if client else "http"
+    client, via = request.client, request.scope.get("state", {}).get(VIA)
+    found = f"http {client.host}:{client.port}" if client else "http"
+    return f"{found} through {via}" if via else found
 
 
 def cookie_name(request: Request) -> str:
@@ -183,4 +204,4 @@ def cookie_rules(request: Request) -> dict[str, Any]:
 
 
 def _unauthenticated(detail: str) -> ProblemError:
-    return ProblemError(Reason.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})
+    return ProblemError(ProblemType.UNAUTHENTICATED, detail, {"WWW-Authenticate": "Bearer"})

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import jwt
 import msgspec
 
-from syntony.api.problems import ProblemError, Reason
+from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.config import OidcConfig
 from syntony.errors import ConfigError
 from syntony.io.http_request import ERRORS, http_request
@@ -240,7 +240,7 @@ class Provider:
 
     def _wrong(self, how: str) -> ProblemError:
         text = f"the identity provider {self._config.issuer} {how}; log in with a token, or later"
-        return ProblemError(Reason.PROVIDER, text)
+        return ProblemError(ProblemType.PROVIDER, text)
 
 
 def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str) -> Person:
@@ -261,14 +261,14 @@ def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str) -> Pers
     name = claims.get(config.name_claim)
     if not isinstance(name, str) or not is_name(name):
         raise ProblemError(
-            Reason.DENIED,
+            ProblemType.DENIED,
             f"the claim {config.name_claim} is {str(name)[:80]!r}, which cannot be a name here; "
             "set name_claim of [oidc] to another one",
         )
     role = _role(claims.get(config.role_claim), config)
     if role is None:
         raise ProblemError(
-            Reason.DENIED,
+            ProblemType.DENIED,
             f"{name} has no role here: the claim {config.role_claim} names none of the operators "
             "and viewers of [oidc]",
         )
@@ -343,7 +343,7 @@ def _tls(ca: str) -> ssl.SSLContext:
 
 
 def _refused(why: str) -> ProblemError:
-    return ProblemError(Reason.UNAUTHENTICATED, why)
+    return ProblemError(ProblemType.UNAUTHENTICATED, why)
 
 
 def _plain(text: str) -> bool:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, set_session
 from syntony.api.oidc import Login, Person, Provider
-from syntony.api.problems import ProblemError, Reason, problem_of
+from syntony.api.problems import ProblemError, ProblemType, problem_of
 from syntony.controller.api_hub import ApiHub
 from syntony.errors import SyntonyError, UsageError
 from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT, OidcView
@@ -89,7 +89,7 @@ class OidcLogin:
             code, login = _code(request, provider.issuer)
             person = await self._wait(lambda: provider.person(code, login))
         except ProblemError as error:
-            if error.reason is Reason.UNAUTHENTICATED:
+            if error.reason is ProblemType.UNAUTHENTICATED:
                 raise self._identifier.failed(request, UsageError(error.detail)) from error
             _log.warning("login refused from=%s reason=%s", origin(request), error.detail)
             raise
@@ -113,7 +113,7 @@ class OidcLogin:
     def _known(self) -> Provider:
         if self._provider is None:
             raise ProblemError(
-                Reason.UNKNOWN, "no identity provider is set up here; log in with a token"
+                ProblemType.UNKNOWN, "no identity provider is set up here; log in with a token"
             )
         return self._provider
 
@@ -121,9 +121,10 @@ class OidcLogin:
         """Of something that asks the provider; in a thread that is there for that only."""
         if self._under_way >= MAX_UNDER_WAY:
             raise ProblemError(
-                Reason.BUSY, f"{MAX_UNDER_WAY} logins wait for the identity provider; try again",
+                ProblemType.BUSY,
+                f"{MAX_UNDER_WAY} logins wait for the identity provider; try again",
                 {"Retry-After": "5"},
-            )  # fmt: skip
+            )
         self._under_way += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -145,7 +146,7 @@ def _code(request: Request, issuer: str) -> tuple[str, Login]:
     if error := given.get("error", ""):
         why = " ".join(f"{error} {given.get('error_description', '')}".split())[:200]
         raise ProblemError(
-            Reason.UNAUTHENTICATED, f"the identity provider refuses the login: {why}"
+            ProblemType.UNAUTHENTICATED, f"the identity provider refuses the login: {why}"
         )
     if not given.get("code"):
         raise _unknown_login("the identity provider sent no code")
@@ -153,7 +154,7 @@ def _code(request: Request, issuer: str) -> tuple[str, Login]:
 
 
 def _unknown_login(why: str) -> ProblemError:
-    return ProblemError(Reason.UNAUTHENTICATED, f"{why}; begin again at the login page")
+    return ProblemError(ProblemType.UNAUTHENTICATED, f"{why}; begin again at the login page")
 
 
 def _cookie(request: Request) -> str:

@@ -15,7 +15,7 @@ from syntony.wire.rest import Problem
 TYPE_PREFIX = "urn:syntony:problem:"
 
 
-class Reason(enum.Enum):
+class ProblemType(enum.Enum):
     """Name of the problem type, and its status."""
 
     INVALID = ("invalid", HTTPStatus.BAD_REQUEST)
@@ -36,6 +36,8 @@ class Reason(enum.Enum):
     PROVIDER = ("identity-provider", HTTPStatus.BAD_GATEWAY)
     """It does not answer, or not as OpenID Connect says."""
     BUSY = ("busy", HTTPStatus.SERVICE_UNAVAILABLE)
+    LEADER = ("leader", HTTPStatus.SERVICE_UNAVAILABLE)
+    """Asked of a gateway, and the leader has to answer, which is none now or cannot be asked so."""
     STATE = ("state", HTTPStatus.SERVICE_UNAVAILABLE)
     """Control state cannot be read or written."""
 
@@ -50,7 +52,7 @@ class ProblemError(Exception):
     """
 
     def __init__(
-        self, reason: Reason, detail: str, headers: Mapping[str, str] | None = None
+        self, reason: ProblemType, detail: str, headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(detail)
         self.reason = reason
@@ -70,13 +72,15 @@ class ProblemError(Exception):
 
 def problem_of(error: SyntonyError) -> ProblemError:
     """What a client is told of an error."""
-    reason = Reason.INVALID
+    reason = ProblemType.INVALID
     for kind, named in (
-        (DeniedError, Reason.DENIED),
-        (BusyError, Reason.BUSY),
-        (StateError, Reason.STATE),
-        (StoreError, Reason.STORE),
+        (DeniedError, ProblemType.DENIED),
+        (BusyError, ProblemType.BUSY),
+        (StateError, ProblemType.STATE),
+        (StoreError, ProblemType.STORE),
     ):
         if isinstance(error, kind):
             reason = named
-    return ProblemError(reason, str(error), {"Retry-After": "1"} if reason is Reason.BUSY else {})
+    return ProblemError(
+        reason, str(error), {"Retry-After": "1"} if reason is ProblemType.BUSY else {}
+    )

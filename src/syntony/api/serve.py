@@ -1,4 +1,5 @@
-"""Serves the API from a thread with an event loop of its own, inside the controller's process.
+"""Serves the API from a thread with an event loop of its own, inside the process of a controller or
+gateway.
 
 TLS 1.3 with the controller's certificate unless the address is loopback. A client may show a
 certificate of the fleet's CA; it does not have to.
@@ -25,15 +26,20 @@ import uvloop
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from syntony.api.app import HEADERS, Api
+from syntony.api.app import HEADERS, Api, LeaderApi
+from syntony.api.gateway_app import GatewayApi
 from syntony.api.identity import PEER_CERTIFICATE
 from syntony.api.oidc import Provider
-from syntony.api.problems import ProblemError, Reason
-from syntony.controller.api_hub import ApiHub
-from syntony.controller.config import TlsFiles
-from syntony.errors import ConfigError, MissingError
+from syntony.api.problems import ProblemError, ProblemType
+from syntony.api.relay import carry_out
+from syntony.controller.api_hub import ApiHub, on_loop
+from syntony.controller.config import ControllerConfig, TlsFiles
+from syntony.controller.gateway_api import GatewayApiHub
+from syntony.errors import BusyError, ConfigError, MissingError
 from syntony.io.credentials import certificate_file
 from syntony.model import MS, S
+from syntony.wire.coding import encode
+from syntony.wire.gateways import ApiRequest
 
 _log = logging.getLogger(__name__)
 HEAD_TIMEOUT_S = 10.0
@@ -54,28 +60,39 @@ CONNECTIONS = "connections"
 FIXED_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
+def leader_api(hub: ApiHub) -> HttpServer:
+    """Of a controller that leads. Raises as `HttpServer` does; `ConfigError`: an identity provider
+    that cannot be used."""
+    config = hub.config
+    if config.api.login_digest:
+        hub.access.admit_first(config.api.login_digest, config.api.login_name)
+    provider = Provider(config.oidc) if config.oidc else None
+    return HttpServer(config, lambda: LeaderApi(hub, provider))
+
+
+def gateway_api(hub: GatewayApiHub) -> HttpServer:
+    """Of a gateway. Raises as `HttpServer` does."""
+    return HttpServer(hub.config, lambda: GatewayApi(hub))
+
+
 class HttpServer:
     """Implements `ApiServer`.
 
     Args:
-        hub: the controller.
+        config: where to listen, and the certificate.
+        make: the API; called in the thread that serves it.
 
     Raises:
-        ConfigError: an address that is none, a certificate or an identity provider that cannot be
-            used.
+        ConfigError: an address that is none, or a certificate that cannot be used.
         MissingError: it cannot be listened on.
     """
 
-    def __init__(self, hub: ApiHub) -> None:
-        config = hub.config
+    def __init__(self, config: ControllerConfig, make: Callable[[], Api]) -> None:
         self._socket = open_socket(config.api.listen)
         address, port = self._socket.getsockname()[:2]
         self.port = int(port)
         self._tls = None if ipaddress.ip_address(address).is_loopback else _Tls(config.tls)
-        if config.api.login_digest:
-            hub.services.access.admit_first(config.api.login_digest, config.api.login_name)
-        self._hub = hub
-        self._provider = Provider(config.oidc) if config.oidc else None
+        self._make = make
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._ready = threading.Event()
         self._server: uvicorn.Server | None = None
@@ -100,6 +117,22 @@ class HttpServer:
             self._thread.join(GRACE_S + 5)
         self._socket.close()
 
+    async def relayed(self, request: ApiRequest, via: str) -> list[bytes]:
+        """See `ApiServer`."""
+        loop, api = self._led()
+        return await on_loop(loop, lambda: carry_out(api.app, request, via))
+
+    async def events_after(self, last_id: str) -> list[bytes]:
+        """See `ApiServer`."""
+        loop, api = self._led()
+        return [encode(each) for each in await on_loop(loop, lambda: api.event_hub.after(last_id))]
+
+    def _led(self) -> tuple[asyncio.AbstractEventLoop, LeaderApi]:
+        loop, api = self._loop, self._api
+        if loop is None or not isinstance(api, LeaderApi) or not self._thread.is_alive():
+            raise BusyError("the API is not up; ask again in a while")
+        return loop, api
+
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -110,7 +143,7 @@ class HttpServer:
             self._ready.set()
 
     async def _serve(self) -> None:
-        api = Api(self._hub, self._provider)
+        api = self._make()
         config = uvicorn.Config(
             with_headers(limited(api.app)),
             http=_Protocol,
@@ -189,7 +222,7 @@ def with_headers(app: ASGIApp) -> ASGIApp:
 def limited(app: ASGIApp, most: int = MAX_CONNECTIONS) -> ASGIApp:
     """Requests that come on more connections than `most` are told so."""
     busy = ProblemError(
-        Reason.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
+        ProblemType.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
     )
 
     async def admitting(scope: Scope, receive: Receive, send: Send) -> None:
@@ -228,7 +261,7 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP, as a problem; ends the connection."""
-        found = ProblemError(Reason.INVALID, msg).response()
+        found = ProblemError(ProblemType.INVALID, msg).response()
         headers = [*found.raw_headers, *FIXED_HEADERS, (b"connection", b"close")]
         phrase = HTTPStatus.BAD_REQUEST.phrase.encode()
         for event in (

@@ -40,7 +40,7 @@ class Attachment(NamedTuple):
     """Of the leaf."""
 
 
-class Group(NamedTuple):
+class LeafGroup(NamedTuple):
     """Leaves that share most of their hosts."""
 
     leaves: tuple[str, ...]
@@ -52,7 +52,7 @@ class Group(NamedTuple):
         return pattern(self.leaves)
 
 
-class Plane(NamedTuple):
+class SwitchPlane(NamedTuple):
     """Switches of one tier and those of the next that most of them are linked to."""
 
     lowers: tuple[str, ...]
@@ -74,9 +74,9 @@ class Plane(NamedTuple):
         """Of a lower switch to the plane's own."""
         return sum(self.joined(lower, upper) for upper in self.uppers)
 
-    def turned(self) -> Plane:
+    def turned(self) -> SwitchPlane:
         """The same seen from above: what is below the upper switches."""
-        return Plane(self.uppers, self.lowers, self.down, self.used, {}, self.links)
+        return SwitchPlane(self.uppers, self.lowers, self.down, self.used, {}, self.links)
 
 
 class Cabling:
@@ -192,7 +192,7 @@ class Cabling:
         return {(a.leaf, a.port): a for a in self.attachments if a.port}
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[LeafGroup, ...]:
         """All leaves that have hosts, each in one group; every host is in the group where most of
         its NICs are.
         """
@@ -206,7 +206,7 @@ class Cabling:
             often = Counter(place[a.leaf] for a in mine)
             hosts[min(often, key=lambda number: (-often[number], number))].append(host)
         return tuple(
-            Group(leaves, tuple(hosts[number])) for number, leaves in enumerate(clusters)
+            LeafGroup(leaves, tuple(hosts[number])) for number, leaves in enumerate(clusters)
         )  # fmt: skip
 
     def links(self, lower: int) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -223,7 +223,7 @@ class Cabling:
                 found[here.device, there.device].append(here.port)
         return {ends: tuple(sorted(ports, key=natural)) for ends, ports in found.items()}
 
-    def planes(self, lower: int) -> tuple[Plane, ...]:
+    def planes(self, lower: int) -> tuple[SwitchPlane, ...]:
         """Switches of tier `lower` that share most of what is above them, each plane by itself."""
         links = self.links(lower)
         down = self._between(self.tiers[lower + 1], self.tiers[lower])
@@ -235,7 +235,7 @@ class Cabling:
             near = Counter(upper for below, upper in links if below in lowers)
             own = [upper for upper, count in near.items() if 2 * count >= len(lowers)]
             found.append(
-                Plane(
+                SwitchPlane(
                     lowers,
                     tuple(sorted(own, key=natural)),
                     {pair: ports for pair, ports in links.items() if pair[0] in lowers},
@@ -326,7 +326,7 @@ class PortGap(NamedTuple):
     why: str
 
 
-def port_gap(plane: Plane) -> PortGap:
+def port_gap(plane: SwitchPlane) -> PortGap:
     """What an upper switch leaves dark that is absent from all of a plane."""
     votes = Votes[tuple[int, ...]]("switches")
     reported = 0

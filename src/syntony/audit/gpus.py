@@ -9,7 +9,7 @@ from syntony.audit.check import HostCheck
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.nvidia import Smi, parse_query
 from syntony.audit.parse.text import json_of
-from syntony.audit.pci import AMD, NVIDIA, Kind, PciDevice, devices
+from syntony.audit.pci import AMD, NVIDIA, DeviceKind, PciDevice, devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ AMD_BAD_PAGES = ("amd-smi", "bad-pages", "--json")
 
 def on_bus(host: Facts, vendor: int) -> tuple[PciDevice, ...]:
     """The vendor's GPUs on the bus. Raises `FactError` where the bus cannot be read."""
-    found = (device for device in devices(host) if device.kind == Kind.GPU)
+    found = (device for device in devices(host) if device.kind == DeviceKind.GPU)
     return tuple(device for device in found if device.vendor == vendor)
 
 

@@ -23,7 +23,7 @@ _NVSWITCH = 0x0680
 _VGA = 0x0300
 
 
-class Kind:
+class DeviceKind:
     """What a device is for, as far as an audit cares."""
 
     GPU = "gpu"
@@ -45,17 +45,17 @@ class PciDevice(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """One of `Kind`."""
+        """One of `DeviceKind`."""
         base, sub = self.class_code >> 16, self.class_code >> 8
         if self.vendor == NVIDIA and sub == _NVSWITCH:
-            return Kind.NVSWITCH
+            return DeviceKind.NVSWITCH
         if self._is_gpu(base, sub):
-            return Kind.GPU
+            return DeviceKind.GPU
         if base == _NETWORK:
-            return Kind.NIC
+            return DeviceKind.NIC
         if base == _MASS_STORAGE and sub & 0xFF == _NVME:
-            return Kind.NVME
-        return Kind.BRIDGE if base == _BRIDGE else Kind.OTHER
+            return DeviceKind.NVME
+        return DeviceKind.BRIDGE if base == _BRIDGE else DeviceKind.OTHER
 
     def _is_gpu(self, base: int, sub: int) -> bool:
         if self.vendor == AMD:

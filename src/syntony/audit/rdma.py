@@ -17,7 +17,7 @@ from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
 from syntony.links.ports import PortState, Rate, infiniband_rate, infiniband_state
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,7 +86,7 @@ class RdmaPort(NamedTuple):
     number: str
     layer: str
     """``InfiniBand``, ``Ethernet`` or ``unknown``."""
-    role: Role
+    role: LinkRole
     netdev: str
     state: PortState
     state_text: str
@@ -126,7 +126,7 @@ def rdma_devices(host: Facts) -> tuple[RdmaDevice, ...]:
 
 def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
     """The ports that carry collectives. Raises `FactError` where nothing can be reported them."""
-    return tuple(port for port in rdma_ports(host) if port.role is Role.COMPUTE)
+    return tuple(port for port in rdma_ports(host) if port.role is LinkRole.COMPUTE)
 
 
 def is_spare(host: Facts, port: RdmaPort) -> bool:
@@ -281,7 +281,7 @@ def parse_ibstat(output: str) -> Iterator[RdmaPort]:
                 device=device,
                 number=number,
                 layer=layer or "unknown",
-                role=Role.COMPUTE,
+                role=LinkRole.COMPUTE,
                 netdev="",
                 state=infiniband_state(logical, physical),
                 state_text=f"{reported.get('State', '?')}, "

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from syntony.audit.cabling import Cabling, natural
 from syntony.audit.majority import MajorityVote, Votes, own_vote
-from syntony.audit.parse.routes import Table
+from syntony.audit.parse.routes import RoutingTable
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
 
@@ -39,7 +39,7 @@ class HostNic(NamedTuple):
         return f"{self.host}/{self.name}"
 
 
-class Flow(NamedTuple):
+class ReachFlow(NamedTuple):
     """Requests from one NIC to another from one source port."""
 
     src: str
@@ -84,10 +84,10 @@ class DirectionResult(NamedTuple):
         return rail_of(self.src) == rail_of(self.dst)
 
 
-class Trace(NamedTuple):
+class RouteTrace(NamedTuple):
     """Who answered on the way, hop by hop; ``*`` at the end if the flow arrived."""
 
-    flow: Flow
+    flow: ReachFlow
     hops: tuple[str, ...]
 
     @property
@@ -112,7 +112,7 @@ class Survey(NamedTuple):
     nics: tuple[HostNic, ...]
     seen: tuple[DirectionResult, ...]
     """One for each direction that was asked."""
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[RouteTrace, ...] = ()
     silent: Mapping[str, str] = {}
     """Hosts that could not take part, and why."""
     quiet_ns: Mapping[tuple[str, str], int] = {}
@@ -123,7 +123,7 @@ class Survey(NamedTuple):
     """Perfect matchings that were tested, re-tests of suspects included."""
     sampled: bool = False
     """Not every pair was asked."""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[RoutingTable, ...] = ()
     """Routing tables of the hosts that told theirs."""
     lldp: Mapping[str, str] = {}
     """Host to what its `lldpctl` prints, where it has one."""
@@ -155,15 +155,15 @@ def tested_mtu(nics: Sequence[HostNic]) -> int:
     return usual_mtu(nics).value or max((nic.mtu for nic in nics), default=0)
 
 
-def plan_traces(seen: Iterable[DirectionResult]) -> list[Flow]:
+def plan_traces(seen: Iterable[DirectionResult]) -> list[ReachFlow]:
     """Flows whose requests were lost, and as many of the same pairs that arrived."""
-    by_host: dict[str, list[Flow]] = defaultdict(list)
+    by_host: dict[str, list[ReachFlow]] = defaultdict(list)
     for each in seen:
         mine = by_host[host_of(each.src)]
         alive = _living_port(each)
         # Others of the pair arrive: one path of several is to blame.
         if each.same_rail and each.lost and alive and len(mine) < 2 * TRACED:
-            mine += [Flow(each.src, each.dst, port, 0) for port in (each.lost[0], alive)]
+            mine += [ReachFlow(each.src, each.dst, port, 0) for port in (each.lost[0], alive)]
     return [flow for mine in by_host.values() for flow in mine]
 
 
@@ -241,7 +241,7 @@ class Culprit(NamedTuple):
 
     after: str
     """Address of the last hop that answered; empty for the sender itself."""
-    flows: tuple[Flow, ...]
+    flows: tuple[ReachFlow, ...]
     alive: frozenset[str]
     """Next hops that living flows use behind it."""
 
@@ -253,7 +253,7 @@ def culprits(survey: Survey) -> Iterator[Culprit]:
         for here, there in zip(("", *each.hops), each.hops, strict=False):
             if here != "*" and there not in {"*", ""}:
                 alive[here].add(there)
-    lost: dict[str, list[Flow]] = defaultdict(list)
+    lost: dict[str, list[ReachFlow]] = defaultdict(list)
     for each in survey.traces:
         if not each.arrived:
             lost[each.hops[-1] if each.hops else ""].append(each.flow)

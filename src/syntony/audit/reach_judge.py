@@ -32,7 +32,7 @@ from syntony.audit.reach import (
     usual_mtu,
 )
 from syntony.audit.reach_latency import (
-    Direction,
+    DirectionDelay,
     Pair,
     fitted,
     loaded,
@@ -50,7 +50,7 @@ PORT_WORD = "port "
 
 def judge(
     survey: Survey, topology: Topology | None = None,
-    delays: Mapping[Pair, Direction] | None = None, limits: Mapping[str, Struct] | None = None,
+    delays: Mapping[Pair, DirectionDelay] | None = None, limits: Mapping[str, Struct] | None = None,
 ) -> tuple[Result, ...]:  # fmt: skip
     """Every network check's verdict.
 

@@ -25,7 +25,7 @@ LOADED_TIMES = 4.0
 Pair = tuple[str, str]
 
 
-class Direction(NamedTuple):
+class DirectionDelay(NamedTuple):
     """One direction's delay, by the fleet's clocks."""
 
     median_ns: float
@@ -68,7 +68,7 @@ def pair_latency(survey: Survey) -> Iterator[Result]:
             )  # fmt: skip
 
 
-def one_way(survey: Survey, delays: Mapping[Pair, Direction] | None) -> Iterator[Result]:
+def one_way(survey: Survey, delays: Mapping[Pair, DirectionDelay] | None) -> Iterator[Result]:
     check = OneWayDelay()
     if not delays:
         yield check.result(Status.SKIP, FLEET, evidence="no controller with probe rows was asked")
@@ -145,7 +145,7 @@ def loaded(survey: Survey) -> Iterator[Result]:
 
 
 def fitted(
-    survey: Survey, topology: Topology | None, delays: Mapping[Pair, Direction] | None
+    survey: Survey, topology: Topology | None, delays: Mapping[Pair, DirectionDelay] | None
 ) -> Iterator[Result]:
     check = DelayFit()
     if topology is None:

@@ -18,8 +18,8 @@ from syntony.audit.reach import (
     IP_UDP_BYTES,
     PORTS,
     DirectionResult,
-    Flow,
     HostNic,
+    ReachFlow,
     host_of,
     tested_mtu,
 )
@@ -45,10 +45,10 @@ class Leg(NamedTuple):
     size: int
     """Bytes of one more request that may not be fragmented; 0 for none."""
 
-    def flows(self) -> list[Flow]:
+    def flows(self) -> list[ReachFlow]:
         """Small ones on each port, then the large one."""
-        small = [Flow(self.src, self.dst, FIRST_PORT + n, 0) for n in range(self.ports)]
-        large = [Flow(self.src, self.dst, FIRST_PORT, self.size)] if self.size else []
+        small = [ReachFlow(self.src, self.dst, FIRST_PORT + n, 0) for n in range(self.ports)]
+        large = [ReachFlow(self.src, self.dst, FIRST_PORT, self.size)] if self.size else []
         return small + large
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from syntony.audit.checks.routes import RoutingTables
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
-from syntony.audit.parse.routes import MAIN, Network, Route, Table
+from syntony.audit.parse.routes import MAIN, KernelRoute, Network, RoutingTable
 from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
@@ -20,7 +20,7 @@ _LISTED = 4
 
 
 def judge_routes(
-    tables: Sequence[Table],
+    tables: Sequence[RoutingTable],
     topology: Topology | None = None,
     silent: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
@@ -55,13 +55,13 @@ def judge_routes(
 class _Fleet:
     """All tables together."""
 
-    def __init__(self, tables: Sequence[Table], topology: Topology | None) -> None:
+    def __init__(self, tables: Sequence[RoutingTable], topology: Topology | None) -> None:
         self._tables = tables
         self._topology = topology
         self._check = RoutingTables()
         self._distances: dict[str, dict[str, int]] = {}
         """Leaf to every switch's cables from it."""
-        self._roles: dict[str, list[Table]] = defaultdict(list)
+        self._roles: dict[str, list[RoutingTable]] = defaultdict(list)
         for each in tables:
             self._roles[self._role(each.device)].append(each)
         self._planned = {
@@ -126,7 +126,7 @@ class _Fleet:
             if len(left) >= MIN_VOTERS:
                 yield from self._odd(role, left)
 
-    def _odd(self, role: str, tables: Sequence[Table]) -> Iterator[Result]:
+    def _odd(self, role: str, tables: Sequence[RoutingTable]) -> Iterator[Result]:
         often = Counter(place for each in tables for place in {_place(r) for r in each.routes})
         usual = {place for place, count in often.items() if _usual(place, count, tables)}
         widths = _Widths(tables)
@@ -141,7 +141,7 @@ class _Fleet:
             )  # fmt: skip
 
     def _missing(
-        self, table: Table, usual: Iterable[tuple[str, Network]], role: str, peers: int
+        self, table: RoutingTable, usual: Iterable[tuple[str, Network]], role: str, peers: int
     ) -> Iterator[Result]:
         lost = [
             f"{network} (table {name})"
@@ -155,7 +155,7 @@ class _Fleet:
                 f"{_some(lost)}; {peers} of {role} compared",
             )  # fmt: skip
 
-    def _narrow(self, table: Table, widths: _Widths, role: str) -> Iterator[Result]:
+    def _narrow(self, table: RoutingTable, widths: _Widths, role: str) -> Iterator[Result]:
         """Fewer next hops than peers have for the destination; where few have it, for any."""
         narrow, wanted = [], 0
         for route in table.routes:
@@ -170,7 +170,7 @@ class _Fleet:
                 suspect=Suspect.PORT,
             )  # fmt: skip
 
-    def _planned_ways(self, table: Table) -> dict[Network, tuple[set[str], set[str]]]:
+    def _planned_ways(self, table: RoutingTable) -> dict[Network, tuple[set[str], set[str]]]:
         """Destination to the neighbours it goes by and those it should go by."""
         ways: dict[Network, tuple[set[str], set[str]]] = {}
         for route in table.routes:
@@ -222,7 +222,7 @@ class _Fleet:
         own = {address: table.device for table in self._tables for address in table.own}
         return own | (self._topology.by_address if self._topology is not None else {})
 
-    def _ways(self, table: Table, network: Network) -> set[str]:
+    def _ways(self, table: RoutingTable, network: Network) -> set[str]:
         """Devices that a switch sends a destination to; a host forwards nothing."""
         if self._kind(table.device) in _ENDS:
             return set()
@@ -233,7 +233,7 @@ class _Fleet:
         return {self._owner[v] for v in exact.hops if v in self._owner} if exact else set()
 
     @cached_property
-    def _exact(self) -> dict[str, dict[Network, Route]]:
+    def _exact(self) -> dict[str, dict[Network, KernelRoute]]:
         return {
             t.device: {r.network: r for r in t.routes if r.table == MAIN} for t in self._tables
         }  # fmt: skip
@@ -257,7 +257,7 @@ class _Fleet:
 class _Widths:
     """How many next hops devices of one role have: one vote of each."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[RoutingTable]) -> None:
         self._of_place: dict[tuple[str, Network], Votes[int]] = defaultdict(
             lambda: Votes("devices")
         )
@@ -271,7 +271,7 @@ class _Widths:
         self.disputed: dict[str, str] = {}
         """Destination to why no width is usual."""
 
-    def usual(self, route: Route) -> int:
+    def usual(self, route: KernelRoute) -> int:
         """Of a destination; of any, where fewer than three devices have it; 0 if undecided."""
         votes = self._of_place[_place(route)]
         decision = votes.decide() if votes.total >= MIN_VOTERS else self._any
@@ -280,7 +280,7 @@ class _Widths:
         return decision.value or 0
 
 
-def _place(route: Route) -> tuple[str, Network]:
+def _place(route: KernelRoute) -> tuple[str, Network]:
     return route.table, route.network
 
 
@@ -288,14 +288,14 @@ def _covers(wide: Network, narrow: Network) -> bool:
     return wide.version == narrow.version and narrow.subnet_of(wide)  # type: ignore[arg-type]
 
 
-def _usual(place: tuple[str, Network], count: int, tables: Sequence[Table]) -> bool:
+def _usual(place: tuple[str, Network], count: int, tables: Sequence[RoutingTable]) -> bool:
     """Whether more than half have it, of those that it is not the own side of."""
     if 3 * count < len(tables):
         return False
     return 2 * count > sum(not _at_home(table, place[1]) for table in tables)
 
 
-def _at_home(table: Table, network: Network) -> bool:
+def _at_home(table: RoutingTable, network: Network) -> bool:
     """Whether the destination is the device's own side: it has an address there, or a part of it is
     connected.
     """

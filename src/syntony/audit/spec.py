@@ -69,7 +69,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 Rule = Value | tuple[Value, ...] | Range
 
 
-class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hosts that should be alike."""
 
     hosts: tuple[str, ...] = ("*",)
@@ -82,7 +82,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    roles: dict[str, Role] = {}
+    roles: dict[str, HostRole] = {}
     checks: dict[str, dict[str, Any]] = {}
     """Check → its limits."""
 

@@ -23,7 +23,7 @@ class Action(enum.Enum):
     UNKNOWN = "look the code up in NVIDIA's Xid catalogue"
 
 
-class Rule(NamedTuple):
+class XidRule(NamedTuple):
     action: Action
     meaning: str
 
@@ -91,7 +91,7 @@ def latest(found: Iterable[Xid]) -> tuple[Xid, ...]:
     return tuple(kept.values())
 
 
-def action_of(error: Xid) -> Rule:
+def action_of(error: Xid) -> XidRule:
     """What an error means and asks for; an NVSwitch's (SXid) says itself whether it is fatal."""
     if error.switch:
         return _of_switch(error)
@@ -105,19 +105,19 @@ def action_of(error: Xid) -> Rule:
         (_ISOLATE, Action.ISOLATE),
     ):
         if error.code in codes:
-            return Rule(action, meaning)
-    return Rule(Action.UNKNOWN, meaning)
+            return XidRule(action, meaning)
+    return XidRule(Action.UNKNOWN, meaning)
 
 
-def _of_switch(error: Xid) -> Rule:
+def _of_switch(error: Xid) -> XidRule:
     fatal = _fatal(error)
     if fatal is None:
         fatal = error.code not in _SWITCH_HARMLESS
     if fatal:
-        return Rule(Action.RESET, "a fatal NVSwitch error: an NVLink or the switch failed")
+        return XidRule(Action.RESET, "a fatal NVSwitch error: an NVLink or the switch failed")
     if error.code in _SWITCH_HARMLESS:
-        return Rule(Action.APPLICATION, "a correctable NVSwitch error")
-    return Rule(Action.WATCH, "a non-fatal NVSwitch error: an access or a link failed once")
+        return XidRule(Action.APPLICATION, "a correctable NVSwitch error")
+    return XidRule(Action.WATCH, "a non-fatal NVSwitch error: an access or a link failed once")
 
 
 def _fatal(error: Xid) -> bool | None:
@@ -126,10 +126,10 @@ def _fatal(error: Xid) -> bool | None:
     return match[1].lower() == "fatal" if match else None
 
 
-def _recovery(action: str) -> Rule:
+def _recovery(action: str) -> XidRule:
     """The driver's own word for what recovery takes (``None``, ``GPU Reset Required``…)."""
     meaning = f"the driver asks for recovery: {action}"
     if action.lower() == "none":
-        return Rule(Action.APPLICATION, "the driver asks for no recovery (any more)")
+        return XidRule(Action.APPLICATION, "the driver asks for no recovery (any more)")
     rebooting = "reboot" in action.lower()
-    return Rule(Action.REBOOT if rebooting else Action.RESET, meaning)
+    return XidRule(Action.REBOOT if rebooting else Action.RESET, meaning)

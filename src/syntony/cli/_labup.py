@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from syntony.lab.messages import LabFile, Status
+    from syntony.lab.messages import LabFile, LabStatus
 
 
 def bring_up(
@@ -25,7 +25,7 @@ def bring_up(
     *,
     detach: bool,
     as_json: bool,
-    booted: Callable[[Lab, Status], None] | None = None,
+    booted: Callable[[Lab, LabStatus], None] | None = None,
 ) -> None:
     """Until it is ready if detached, else until it ends or Ctrl-C, telling what happens in it.
 

@@ -13,11 +13,11 @@ from syntony.view import drawn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.lab.messages import DaemonStatus, FaultStatus, LinkStatus, Status
+    from syntony.lab.messages import DaemonStatus, FaultStatus, LabStatus, LinkStatus
     from syntony.wire.clocks import ClockTruth
 
 
-def size(status: Status) -> str:
+def size(status: LabStatus) -> str:
     """``8 hosts × 2 rails, 4 leaves, 2 spines, 200mbit``."""
     spec = status.spec
     return (
@@ -33,7 +33,7 @@ def fault_line(fault: FaultStatus) -> str:
     return f"fault {fault.id}: {fault.kind} {fault.target}{options} ({left})"
 
 
-def show_status(status: Status) -> None:
+def show_status(status: LabStatus) -> None:
     """Topology, links, faults and daemons."""
     console.print(f"[bold]{status.name}[/]  {size(status)}  up {format_ns(status.age_ns)}")
     links = {link.name: link for link in status.links}

@@ -72,7 +72,7 @@ def bandwidth(
     """
     from syntony.audit.speed_hunt import SpeedHunt
     from syntony.cli.audit_nccl import host_names
-    from syntony.io.audit.pair_tests import PairTests, Requested
+    from syntony.io.audit.pair_tests import PairTestOptions, PairTests
 
     if bool(lab) == bool(hosts):
         raise UsageError("give one of --lab, --hosts")
@@ -85,7 +85,7 @@ def bandwidth(
         raise UsageError("pairs need two hosts or more")
     tests = PairTests(_where(lab, nic, ssh), seconds)
     if rdma:
-        requested = Requested(host_names(rdma), -1 if gid is None else gid, gdr)
+        requested = PairTestOptions(host_names(rdma), -1 if gid is None else gid, gdr)
         things = tuple(
             f"{check} {device}" for check in _checks(gdr) for device in requested.devices
         )

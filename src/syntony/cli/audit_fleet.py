@@ -18,14 +18,14 @@ from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from syntony.audit.parse.routes import Table
+    from syntony.audit.parse.routes import RoutingTable
     from syntony.audit.reach import Survey
-    from syntony.audit.reach_latency import Direction
+    from syntony.audit.reach_latency import DirectionDelay
     from syntony.audit.result import Result
     from syntony.audit.spec import Spec
     from syntony.cli.fleet import FleetTarget
     from syntony.fabric.graph import Topology
-    from syntony.io.audit.survey import Argv, Requested, Step
+    from syntony.io.audit.survey import Argv, Step, SurveyOptions
     from syntony.lab.client import Lab
 
 MIN_PORTS = 16
@@ -46,11 +46,11 @@ class NetworkOptions(NamedTuple):
     routes: Path | None
     deadline_ns: int
 
-    def requested(self) -> Requested:
+    def requested(self) -> SurveyOptions:
         """How far the survey goes."""
-        from syntony.io.audit.survey import Requested
+        from syntony.io.audit.survey import SurveyOptions
 
-        return Requested(self.ports, self.rounds, self.load, self.deadline_ns)
+        return SurveyOptions(self.ports, self.rounds, self.load, self.deadline_ns)
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +84,7 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-class Reached(NamedTuple):
+class FleetAccess(NamedTuple):
     """How hosts are reached, and who knows their clocks."""
 
     hosts: tuple[str, ...]
@@ -99,7 +99,7 @@ class Reached(NamedTuple):
     nics: str
 
 
-def of_lab(name: str | None, options: NetworkOptions) -> Reached:
+def of_lab(name: str | None, options: NetworkOptions) -> FleetAccess:
     """The hosts and switches of a lab, its own plan for a topology."""
     from syntony.cli.fleet import FleetTarget
     from syntony.io.audit.survey import boot_argv
@@ -109,7 +109,7 @@ def of_lab(name: str | None, options: NetworkOptions) -> Reached:
     status = lab.status()
     program = boot_argv(sys.executable)
     there = lab.controller_socket.exists()
-    return Reached(
+    return FleetAccess(
         hosts=tuple(status.hosts),
         argv=lambda host: lab.enter_argv(host, program),
         command=lab.enter_argv,
@@ -122,7 +122,7 @@ def of_lab(name: str | None, options: NetworkOptions) -> Reached:
 
 def over_ssh(
     hosts: Sequence[str], words: Sequence[str], options: NetworkOptions, delays: FleetTarget | None
-) -> Reached:
+) -> FleetAccess:
     """Hosts, and switches that run Linux, over the system's ssh.
 
     Args:
@@ -139,7 +139,7 @@ def over_ssh(
     switches = parse_hosts(options.switches) if options.switches else ()
     target = {each.rpartition("@")[2]: each for each in (*hosts, *switches)}
     start = ssh_argv(words)
-    return Reached(
+    return FleetAccess(
         hosts=tuple(each.rpartition("@")[2] for each in hosts),
         argv=lambda host: start(target[host]),
         command=lambda host, line: (*words, "--", target[host], shlex.join(line)),
@@ -164,7 +164,7 @@ def _lab_topology(lab: Lab) -> Topology:
 
 
 def network_verdicts(
-    reached: Reached, options: NetworkOptions, spec: Spec, step: Step
+    reached: FleetAccess, options: NetworkOptions, spec: Spec, step: Step
 ) -> tuple[list[Result], Survey]:
     """Connectivity, latency and routing; and what was seen, for anyone who wants more of it."""
     from syntony.audit.checks.network import CrossRails
@@ -189,8 +189,8 @@ def options_patterns(text: str) -> Sequence[str]:
 
 
 def _tables(
-    reached: Reached, options: NetworkOptions
-) -> tuple[list[Table], Mapping[str, str]]:  # fmt: skip
+    reached: FleetAccess, options: NetworkOptions
+) -> tuple[list[RoutingTable], Mapping[str, str]]:  # fmt: skip
     from syntony.io.audit.tables import COMMAND, read_tables, switch_tables
 
     tables, silent = switch_tables(
@@ -202,9 +202,9 @@ def _tables(
     return tables, silent
 
 
-def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
+def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
     """Of every direction that the fleet probes, by the fleet's clocks."""
-    from syntony.audit.reach_latency import Direction
+    from syntony.audit.reach_latency import DirectionDelay
     from syntony.cli.fleet import ask
     from syntony.wire.probes import MatrixQuery
 
@@ -215,7 +215,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], Direction]:
         messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
         return {}
     return {
-        (cell.src, cell.dst): Direction(
+        (cell.src, cell.dst): DirectionDelay(
             float(cell.owd_p50_ns), float(cell.owd_min_ns or 0), float(cell.clk_err_ns or 0)
         )
         for cell in cells

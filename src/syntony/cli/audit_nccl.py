@@ -10,7 +10,16 @@ import click
 import msgspec
 
 from syntony.audit.hostlist import parse_hosts
-from syntony.audit.nccl.plan import LAUNCHERS, QPS, Case, Job, cases, command, flat_order, ordered
+from syntony.audit.nccl.plan import (
+    LAUNCHERS,
+    QPS,
+    Case,
+    NcclJob,
+    cases,
+    command,
+    flat_order,
+    ordered,
+)
 from syntony.audit.report.summary import exit_code
 from syntony.cli.audit_fabric import read_cabling
 from syntony.cli.audit_run import form_options, print_results
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from syntony.audit.cabling import Cabling
-    from syntony.audit.nccl.judge import Run
+    from syntony.audit.nccl.judge import NcclRun
     from syntony.audit.result import Result
     from syntony.io.audit.collective import Ranks
 
@@ -138,7 +147,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
     if requested.dry_run:
         _show_commands(requested, wanted, orders, torch)
         return
-    from syntony.audit.nccl.judge import Terms, judge
+    from syntony.audit.nccl.judge import NcclTerms, judge
 
     skipped = {case: _TORCH for case in wanted if torch and case.qps != wanted[0].qps}
     if len(set(groups.values())) < 2:
@@ -146,7 +155,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
         skipped |= {case: why for case in wanted if case.ordered}
     start = _torch_starter(requested, hosts) if torch else _nccl_starter(requested)
     runs = _run_all([c for c in wanted if c not in skipped], orders, start, requested)
-    terms = Terms(
+    terms = NcclTerms(
         floor=requested.floor, nics=requested.nics, skipped=skipped, subject=f"{len(hosts)} hosts"
     )  # fmt: skip
     results = list(judge(runs, terms))
@@ -211,14 +220,14 @@ def _show_commands(
         console.print(f"{case.check}: {' '.join(words)}", soft_wrap=True, markup=False)
 
 
-def _job(requested: _Requested) -> Job:
-    return Job(
+def _job(requested: _Requested) -> NcclJob:
+    return NcclJob(
         binary=requested.binary, launcher=requested.launcher, gpus=requested.gpus or _GPUS,
         iterations=requested.iterations,
     )  # fmt: skip
 
 
-def _nccl_starter(requested: _Requested) -> Callable[[Case, Sequence[str]], Run]:
+def _nccl_starter(requested: _Requested) -> Callable[[Case, Sequence[str]], NcclRun]:
     from syntony.io.audit.collective import run_nccl
 
     job = _job(requested)
@@ -237,7 +246,7 @@ def _extras(requested: _Requested, hosts: Sequence[str]) -> Iterator[Result]:
     case = Case(max(requested.qps or QPS), ordered=False)
     subject = f"{len(hosts)} hosts"
 
-    def start(job: Job) -> Run:
+    def start(job: NcclJob) -> NcclRun:
         return run_nccl(case, job, hosts, requested.timeout)
 
     wanted = ((requested.rails, extras.rails), (requested.ops, extras.operations),
@@ -249,7 +258,7 @@ def _extras(requested: _Requested, hosts: Sequence[str]) -> Iterator[Result]:
 
 def _torch_starter(
     requested: _Requested, hosts: Sequence[str]
-) -> Callable[[Case, Sequence[str]], Run]:
+) -> Callable[[Case, Sequence[str]], NcclRun]:
     from syntony.io.audit.collective import run_torch
 
     where = _ranks(requested)
@@ -291,8 +300,8 @@ def _ranks(requested: _Requested) -> Ranks:
 
 def _run_all(
     wanted: Sequence[Case], orders: Mapping[bool, Sequence[str]],
-    start: Callable[[Case, Sequence[str]], Run], requested: _Requested,
-) -> list[Run]:  # fmt: skip
+    start: Callable[[Case, Sequence[str]], NcclRun], requested: _Requested,
+) -> list[NcclRun]:  # fmt: skip
     from rich.progress import track
 
     todo = [case for _ in range(requested.runs) for case in wanted]
@@ -302,7 +311,7 @@ def _run_all(
 
 
 def _hunt(
-    runs: Sequence[Run], hosts: Sequence[str], start: Callable[[Case, Sequence[str]], Run],
+    runs: Sequence[NcclRun], hosts: Sequence[str], start: Callable[[Case, Sequence[str]], NcclRun],
     floor: float | None,
 ) -> list[Result]:  # fmt: skip
     """Halves of the fleet until one host is left, if the worst run was low."""
@@ -325,7 +334,7 @@ def _hunt(
     return list(verdicts(hunt.named(), hunt.rounds))
 
 
-def _passed(run: Run, limit: float) -> bool | None:
+def _passed(run: NcclRun, limit: float) -> bool | None:
     if run.output is not None:
         return run.output.peak >= limit
     return False if run.broke else None

@@ -37,7 +37,7 @@ from syntony.errors import RemoteError, SyntonyError, UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from syntony.cli.audit_fleet import Reached
+    from syntony.cli.audit_fleet import FleetAccess
 
 NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
 _FILE = click.Path(path_type=Path)
@@ -265,7 +265,7 @@ def _unreached(sources: Sources) -> str:
     return "one host cannot tell: name the fleet with --hosts or --lab"
 
 
-def _reached(sources: Sources, options: NetworkOptions) -> Reached:
+def _reached(sources: Sources, options: NetworkOptions) -> FleetAccess:
     if sources.lab is not None:
         return of_lab(sources.lab or None, options)
     from syntony.cli.fleet import fleet_target

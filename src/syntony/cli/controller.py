@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -20,9 +21,19 @@ from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
 if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
     from syntony.controller.config import ControllerConfig
+    from syntony.controller.gateway_api import OpenGatewayApi
 
 NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
+
+ENVIRONMENT = {
+    # With a thread a core OpenBLAS spins after each product, until the next one.
+    "OPENBLAS_NUM_THREADS": "1",
+    # gRPC reads a connection in the thread that looks for events, not in a further one.
+    "GRPC_EXPERIMENTS": "-event_engine_listener",
+}
+"""Of the controller's process, where nothing else is set; read as the libraries are loaded
+(docs/decisions/0377)."""
 
 
 @click.group(name="controller", invoke_without_command=True)
@@ -119,6 +130,8 @@ def _gateway(found: GatewayStatus) -> str:
 
 
 def _run(config_path: str, store_url: str | None, log_level: str) -> None:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from syntony.controller.config import ControllerConfig
 
     config = load_config(config_path, ControllerConfig)
@@ -138,7 +151,7 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     store = open_store(store_url or config.store)
     try:
         if config.gateway:
-            run_gateway(config, store)
+            run_gateway(config, store, _gateway_api(config))
             return
         solver = AnchoredSolver(anchors, config.utc_step_ns)
         run(config, store, make_plan, solver, _api(config))
@@ -150,9 +163,17 @@ def _api(config: ControllerConfig) -> OpenApi | None:
     """Its packages are loaded where there is to be an API."""
     if not config.api.listen:
         return None
-    from syntony.api.serve import HttpServer
+    from syntony.api.serve import leader_api
 
-    return HttpServer
+    return leader_api
+
+
+def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
+    if not config.api.listen:
+        return None
+    from syntony.api.serve import gateway_api
+
+    return gateway_api
 
 
 def _log_to_stderr(level: str) -> None:

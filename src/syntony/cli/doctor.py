@@ -11,7 +11,7 @@ from syntony.cli.output import console
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.doctor import Check
+    from syntony.lab.doctor import LabRequirement
 
 _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
@@ -50,7 +50,7 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
     ctx.exit(exit_code(checks))
 
 
-def _of_host(role: str, config: str | None) -> list[Check]:
+def _of_host(role: str, config: str | None) -> list[LabRequirement]:
     from syntony.cli import doctor_host
 
     checks = list(doctor_host.examine(role, config))
@@ -58,7 +58,7 @@ def _of_host(role: str, config: str | None) -> list[Check]:
     return checks
 
 
-def _show(checks: list[Check]) -> None:
+def _show(checks: list[LabRequirement]) -> None:
     table = drawn.Table(box=None, pad_edge=False)
     for title in ("check", "state", "detail", "remedy"):
         table.add_column(title, overflow="fold")

@@ -21,7 +21,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import SyntonyError
 from syntony.io.clock_page import PageReader
 from syntony.io.credentials import TlsFiles, load_credentials
-from syntony.lab.doctor import Check, Level
+from syntony.lab.doctor import LabRequirement, RequirementLevel
 from syntony.wire.messages import FleetQuery
 
 CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/controller.toml"}
@@ -32,7 +32,7 @@ _CONNECT_S = 3.0
 _NET = Path("/sys/class/net")
 
 
-class Step(NamedTuple):
+class DoctorStep(NamedTuple):
     """One step: `look` says what is there, or raises with what is not; `remedy` is a command."""
 
     name: str
@@ -48,7 +48,7 @@ class LackingError(Exception):
         self.remedy = remedy
 
 
-def examine(role: str, path: str | None = None) -> Iterator[Check]:
+def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
     """Each step in order, up to the first that is not done: those after it depend on it.
 
     Args:
@@ -60,34 +60,43 @@ def examine(role: str, path: str | None = None) -> Iterator[Check]:
         steps = _agent(file) if role == "agent" else _controller(file)
         for step in steps:
             try:
-                yield Check(name=step.name, level=Level.OK, detail=step.look())
+                yield LabRequirement(name=step.name, level=RequirementLevel.OK, detail=step.look())
             except LackingError as lack:
                 remedy = lack.remedy or step.remedy
-                yield Check(name=step.name, level=Level.MISSING, detail=str(lack), remedy=remedy)
+                yield LabRequirement(
+                    name=step.name, level=RequirementLevel.MISSING, detail=str(lack), remedy=remedy
+                )
                 return
             except SyntonyError as error:
-                yield Check(
-                    name=step.name, level=Level.MISSING, detail=str(error), remedy=step.remedy
+                yield LabRequirement(
+                    name=step.name,
+                    level=RequirementLevel.MISSING,
+                    detail=str(error),
+                    remedy=step.remedy,
                 )
                 return
     except SyntonyError as error:
         remedy = f"edit {file}, then: syntony config check {file}"
         if not Path(file).exists():
             remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
-        yield Check(name="configuration", level=Level.MISSING, detail=str(error), remedy=remedy)
+        yield LabRequirement(
+            name="configuration", level=RequirementLevel.MISSING, detail=str(error), remedy=remedy
+        )
 
 
-def _agent(file: str) -> Iterator[Step]:
+def _agent(file: str) -> Iterator[DoctorStep]:
     config = load_config(file, AgentConfig)
     address = config.controllers[0].rpartition(":")[0]
     edit = f"edit {file}, then: syntony config check {file}"
     join = f"{_AS_USER} enrol join {config.host} --at {address}:8444 --ca CA.CRT --token TOKEN"
-    yield Step("configuration", lambda: f"{file}: host {config.host}", edit)
-    yield Step("NICs", partial(_nics, [nic.name for nic in config.nics]), edit)
+    yield DoctorStep("configuration", lambda: f"{file}: host {config.host}", edit)
+    yield DoctorStep("NICs", partial(_nics, [nic.name for nic in config.nics]), edit)
     yield _user()
-    yield Step("directory", partial(_directory, Path(config.spool_dir).parent), _directory_remedy())
-    yield Step("certificate", partial(_certificate, config.tls), join)
-    yield Step(
+    yield DoctorStep(
+        "directory", partial(_directory, Path(config.spool_dir).parent), _directory_remedy()
+    )
+    yield DoctorStep("certificate", partial(_certificate, config.tls), join)
+    yield DoctorStep(
         "controller reached",
         partial(_reached, config.controllers),
         f"open TCP to {' and '.join(config.controllers)} in the firewall; start syntony-controller",
@@ -95,32 +104,32 @@ def _agent(file: str) -> Iterator[Step]:
     for unit in ("syntony-reactor", "syntony-agent"):
         yield _unit(unit)
     page = Path(config.clock.dir) / "clock"
-    yield Step("fleet time", partial(_clock, page), "journalctl -u syntony-agent -n 50")
+    yield DoctorStep("fleet time", partial(_clock, page), "journalctl -u syntony-agent -n 50")
 
 
-def _controller(file: str) -> Iterator[Step]:
+def _controller(file: str) -> Iterator[DoctorStep]:
     config = load_config(file, ControllerConfig)
-    yield Step(
+    yield DoctorStep(
         "configuration",
         lambda: f"{file}: listens at {config.listen}",
         f"edit {file}, then: syntony config check {file}",
     )
     yield _user()
-    yield Step("directory", partial(_directory, HOME), _directory_remedy())
+    yield DoctorStep("directory", partial(_directory, HOME), _directory_remedy())
     if config.enrolment.listen:
         home = config.enrolment.authority
-        yield Step(
+        yield DoctorStep(
             "authority",
             partial(_authority, Path(home)),
             f"{_AS_USER} enrol authority {home} --address NAME-OF-THIS-HOST",
         )
-    yield Step(
+    yield DoctorStep(
         "certificate", partial(_certificate, config.tls), f"{_AS_USER} enrol authority --help"
     )
     yield _unit("syntony-controller")
     at = config.local_socket
-    yield Step("answers", partial(_answers, at), "journalctl -u syntony-controller -n 50")
-    yield Step(
+    yield DoctorStep("answers", partial(_answers, at), "journalctl -u syntony-controller -n 50")
+    yield DoctorStep(
         "agents", partial(_agents, at), f"syntony enrol token agent HOST --controller unix:{at}"
     )
 
@@ -133,9 +142,9 @@ def _nics(names: list[str]) -> str:
     return " ".join(names)
 
 
-def _user() -> Step:
+def _user() -> DoctorStep:
     make = f"useradd --system --home-dir {HOME} --shell /usr/sbin/nologin {USER}"
-    return Step("user", _user_exists, make)
+    return DoctorStep("user", _user_exists, make)
 
 
 def _user_exists() -> str:
@@ -193,8 +202,8 @@ def _reached(addresses: Sequence[str]) -> str:
     raise LackingError("; ".join(failures))
 
 
-def _unit(name: str) -> Step:
-    return Step(name, partial(_active, name), f"systemctl enable --now {name}")
+def _unit(name: str) -> DoctorStep:
+    return DoctorStep(name, partial(_active, name), f"systemctl enable --now {name}")
 
 
 def _active(name: str) -> str:
@@ -239,7 +248,7 @@ def _agents(at: str) -> str:
     return f"{len(hosts)} attached: {' '.join(hosts[:8])}{' …' if len(hosts) > 8 else ''}"
 
 
-def hint(checks: list[Check]) -> None:
+def hint(checks: list[LabRequirement]) -> None:
     """The next command, on stderr."""
-    remedy = next((check.remedy for check in checks if check.level is Level.MISSING), "")
+    remedy = next((check.remedy for check in checks if check.level is RequirementLevel.MISSING), "")
     click.echo(f"next: {remedy}" if remedy else "every step is done", err=True)

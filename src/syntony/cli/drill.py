@@ -27,10 +27,10 @@ from syntony.lab.jobs import programs
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.contention_report import Report as ContentionReport
+    from syntony.lab.drill.contention_report import ContentionReport
     from syntony.lab.drill.figures import RunFigures
-    from syntony.lab.drill.incast_report import Report as IncastReport
-    from syntony.lab.drill.report import Report
+    from syntony.lab.drill.incast_report import IncastReport
+    from syntony.lab.drill.report import NicFlapReport
     from syntony.lab.plan import FabricSpec
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -96,7 +96,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import nic_flap, verbs
     from syntony.lab.drill.report import check_out, make_report, save
-    from syntony.lab.drill.trial import Times
+    from syntony.lab.drill.trial import NicFlapTimes
 
     outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
     if over == "verbs" and job not in {None, "builtin"}:
@@ -104,8 +104,10 @@ def flap(  # noqa: PLR0917 - click calls it by name
     if over != "verbs" and nccl is not None:
         raise UsageError("--nccl is for --over verbs")
     framework, kind, python = chosen_job("builtin" if over == "verbs" else job)
-    times = Times(limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else Times().start_s)
-    wish = nic_flap.Wish(
+    times = NicFlapTimes(
+        limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else NicFlapTimes().start_s
+    )
+    wish = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -127,7 +129,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     conclude(report, trials, out, as_json=as_json, save=save, show=show)
 
 
-def show(report: Report) -> None:
+def show(report: NicFlapReport) -> None:
     """The table, and where the files are."""
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
@@ -212,7 +214,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
-    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    wish = drill.VERBS_WISH if over == "verbs" else drill.ContentionOptions()
     if wish.verbs:
         _only_over_tcp({"--job": framework != "builtin", "--hosts": hosts, "--spines": spines})
     spec = wish.spec if wish.verbs else _sized(wish.spec, hosts, spines)
@@ -258,7 +260,9 @@ def qos(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.contention_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    times = drill.Times(before_ns=positive("--before", before), after_ns=positive("--after", after))
+    times = drill.ContentionTimes(
+        before_ns=positive("--before", before), after_ns=positive("--after", after)
+    )
     if out is not None:
         check_out(out)
     if pace:
@@ -312,7 +316,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.incast_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    wish = drill.VERBS_WISH if over == "verbs" else drill.Wish()
+    wish = drill.VERBS_WISH if over == "verbs" else drill.IncastOptions()
     if wish.verbs:
         _only_over_tcp({"--plain": plain, "--congestion": congestion})
     wish = msgspec.structs.replace(

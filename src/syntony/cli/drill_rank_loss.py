@@ -14,7 +14,7 @@ from syntony.errors import UsageError
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.rank_loss_report import Report
+    from syntony.lab.drill.rank_loss_report import RankLossReport
 
 
 @click.command(name="rank-loss")
@@ -50,13 +50,13 @@ def command(  # noqa: PLR0917 - click calls it by name
 
     Example: syntony lab drill rank-loss --out /tmp/drill
     """
-    from syntony.lab.drill.rank_loss import Wish, drill
+    from syntony.lab.drill.rank_loss import RankLossOptions, drill
     from syntony.lab.drill.rank_loss_report import make_report, save
     from syntony.lab.drill.report import check_out
 
     if kill_at >= steps:
         raise UsageError(f"--at {kill_at}: the job has {steps} steps")
-    wish = Wish(
+    wish = RankLossOptions(
         python=python_of("gloo"), ranks=ranks, steps=steps, kill_at=kill_at,
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
@@ -70,7 +70,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     context.exit(0 if report.held else 1)
 
 
-def _show(report: Report) -> None:
+def _show(report: RankLossReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"

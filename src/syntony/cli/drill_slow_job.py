@@ -13,7 +13,7 @@ from syntony.lab.client import open_lab
 from syntony.view import drawn
 
 if TYPE_CHECKING:
-    from syntony.lab.drill.slow_job_report import Report as SlowReport
+    from syntony.lab.drill.slow_job_report import SlowJobReport as SlowReport
 
 
 @click.command(name="slow-job")
@@ -54,9 +54,11 @@ def command(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.slow_job_report import make_report, save
 
     drill.check_rate(to)
-    times = drill.Times(quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit))
+    times = drill.SlowJobTimes(
+        quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit)
+    )
     framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
-    wish = drill.Wish(framework=framework, kind=kind, python=python, to=to, times=times)
+    wish = drill.SlowJobOptions(framework=framework, kind=kind, python=python, to=to, times=times)
     if out is not None:
         check_out(out)
     trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))

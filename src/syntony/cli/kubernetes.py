@@ -25,7 +25,7 @@ from syntony.audit.report.node_condition import (
 from syntony.audit.result import Result
 from syntony.cli.output import messages
 from syntony.errors import InputError, RemoteError, UsageError
-from syntony.io.kubernetes import MERGE, STRATEGIC, ApiServer, ConflictError
+from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
 from syntony.model import S, parse_duration_ns
 
 _TRIES = 5
@@ -72,7 +72,7 @@ def node(
     """
     if every and results:
         raise UsageError("--results are of one audit: leave out --every")
-    server = ApiServer()
+    server = KubernetesApi()
     every_ns = parse_duration_ns(every) if every else 0
     while True:
         found = (
@@ -118,7 +118,9 @@ def _decoded(data: bytes) -> list[Result]:
         ) from error
 
 
-def _tell(server: ApiServer, node: str, found: Condition, effect: str | None, at_most: int) -> bool:
+def _tell(
+    server: KubernetesApi, node: str, found: Condition, effect: str | None, at_most: int
+) -> bool:
     """Set condition and taint. Returns whether the node has the taint."""
     path = f"/api/v1/nodes/{quote(node, safe='')}"
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -134,7 +136,7 @@ def _tell(server: ApiServer, node: str, found: Condition, effect: str | None, at
     return is_tainted(current)
 
 
-def _taint(server: ApiServer, path: str, effect: str, at_most: int) -> bool:
+def _taint(server: KubernetesApi, path: str, effect: str, at_most: int) -> bool:
     """Taint the node unless too many are; of those who did so at once, the last by name give up."""
     current = server.get(path)
     others = _tainted(server) - {current["metadata"]["name"]}
@@ -152,12 +154,12 @@ def _taint(server: ApiServer, path: str, effect: str, at_most: int) -> bool:
     return False
 
 
-def _tainted(server: ApiServer) -> set[str]:
+def _tainted(server: KubernetesApi) -> set[str]:
     listed = server.get(f"/api/v1/nodes?labelSelector={quote(TAINT_KEY, safe='')}")
     return {each["metadata"]["name"] for each in listed["items"]}
 
 
-def _retaint(server: ApiServer, path: str, effect: str | None) -> bool:
+def _retaint(server: KubernetesApi, path: str, effect: str | None) -> bool:
     """Set or take away our taint; whether anything was changed."""
     for attempt in range(_TRIES):
         patch = taint_patch(server.get(path), effect)
@@ -196,7 +198,7 @@ def leader(port: int, pod: str, namespace: str, once: bool) -> None:
     Example:
       syntony kubernetes leader --pod syntony-controller-0 --namespace syntony
     """
-    server = ApiServer()
+    server = KubernetesApi()
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}"
     written: bool | None = None
     while True:

@@ -15,7 +15,7 @@ from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, Blame, Counter
 from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.view import drawn
 from syntony.wire.links import (
@@ -74,7 +74,7 @@ def list_(
     if as_json:
         print_json([_plain(port, answer.now_ns) for port in answer.ports])
     else:
-        shown = [port for port in answer.ports if everything or port.role != Role.VIRTUAL]
+        shown = [port for port in answer.ports if everything or port.role != LinkRole.VIRTUAL]
         console.print(_fleet_table(shown, answer.now_ns, window))
     context.exit(_verdict(answer.ports, answer.now_ns))
 
@@ -152,7 +152,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         ports = files.read()
     if not ports:
         raise UsageError(f"no ports below {root / 'sys/class'}; give the root of a tree with /sys")
-    shown = [port for port in ports if everything or port.role is not Role.VIRTUAL]
+    shown = [port for port in ports if everything or port.role is not LinkRole.VIRTUAL]
     if as_json:
         print_json([_snapshot_plain(port) for port in shown])
     else:
@@ -206,7 +206,7 @@ def _plain(port: LinkStatus, now_ns: int) -> dict[str, object]:
 
 
 def _verdict(ports: Sequence[LinkStatus], now_ns: int) -> int:
-    compute = [port for port in ports if port.role == Role.COMPUTE]
+    compute = [port for port in ports if port.role == LinkRole.COMPUTE]
     fresh = [port for port in compute if now_ns - port.seen_ns <= STALE_NS]
     down = [port for port in fresh if port.state not in (PortState.ACTIVE, PortState.UNKNOWN)]
     if down:
@@ -219,7 +219,7 @@ def _verdict(ports: Sequence[LinkStatus], now_ns: int) -> int:
 
 
 def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
-    states = {port.state for port in ports if port.role is Role.COMPUTE}
+    states = {port.state for port in ports if port.role is LinkRole.COMPUTE}
     if states - {PortState.ACTIVE, PortState.UNKNOWN}:
         return _CRITICAL
     return _GOOD if states == {PortState.ACTIVE} else _UNKNOWN
@@ -266,7 +266,7 @@ def _notable(ports: Sequence[PortSnapshot]) -> Iterable[drawn.Text]:
     """What is not as it should be: states with their remedy, counters that are not zero."""
     for port in ports:
         state = PortState(port.state)
-        if REMEDIES[state] and port.role is Role.COMPUTE:
+        if REMEDIES[state] and port.role is LinkRole.COMPUTE:
             yield drawn.Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
     found: dict[tuple[str, int | None], list[str]] = {}
     for port in ports:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from syntony.torch.orders import Origin
-    from syntony.torch.supervisor import Wish
+    from syntony.torch.supervisor import JobOptions
 
 LEAST_SECRET, MOST_PORT = 32, 65_535
 
@@ -88,10 +88,10 @@ class Protection(NamedTuple):
 
         return serve(f"{self.join}:{self._token()}", self.spares, say)
 
-    def wish(self, job: str) -> Wish:
+    def wish(self, job: str) -> JobOptions:
         """What the coordinator of a job is told. Raises `UsageError`."""
         from syntony.torch.orders import Settings
-        from syntony.torch.supervisor import Wish
+        from syntony.torch.supervisor import JobOptions
 
         settings = Settings(
             self.spares,
@@ -99,7 +99,7 @@ class Protection(NamedTuple):
             hung_ns=int((self.replace_hung or 0) * S),
             min_ranks=self.min_ranks,
         )
-        wish = Wish(settings, job, self.events)
+        wish = JobOptions(settings, job, self.events)
         if self.resume is not None:
             wish = wish._replace(origin=_origin(self.resume))
         if self.listen is not None:

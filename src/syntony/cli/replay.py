@@ -20,7 +20,7 @@ from syntony.view import drawn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from syntony.controller.replay import Event
+    from syntony.controller.replay import ReplayedEvent
 
 PROGRESS_NS = 2 * S
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
@@ -67,7 +67,7 @@ def command(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0
         )
         replay = Replay(store, first_ns, last_ns, rules=policy, topology=topology)
-        events: list[Event] = []
+        events: list[ReplayedEvent] = []
         next_ns = time.monotonic_ns() + PROGRESS_NS
         for now_ns, some in replay.run():
             events += some
@@ -109,7 +109,9 @@ def _instant_ns(text: str) -> int:
     return since // dt.timedelta(microseconds=1) * US
 
 
-def _print(events: list[Event], before: list[dict[str, object]], *, everything: bool) -> None:
+def _print(
+    events: list[ReplayedEvent], before: list[dict[str, object]], *, everything: bool
+) -> None:
     from syntony.alerts.render import instant
 
     for each in events:

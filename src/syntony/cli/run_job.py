@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from syntony.cli.protection import Protection
-    from syntony.io.interposer import Facts
+    from syntony.io.interposer import MptcpSupport
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -178,7 +178,7 @@ def _cannot_run(word: str, error: OSError) -> int:
     return NOT_EXECUTABLE
 
 
-def _show(added: dict[str, str], words: Sequence[str], found: Facts, as_json: bool) -> None:
+def _show(added: dict[str, str], words: Sequence[str], found: MptcpSupport, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {
             "environment": added,
@@ -194,7 +194,7 @@ def _show(added: dict[str, str], words: Sequence[str], found: Facts, as_json: bo
         click.echo(line, err=True)
 
 
-def _fact_lines(found: Facts) -> list[str]:
+def _fact_lines(found: MptcpSupport) -> list[str]:
     agents = {True: "runs here", False: "none here: no paths are added", None: "cannot be seen"}
     return [
         f"MPTCP         {'yes' if found.mptcp else f'no: {found.detail}'}",

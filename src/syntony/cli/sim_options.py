@@ -14,18 +14,18 @@ from syntony.sim.fluid.clos import LeafSpine, ThreeTier
 from syntony.sim.fluid.net import Net
 from syntony.sim.fluid.presets import KINDS, SIZES, parse_preset, preset_traffic
 from syntony.sim.fluid.scenario import damage
-from syntony.sim.fluid.traffic import Traffic, check_traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic, check_traffic
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _SHAPE = ("leaves", "hosts_per_leaf", "spines", "uplink_gbps", "rails", "planes", "pods", "aggs",
           "cores")  # fmt: skip
 
 
-class Scene(NamedTuple):
+class SimulatedScene(NamedTuple):
     """A fabric with its traffic."""
 
     net: Net
-    traffic: Traffic
+    traffic: SimulatedTraffic
     dead: list[str]
 
 
@@ -60,7 +60,7 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def make_scene(options: dict[str, Any]) -> Scene:
+def make_scene(options: dict[str, Any]) -> SimulatedScene:
     """The fabric and the traffic that options tell; takes its own out of `options`.
 
     Raises:
@@ -82,7 +82,7 @@ def make_scene(options: dict[str, Any]) -> Scene:
         raise UsageError("--queue-pairs is for presets: a file says itself what its flows are")
     else:
         traffic = _from_file(file)
-    return Scene(net, check_traffic(traffic, net.nics), dead)
+    return SimulatedScene(net, check_traffic(traffic, net.nics), dead)
 
 
 def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int) -> Net:
@@ -108,7 +108,7 @@ def read_topology(file: Path, gbps: float) -> Net:
     return GraphNet(parse_topology(_text(file)), gbps=gbps)
 
 
-def _from_file(file: Path) -> Traffic:
+def _from_file(file: Path) -> SimulatedTraffic:
     from syntony.sim.fluid.matrix_file import parse_matrix
 
     return parse_matrix(_text(file))

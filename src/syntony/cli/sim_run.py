@@ -12,7 +12,7 @@ from syntony.cli.sim_options import make_scene, scene_options
 from syntony.errors import MissingError, UsageError
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
-from syntony.sim.fluid.run import Settings
+from syntony.sim.fluid.run import RunSettings
 from syntony.sim.fluid.scenario import simulate
 
 
@@ -59,13 +59,13 @@ def run(**options: Any) -> None:
         console.print(f"{name:20} {value:.6g}{unless}")
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def _settings(options: dict[str, Any]) -> RunSettings:
     for name in ("hop_ns", "epoch_us", "noise"):
         if not (math.isfinite(options[name]) and options[name] >= 0):
             raise UsageError(f"--{name.replace('_', '-')} must not be negative")
     if options["epoch_us"] < 1:
         raise UsageError("--epoch-us: no telemetry is faster than 1 µs")
-    return Settings(
+    return RunSettings(
         hop_ns=options["hop_ns"],
         epoch_ns=options["epoch_us"] * 1_000,
         age=options["age"],

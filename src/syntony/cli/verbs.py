@@ -16,7 +16,7 @@ from syntony.lab.verbs.image import image
 from syntony.lab.world import new_lab
 
 if TYPE_CHECKING:
-    from syntony.lab.messages import Status
+    from syntony.lab.messages import LabStatus
 
 DEFAULT_NAME = "verbs"
 
@@ -70,7 +70,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     bring_up(file, detach=detach, as_json=as_json, booted=_booted)
 
 
-def _booted(lab: Lab, _status: Status) -> None:
+def _booted(lab: Lab, _status: LabStatus) -> None:
     wait_for_machines(lab, lambda text: click.echo(text, err=True))
 
 

@@ -10,6 +10,6 @@ with Client("https://syntony.example:8445", token=TOKEN, ca="ca.crt") as fleet:
 ```
 """
 
-from syntony.client.http import Access, Client, Event
+from syntony.client.http import Access, Client, ServerEvent
 
-__all__ = ["Access", "Client", "Event"]
+__all__ = ["Access", "Client", "ServerEvent"]

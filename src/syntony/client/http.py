@@ -48,7 +48,7 @@ class Access(NamedTuple):
     key: str = ""
 
 
-class Event(NamedTuple):
+class ServerEvent(NamedTuple):
     """Something changed."""
 
     id: str
@@ -120,7 +120,7 @@ class Client:
         """Who we are to the controller. Raises as `ask` does."""
         return _decode(self._request("GET", SESSION)[0], SessionView)
 
-    def events(self, last_id: str = "") -> Generator[Event]:
+    def events(self, last_id: str = "") -> Generator[ServerEvent]:
         """What changes, as it does; ends when the connection does.
 
         Args:
@@ -240,7 +240,7 @@ def _decode(data: bytes, kind: type[A]) -> A:
     return answer
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[Event]:
+def _events(response: http.client.HTTPResponse) -> Iterator[ServerEvent]:
     fields: dict[str, str] = {}
     for raw in iter(response.readline, b""):
         line = raw.decode().rstrip("\r\n")
@@ -250,7 +250,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Event]:
             continue
         if "data" in fields:
             data = msgspec.json.decode(fields["data"], type=dict[str, Any])
-            yield Event(fields.get("id", ""), fields.get("event", ""), data)
+            yield ServerEvent(fields.get("id", ""), fields.get("event", ""), data)
         fields = {}
 
 

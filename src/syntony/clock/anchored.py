@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from syntony.clock.anchors import Anchor, Heard, votes
+from syntony.clock.anchors import Anchor, AnchorReading, votes
 from syntony.clock.gauge import led
 from syntony.clock.lead import Lead
 from syntony.clock.network import NetworkSolver
@@ -38,7 +38,7 @@ class AnchoredSolver:
         self._anchors = tuple(anchors)
         self._servo = UtcServo(len(self._anchors), step_ns)
         self._readings: dict[str, UtcReading] = {}
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, AnchorReading] = {}
         self._lines: tuple[Timeline, ...] = ()
         self.stepped_ns = 0
         """By how much the last solve stepped fleet time: never but at the start, or if told."""
@@ -62,7 +62,7 @@ class AnchoredSolver:
                 continue
             before = self._readings.get(reading.node)
             self._readings[reading.node] = reading
-            heard = None if before is None else Heard.after(before, reading)
+            heard = None if before is None else AnchorReading.after(before, reading)
             if heard is not None:
                 self._heard[reading.node] = heard
 

@@ -28,7 +28,7 @@ class Anchor(NamedTuple):
     """Its agent reports UTC with a bound of its own; else its clock itself is taken for UTC."""
 
 
-class Heard(NamedTuple):
+class AnchorReading(NamedTuple):
     """An anchor's newest reading, and how its distance to UTC has changed since the one before."""
 
     reading: UtcReading
@@ -36,7 +36,7 @@ class Heard(NamedTuple):
     """Of `utc_minus_ns`, ns per ns of the anchor's clock."""
 
     @classmethod
-    def after(cls, before: UtcReading, reading: UtcReading) -> Heard | None:
+    def after(cls, before: UtcReading, reading: UtcReading) -> AnchorReading | None:
         """None when the clock has not gone on between the two."""
         since_ns = reading.local_ns - before.local_ns
         if since_ns <= 0:
@@ -79,7 +79,7 @@ class Agreement(NamedTuple):
 def votes(
     anchors: Iterable[Anchor],
     lines: Mapping[str, Timeline],
-    heard: Mapping[str, Heard],
+    heard: Mapping[str, AnchorReading],
     fleet_ns: int,
 ) -> tuple[list[Vote], dict[str, str]]:
     """What the anchors say at an instant of fleet time, and why some say nothing (by node)."""

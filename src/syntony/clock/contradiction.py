@@ -34,7 +34,7 @@ DISPUTED = 0.2
 """Share of contradicting edges, of a node and its peers, from which on no majority is believed."""
 
 
-class Claims(NamedTuple):
+class EdgeClaims(NamedTuple):
     """What the edges claim, arrays of shape (edges,)."""
 
     residual: Floats
@@ -58,7 +58,7 @@ class Disputes(NamedTuple):
     """Of edges that contradict others, or are held by nothing but such edges, shape (edges,)."""
 
 
-def contradictions(mesh: Laplacian, claims: Claims) -> Disputes:
+def contradictions(mesh: Laplacian, claims: EdgeClaims) -> Disputes:
     """How far nodes and edges may be off because edges contradict each other."""
     away, bad, vague = _deviations(mesh, claims)
     if not bad.any():
@@ -85,7 +85,7 @@ def _largest(mesh: Laplacian, values: Floats) -> Floats:
     return found
 
 
-def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask, Mask]:
+def _deviations(mesh: Laplacian, claims: EdgeClaims) -> tuple[Floats, Mask, Mask]:
     """Each edge's distance from what all others say, whether it is more than both claim, and
     whether nothing but its doubt explains it."""
     away = np.abs(claims.residual)
@@ -107,16 +107,16 @@ def _deviations(mesh: Laplacian, claims: Claims) -> tuple[Floats, Mask, Mask]:
     return away, bad, vague
 
 
-def redundancy(mesh: Laplacian, weights: Floats) -> Floats:
-    """Part of each edge that others confirm, shape (edges,).
+def redundancy(mesh: Laplacian, weights: Floats, spans: Floats) -> Floats:
+    """Part of each edge that others confirm, by `mesh.spans` of the weights; shape (edges,).
 
     The whole pair counts as one: what its edges have in common confirms none of them.
     """
-    part = np.bincount(mesh.pair, weights)[mesh.pair] * mesh.spans(weights)
+    part = np.bincount(mesh.pair, weights)[mesh.pair] * spans
     return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
 
 
-def _clear(mesh: Laplacian, claims: Claims, bad: Mask, confirmed: Mask, vague: Mask) -> Mask:
+def _clear(mesh: Laplacian, claims: EdgeClaims, bad: Mask, confirmed: Mask, vague: Mask) -> Mask:
     """Nodes that a majority of their peers confirms, shape (count,)."""
     # An edge that is far off but doubtful enough contradicts nobody, and confirms nobody.
     votes = np.where(claims.excluded | vague, 0.0, mesh.share)
@@ -140,8 +140,9 @@ def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
     return np.asarray(found, dtype=np.float64)
 
 
-def _confirmed(mesh: Laplacian, claims: Claims, bad: Mask) -> Mask:
+def _confirmed(mesh: Laplacian, claims: EdgeClaims, bad: Mask) -> Mask:
     """Edges that others confirm which contradict nobody."""
     # Hardly any weight instead of none keeps the mesh in one part.
     weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
-    return np.asarray(redundancy(mesh, weights) >= LEAST_REDUNDANCY, dtype=np.bool_)
+    left = redundancy(mesh, weights, mesh.spans(weights))
+    return np.asarray(left >= LEAST_REDUNDANCY, dtype=np.bool_)

@@ -26,7 +26,7 @@ SOFT_STEPS = 26
 _GOLDEN = (5**0.5 - 1) / 2
 
 
-class Line(NamedTuple):
+class EnvelopeLine(NamedTuple):
     """A slope (ns per ns) and the lowest typical height of each direction under it, ns."""
 
     slope: float
@@ -44,13 +44,13 @@ class Line(NamedTuple):
         return self.forward_ns + self.reverse_ns
 
 
-def hard_envelope(clouds: Clouds) -> Line:
+def hard_envelope(clouds: Clouds) -> EnvelopeLine:
     """The line with the widest gap to the single lowest point of each direction."""
     limit = MAX_DRIFT_PPB * 1e-9
     return _widest(clouds, 1, -limit, limit, HARD_STEPS)
 
 
-def soft_envelope(clouds: Clouds, k: int, near: Line) -> Line:
+def soft_envelope(clouds: Clouds, k: int, near: EnvelopeLine) -> EnvelopeLine:
     """The same for the mean of the `k` lowest, sought around the hard line `near`."""
     reach = SOFT_RANGE_PPB * 1e-9 * 1e9 / max(clouds.span_ns, 1e9)
     heights = clouds.heights(near.slope)
@@ -70,7 +70,7 @@ def lowest(heights: Floats, k: int) -> float:
     return float(np.partition(heights, k - 1)[:k].sum()) / k
 
 
-def _widest(clouds: Clouds, k: int, low: float, high: float, steps: int) -> Line:
+def _widest(clouds: Clouds, k: int, low: float, high: float, steps: int) -> EnvelopeLine:
     def gap(slope: float) -> float:
         heights = clouds.heights(slope)
         return lowest(heights[: clouds.forward], k) + lowest(heights[clouds.forward :], k)
@@ -88,4 +88,6 @@ def _widest(clouds: Clouds, k: int, low: float, high: float, steps: int) -> Line
             gap_right = gap(right)
     slope = (low + high) / 2
     heights = clouds.heights(slope)
-    return Line(slope, lowest(heights[: clouds.forward], k), lowest(heights[clouds.forward :], k))
+    return EnvelopeLine(
+        slope, lowest(heights[: clouds.forward], k), lowest(heights[clouds.forward :], k)
+    )

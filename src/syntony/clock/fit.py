@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from syntony.clock.envelope import Line, hard_envelope, lowest, soft_envelope
+from syntony.clock.envelope import EnvelopeLine, hard_envelope, lowest, soft_envelope
 from syntony.clock.mixture import Mixture, fit_mixture
 from syntony.clock.samples import Clouds
 
@@ -55,7 +55,7 @@ class Prior(NamedTuple):
 class WindowFit(NamedTuple):
     """A window's line with the covariance of (theta at the reference instant, slope)."""
 
-    line: Line
+    line: EnvelopeLine
     theta_var: float
     slope_var: float
     """Infinite where the slope was taken from the prior: the window says nothing about it."""
@@ -106,7 +106,7 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
     return enveloped._replace(sharp=piled.sharp, apart=piled.apart)
 
 
-def _envelopes(clouds: Clouds) -> dict[int, Line]:
+def _envelopes(clouds: Clouds) -> dict[int, EnvelopeLine]:
     """Depth to envelope: the hard one, and those of the few lowest that the window is large for."""
     hard = hard_envelope(clouds)
     fewest = min(clouds.forward, len(clouds.t) - clouds.forward)
@@ -115,29 +115,29 @@ def _envelopes(clouds: Clouds) -> dict[int, Line]:
 
 
 def _starts(
-    clouds: Clouds, envelopes: dict[int, Line], prior: Prior | None
-) -> list[tuple[Line, float]]:
+    clouds: Clouds, envelopes: dict[int, EnvelopeLine], prior: Prior | None
+) -> list[tuple[EnvelopeLine, float]]:
     """Distinct lines with a first guess of the noise, each."""
     lines = list(envelopes.values())
     if prior is not None:
         lines.insert(1, _at_slope(clouds, prior.slope, START_DEPTHS[0]))
-    distinct: list[Line] = []
+    distinct: list[EnvelopeLine] = []
     for line in lines:
         if all(_apart(line, other, clouds.span_ns) > SAME_START_NS for other in distinct):
             distinct.append(line)
     return [(line, _rise(clouds, line)) for line in distinct]
 
 
-def _at_slope(clouds: Clouds, slope: float, depth: int) -> Line:
+def _at_slope(clouds: Clouds, slope: float, depth: int) -> EnvelopeLine:
     heights = clouds.heights(slope)
-    return Line(
+    return EnvelopeLine(
         slope,
         lowest(heights[: clouds.forward], depth),
         lowest(heights[clouds.forward :], depth),
     )
 
 
-def _apart(line: Line, other: Line, span_ns: float) -> float:
+def _apart(line: EnvelopeLine, other: EnvelopeLine, span_ns: float) -> float:
     return max(
         abs(line.slope - other.slope) * span_ns,
         abs(line.forward_ns - other.forward_ns),
@@ -145,7 +145,7 @@ def _apart(line: Line, other: Line, span_ns: float) -> float:
     )
 
 
-def _rise(clouds: Clouds, line: Line) -> float:
+def _rise(clouds: Clouds, line: EnvelopeLine) -> float:
     """How far the line's floors lie above the very lowest points: the scale of the scatter."""
     heights = clouds.heights(line.slope)
     return max(
@@ -170,7 +170,7 @@ def _piled(clouds: Clouds, mixture: Mixture) -> WindowFit:
     )
 
 
-def _enveloped(clouds: Clouds, line: Line, depth: int, prior: Prior | None) -> WindowFit:
+def _enveloped(clouds: Clouds, line: EnvelopeLine, depth: int, prior: Prior | None) -> WindowFit:
     sigma_ns = _envelope_sigma(clouds, line, depth)
     slope_sigma = 2 * sigma_ns / clouds.span_ns
     slope_var = slope_sigma**2
@@ -181,7 +181,7 @@ def _enveloped(clouds: Clouds, line: Line, depth: int, prior: Prior | None) -> W
     return WindowFit(line, sigma_ns**2, slope_var, 0.0, sigma_ns, piled=False, sharp=False)
 
 
-def _envelope_sigma(clouds: Clouds, line: Line, depth: int) -> float:
+def _envelope_sigma(clouds: Clouds, line: EnvelopeLine, depth: int) -> float:
     """1-sigma of theta: how far the fastest probes of each direction scatter above the line.
 
     The lowest few of a direction that rises more slowly from its floor lie higher above it: what

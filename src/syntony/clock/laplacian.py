@@ -69,6 +69,12 @@ class Laplacian:
         self.minus = minus
         self.count = count
         self._expander: _Expander | None = None
+        self._inverted: tuple[Floats, Floats] | None = None
+        """The last weights, and their inverse."""
+
+    def forget(self) -> None:
+        """What is known of weights: others will come."""
+        self._expander = self._inverted = None
 
     @property
     def pair(self) -> Places:
@@ -186,9 +192,15 @@ class Laplacian:
         return np.asarray(found, dtype=np.float64)
 
     def _inverse(self, weights: Floats) -> Floats:
-        """Pseudo-inverse; a node without weight is cut out: potential 0, variance arbitrary."""
+        """Pseudo-inverse; a node without weight is cut out: potential 0, variance arbitrary.
+
+        Of the very array that it was made of last it is known.
+        """
+        if self._inverted is not None and self._inverted[0] is weights:
+            return self._inverted[1]
         matrix, shift = self._regular(weights)
         found = (np.linalg.inv(matrix) - shift) / float(weights.max())
+        self._inverted = weights, found
         return np.asarray(found, dtype=np.float64)
 
     def _regular(self, weights: Floats) -> tuple[Floats, Floats]:

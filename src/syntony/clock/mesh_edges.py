@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,17 +10,61 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.clock.laplacian import Floats, Laplacian, Places
 from syntony.model import Edge
 
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
-
-_ENDS = attrgetter("a", "b")
-_NUMBERS = attrgetter(
-    "theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns"
-)
+_INSTANT = attrgetter("ref_ns")
+_FIELDS = ("theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns")
+_NUMBERS = attrgetter(*_FIELDS)
 LEAST_SIGMA_NS = 0.5
 """No edge is believed to be better: stamps are whole nanoseconds."""
+
+
+class Part(NamedTuple):
+    """A connected part of the mesh, without what its edges measured."""
+
+    nodes: list[str]
+    """Sorted."""
+    edges: Places
+    """Which of the mesh's, (edges,)."""
+    mesh: Laplacian
+
+
+class Measured(NamedTuple):
+    """What edges say."""
+
+    edges: tuple[Edge, ...]
+    ref_ns: NDArray[np.int64]
+    """(edges,)."""
+    numbers: Floats
+    """`_FIELDS` of each, (edges, fields)."""
+
+    @classmethod
+    def of(cls, edges: Iterable[Edge]) -> Measured:
+        """Instants beyond 64 bits must have been left out."""
+        known = tuple(edges)
+        count = len(known)
+        numbers = np.fromiter(chain.from_iterable(map(_NUMBERS, known)), np.float64)
+        return cls(
+            known,
+            np.fromiter(map(_INSTANT, known), np.int64, count),
+            numbers.reshape(count, len(_FIELDS)),
+        )
+
+    def only(self, places: Sequence[int]) -> Measured:
+        """Those at these places."""
+        if len(places) == len(self.edges):
+            return self
+        edges = tuple(self.edges[place] for place in places)
+        chosen = np.array(places, np.intp)
+        return Measured(edges, self.ref_ns[chosen], self.numbers[chosen])
+
+    @classmethod
+    def all_of(cls, each: Sequence[Measured]) -> Measured:
+        """One after the other; at least one."""
+        edges, ref_ns, numbers = zip(*each, strict=True)
+        joined = tuple(chain.from_iterable(edges))
+        return cls(joined, np.concatenate(ref_ns), np.concatenate(numbers))
 
 
 class EdgeArrays(NamedTuple):
@@ -41,18 +83,15 @@ class EdgeArrays(NamedTuple):
     """1-sigma of a systematic error, beside `sigma_ns`, which is random."""
 
     @classmethod
-    def of(cls, nodes: Sequence[str], edges: Sequence[Edge]) -> EdgeArrays:
-        """`nodes` must hold every end of `edges`."""
-        place = {node: number for number, node in enumerate(nodes)}
-        numbers = np.fromiter(chain.from_iterable(map(_NUMBERS, edges)), np.float64)
-        columns = np.ascontiguousarray(numbers.reshape(len(edges), -1).T)
-        theta, drift, sigma, drift_sigma, rtt, doubt = columns
+    def of(cls, mesh: Laplacian, measured: Measured) -> EdgeArrays:
+        """`mesh` is of the ends of the edges."""
+        theta, drift, sigma, drift_sigma, rtt, doubt = np.ascontiguousarray(measured.numbers.T)
         least = np.maximum(LEAST_SIGMA_NS, np.spacing(np.abs(theta)))
         return cls(
-            len(nodes),
-            np.array([place[edge.a] for edge in edges], dtype=np.intp),
-            np.array([place[edge.b] for edge in edges], dtype=np.intp),
-            np.array([edge.ref_ns for edge in edges], dtype=np.int64),
+            mesh.count,
+            mesh.plus,
+            mesh.minus,
+            measured.ref_ns,
             theta,
             drift * 1e-9,
             np.maximum(sigma, least),
@@ -116,30 +155,29 @@ def whole(values: Floats) -> NDArray[np.int64]:
     return np.rint(values).astype(np.int64)
 
 
-def connected_parts(edges: Sequence[Edge]) -> Iterable[list[Edge]]:
-    """Edges of each connected part."""
-    part_of = _part_of(frozenset(map(_ENDS, edges)))
-    if len(set(part_of.values())) == 1:
-        return [list(edges)]
-    parts: dict[str, list[Edge]] = defaultdict(list)
-    for edge in edges:
-        parts[part_of[edge.a]].append(edge)
-    return parts.values()
+def connected_parts(ends: Sequence[tuple[str, str]]) -> list[Part]:
+    """The parts of a mesh, by their first edges.
+
+    Args:
+        ends: of each edge, names of its two clocks.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    nodes = sorted(set(chain.from_iterable(ends)))
+    place = {node: number for number, node in enumerate(nodes)}
+    numbers = np.fromiter(map(place.__getitem__, chain.from_iterable(ends)), np.intp)
+    a, b = np.ascontiguousarray(numbers.reshape(-1, 2).T)
+    size = len(nodes)
+    _, found = connected_components(coo_array((np.ones(len(a)), (a, b)), shape=(size, size)))
+    part_of = found.astype(np.intp)
+    parts, first = np.unique(part_of[a], return_index=True)
+    return [_part(nodes, a, b, part_of, number) for number in parts[np.argsort(first)]]
 
 
-@lru_cache(1)
-def _part_of(pairs: frozenset[tuple[str, str]]) -> Mapping[str, str]:
-    """Of each node one that stands for its part. Who measures whom hardly ever changes."""
-    beside: dict[str, list[str]] = defaultdict(list)
-    for a, b in pairs:
-        beside[a].append(b)
-        beside[b].append(a)
-    part_of: dict[str, str] = {}
-    for first in beside:
-        waiting = [first]
-        while waiting:
-            node = waiting.pop()
-            if node not in part_of:
-                part_of[node] = first
-                waiting += beside[node]
-    return part_of
+def _part(nodes: list[str], a: Places, b: Places, part_of: Places, number: int) -> Part:
+    members = np.flatnonzero(part_of == number)
+    edges = np.flatnonzero(part_of[a] == number)
+    a, b = (np.searchsorted(members, each[edges]) for each in (a, b))
+    own = [nodes[node] for node in members.tolist()]
+    return Part(own, edges, Laplacian(a, b, len(own)))

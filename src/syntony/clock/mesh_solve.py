@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.contradiction import Claims, contradictions, redundancy
+from syntony.clock.contradiction import EdgeClaims, contradictions, redundancy
 from syntony.clock.doubt import node_doubts
-from syntony.clock.laplacian import Laplacian
-from syntony.clock.mesh_edges import EdgeArrays, Floats, Places, common_instant, whole
+from syntony.clock.laplacian import Floats, Laplacian, Places
+from syntony.clock.mesh_edges import EdgeArrays, common_instant, whole
 from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
 from syntony.model.clocks import BOUND_SIGMAS
 
@@ -248,9 +248,9 @@ def _sigmas(
     """
     random = np.hypot(found.sigma, _common(mesh, sigmas, found))
     excluded = liars[mesh.plus] | liars[mesh.minus]
-    left = redundancy(mesh, found.weights)
+    left = redundancy(mesh, found.weights, found.spans)
     disputes = contradictions(
-        mesh, Claims(found.residual, sigmas, doubts, found.weights, left, excluded)
+        mesh, EdgeClaims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )
     doubts = np.hypot(doubts, disputes.edge / BOUND_SIGMAS)
     # An edge that no other confirms places its far end and pulls at nobody.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.envelope import Line
+from syntony.clock.envelope import EnvelopeLine
 from syntony.clock.purity import CLASSES
 from syntony.clock.samples import Clouds
 
@@ -40,7 +40,7 @@ _ROOT_TAU = math.sqrt(2 * math.pi)
 class Mixture(NamedTuple):
     """What EM settled on."""
 
-    line: Line
+    line: EnvelopeLine
     noise_ns: float
     pure_forward: float
     """Expected number of pure forward probes."""
@@ -80,7 +80,7 @@ class _Moments(NamedTuple):
     slope: float
 
 
-def fit_mixture(clouds: Clouds, start: Line, noise_ns: float) -> Mixture | None:
+def fit_mixture(clouds: Clouds, start: EnvelopeLine, noise_ns: float) -> Mixture | None:
     """EM from a starting line; None when it finds no pile-up in one of the directions.
 
     Args:
@@ -224,7 +224,7 @@ def _settled(
     ]
     contrast = min(pure / late for pure, late in zip(moments.weight, among, strict=True))
     return Mixture(
-        line=Line(state.slope, state.forward_ns, state.reverse_ns),
+        line=EnvelopeLine(state.slope, state.forward_ns, state.reverse_ns),
         noise_ns=state.noise_ns,
         pure_forward=moments.weight[0],
         pure_reverse=moments.weight[1],

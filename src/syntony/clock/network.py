@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
 from syntony.clock.gauge import carried, held, led
+from syntony.clock.laplacian import Floats
 from syntony.clock.lead import Lead
-from syntony.clock.mesh_edges import EdgeArrays, connected_parts
+from syntony.clock.mesh_edges import EdgeArrays, Measured, Part, connected_parts
 from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
 from syntony.model import ClockState, Edge, S, Timeline, format_ns
 
@@ -26,6 +29,7 @@ make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timel
 MAX_THETA_NS = 1 << 61
 """Clocks further apart (73 years) are of different worlds; twice this still fits 64 bits."""
 
+_ENDS = attrgetter("a", "b")
 NOT_YET = "its clock stepped or changed its rate, and was not measured since"
 MAX_DRIFT_PPB = 5e8
 """Beyond, it is not drift but a clock in another unit."""
@@ -45,13 +49,16 @@ class NetworkSolver:
     """Edges in, timelines out. One instance per fleet; not thread-safe."""
 
     def __init__(self) -> None:
-        self._edges: dict[str, tuple[int, tuple[Edge, ...]]] = {}
+        self._edges: dict[str, tuple[int, Measured]] = {}
         self._last: dict[str, tuple[int, Timeline]] = {}
         self._inherited: dict[str, Timeline] = {}
         self._fresh: frozenset[str] = frozenset()
         self._epochs: dict[str, int] = {}
         self._changed_ns: dict[str, int] = {}
         """When a clock's epoch last changed."""
+        self._ends: list[tuple[str, str]] = []
+        self._parts: list[Part] = []
+        """Of the last solve; who measures whom hardly ever changes."""
         self._solutions: list[tuple[Sequence[Edge], Sequence[str], MeshSolution]] = []
         """Edges, clocks and solution of each connected part, as of the last solve."""
 
@@ -73,12 +80,15 @@ class NetworkSolver:
         """
         for node, epoch in (epochs or {}).items():
             self._begin_epoch(node, epoch, now_ns)
-        by_prober: dict[str, list[Edge]] = defaultdict(list)
-        for edge in edges:
-            if _sane(edge) and self._of_present(edge, now_ns):
-                by_prober[edge.a].append(edge)
-        for prober, mine in by_prober.items():
-            self._edges[prober] = (now_ns, tuple(mine))
+        measured = Measured.of(edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS)
+        by_prober: dict[str, list[int]] = defaultdict(list)
+        for place, (edge, sane) in enumerate(
+            zip(measured.edges, _sane(measured.numbers).tolist(), strict=True)
+        ):
+            if sane and edge.a != edge.b and self._of_present(edge, now_ns):
+                by_prober[edge.a].append(place)
+        for prober, places in by_prober.items():
+            self._edges[prober] = (now_ns, measured.only(places))
 
     def _begin_epoch(self, node: str, epoch: int, now_ns: int) -> None:
         known = self._epochs.get(node, epoch)
@@ -86,9 +96,9 @@ class NetworkSolver:
         if known == epoch:
             return
         self._changed_ns[node] = now_ns
-        for prober, (taken_ns, edges) in self._edges.items():
-            whole = tuple(edge for edge in edges if node not in {edge.a, edge.b})
-            self._edges[prober] = (taken_ns, whole)
+        for prober, (taken_ns, said) in self._edges.items():
+            whole = [x for x, edge in enumerate(said.edges) if node not in {edge.a, edge.b}]
+            self._edges[prober] = (taken_ns, said.only(whole))
 
     def _of_present(self, edge: Edge, now_ns: int) -> bool:
         """Whether the edge was measured in the present epochs of its clocks. A prober that has just
@@ -116,25 +126,32 @@ class NetworkSolver:
             now_ns: monotonic instant, same clock as in `update`.
         """
         fresh = [
-            edge
-            for taken_ns, edges in self._edges.values()
-            if now_ns - taken_ns <= EDGE_LIFETIME_NS
-            for edge in edges
+            said for taken_ns, said in self._edges.values() if now_ns - taken_ns <= EDGE_LIFETIME_NS
         ]
+        measured = Measured.all_of(fresh or [Measured.of(())])
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
         torn = self._torn(previous)
         solved: dict[str, Timeline] = {}
         self._solutions = []
-        for part in connected_parts(fresh):
-            nodes, solution = _solved(part, previous)
+        for nodes, places, mesh in self._parts_of(measured.edges):
+            part = measured.only(places.tolist())
+            solution = solve_mesh(EdgeArrays.of(mesh, part), _predicted(nodes, previous), mesh)
             solved.update(carried(_timelines(nodes, solution, self._epochs), previous, torn))
-            self._solutions.append((part, nodes, solution))
+            self._solutions.append((part.edges, nodes, solution))
         for node, timeline in solved.items():
             self._last[node] = (now_ns, timeline)
             self._inherited.pop(node, None)
         self._fresh = frozenset(solved)
         self._hold(solved, now_ns)
         return tuple(solved[node] for node in sorted(solved))
+
+    def _parts_of(self, edges: Sequence[Edge]) -> list[Part]:
+        ends = list(map(_ENDS, edges))
+        if ends != self._ends:
+            self._ends, self._parts = ends, connected_parts(ends) if ends else []
+        for part in self._parts:
+            part.mesh.forget()
+        return self._parts
 
     def lead(self, part: str, lead: Lead) -> None:
         """Fleet time of one connected part, and of all clocks held over, changes."""
@@ -171,13 +188,6 @@ class NetworkSolver:
             if epoch != line.epoch:
                 line = structs.replace(line, state=ClockState.UNKNOWN, epoch=epoch, reason=NOT_YET)
             solved[node] = line
-
-
-def _solved(
-    edges: Sequence[Edge], previous: Mapping[str, Timeline]
-) -> tuple[list[str], MeshSolution]:
-    nodes = sorted({edge.a for edge in edges} | {edge.b for edge in edges})
-    return nodes, solve_mesh(EdgeArrays.of(nodes, edges), _predicted(nodes, previous))
 
 
 def _predicted(nodes: Sequence[str], previous: Mapping[str, Timeline]) -> Predicted | None:
@@ -245,14 +255,9 @@ def _reason(edge: Edge, residual_ns: float, liars: set[str]) -> str:
     return f"outlier: {format_ns(residual_ns)} ({sigmas:.0f} sigma) from what the others say"
 
 
-def _sane(edge: Edge) -> bool:
-    numbers = edge.theta_ns + edge.drift_ppb + edge.sigma_ns + edge.drift_sigma_ppb + edge.doubt_ns
-    return (
-        edge.a != edge.b
-        and math.isfinite(numbers + edge.rtt_floor_ns)
-        and edge.sigma_ns > 0
-        and edge.drift_sigma_ppb > 0
-        and abs(edge.theta_ns) < MAX_THETA_NS
-        and abs(edge.ref_ns) < MAX_THETA_NS
-        and abs(edge.drift_ppb) < MAX_DRIFT_PPB
-    )
+def _sane(numbers: Floats) -> NDArray[np.bool_]:
+    """Which edges can be, of `Measured.numbers`."""
+    theta, drift, sigma, drift_sigma, _, _ = numbers.T
+    found = np.isfinite(numbers).all(axis=1) & (sigma > 0) & (drift_sigma > 0)
+    found &= (np.abs(theta) < MAX_THETA_NS) & (np.abs(drift) < MAX_DRIFT_PPB)
+    return np.asarray(found, dtype=np.bool_)

@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.paths import AGREED, Disagreement, PathBalance
-from syntony.clock.points import PathRuns, Points, Window, windows_of
+from syntony.clock.points import PairWindow, PathRuns, Points, windows_of
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker, Tracked
 from syntony.model import Edge
@@ -35,7 +35,7 @@ class PairEstimator:
         """
         return self.see(windows_of(Points.of(samples), 1)[0])
 
-    def see(self, window: Window | None) -> Edge | None:
+    def see(self, window: PairWindow | None) -> Edge | None:
         """The same of a window made ready together with others (`windows_of`)."""
         if window is None:
             return None

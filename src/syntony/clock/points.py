@@ -26,7 +26,7 @@ class PathRuns(NamedTuple):
     """How many of the runs are forward ones."""
 
 
-class Window(NamedTuple):
+class PairWindow(NamedTuple):
     """One pair's clouds, usable ones."""
 
     clouds: Clouds
@@ -71,7 +71,7 @@ class Points(NamedTuple):
         )
 
 
-def windows_of(points: Points, pairs: int) -> list[Window | None]:
+def windows_of(points: Points, pairs: int) -> list[PairWindow | None]:
     """Each pair's window; None where `PairSamples.usable` would say no."""
     if not len(points.pair):
         return [None] * pairs
@@ -91,7 +91,7 @@ def windows_of(points: Points, pairs: int) -> list[Window | None]:
     purity = points.purity[order]
     runs = None if points.path is None else _Runs.of(group, points.path[order], starts, ends)
     cuts = zip(starts[::2].tolist(), starts[1::2].tolist(), ends[1::2].tolist(), strict=True)
-    found: list[Window | None] = []
+    found: list[PairWindow | None] = []
     for number, (start, middle, end) in enumerate(cuts):
         if not usable[number]:
             found.append(None)
@@ -106,7 +106,7 @@ def windows_of(points: Points, pairs: int) -> list[Window | None]:
             purity=purity[start:end],
             forward=middle - start,
         )
-        found.append(Window(clouds, None if runs is None else runs.cut(number)))
+        found.append(PairWindow(clouds, None if runs is None else runs.cut(number)))
     return found
 
 

@@ -52,6 +52,8 @@ class Potentials(NamedTuple):
     """How much larger residuals are than sigmas say, at least 1."""
     weights: Floats
     """(edges,), with which the potentials were solved last."""
+    spans: Floats
+    """(edges,): `Laplacian.spans` of these."""
 
 
 def robust_potentials(
@@ -109,7 +111,8 @@ def robust_potentials(
     x = x + mesh.solve(weights, residual, tolerance=FINE * typical)
     residual = values - mesh.differences(x)
     scale = _scale(np.abs(residual) / total, ~rejected)
-    return Potentials(x, mesh.sigmas(weights) * scale, residual, rejected, scale, weights)
+    sigma = mesh.sigmas(weights) * scale
+    return Potentials(x, sigma, residual, rejected, scale, weights, mesh.spans(weights))
 
 
 def _near(residual: Floats, sigmas: Floats, used: NDArray[np.bool_]) -> bool:

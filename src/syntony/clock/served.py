@@ -31,7 +31,7 @@ HISTORY_PIECES = 4096
 """Pieces remembered: over an hour of one per second (SYN_CLOCK_PIECES of the page)."""
 
 
-class Piece(NamedTuple):
+class TimelinePiece(NamedTuple):
     """The served timeline from local instant `from_ns` until the next piece."""
 
     from_ns: int
@@ -74,27 +74,27 @@ class Served:
     """
 
     def __init__(
-        self, piece: Piece | None = None, *, step_ns: float = math.inf, epoch: int = 0
+        self, piece: TimelinePiece | None = None, *, step_ns: float = math.inf, epoch: int = 0
     ) -> None:
-        self._pieces: list[Piece] = [] if piece is None else [piece]
+        self._pieces: list[TimelinePiece] = [] if piece is None else [piece]
         self._step_ns = min(step_ns, MAX_BOUND_NS)
         self._taken_ns: int | None = None
-        self._left: Piece | None = None
+        self._left: TimelinePiece | None = None
         """The last piece before the clock left its pace, while no timeline knows of it."""
         self.epoch = epoch
         """Names the clock's last disruption or change of rate."""
 
     @property
-    def newest(self) -> Piece | None:
+    def newest(self) -> TimelinePiece | None:
         """The piece in force, or about to be."""
         return self._pieces[-1] if self._pieces else None
 
-    def at(self, local_ns: int) -> Piece | None:
+    def at(self, local_ns: int) -> TimelinePiece | None:
         """The newest piece that begins at or before a local instant; None before all of them."""
         found = (piece for piece in reversed(self._pieces) if piece.from_ns <= local_ns)
         return next(found, None)
 
-    def take(self, line: Timeline, local_ns: int, *, stepped: bool = False) -> Piece | None:
+    def take(self, line: Timeline, local_ns: int, *, stepped: bool = False) -> TimelinePiece | None:
         """A newly solved timeline; returns the piece that follows, if it is of use.
 
         A timeline of another epoch of the clock is of none, and one with a bound beyond
@@ -111,7 +111,7 @@ class Served:
         self._taken_ns, self._left = local_ns, None
         return self._add(self._towards(line, from_ns, stepped=stepped))
 
-    def tick(self, local_ns: int) -> Piece | None:
+    def tick(self, local_ns: int) -> TimelinePiece | None:
         """Time has passed; returns a piece if that changes the state."""
         last = self.newest
         if last is None or last.state is ClockState.DISRUPTED:
@@ -124,7 +124,7 @@ class Served:
             return self._add(self._continued(last, local_ns, ClockState.HOLDOVER))
         return None
 
-    def disrupt(self, from_ns: int, epoch: int) -> Piece | None:
+    def disrupt(self, from_ns: int, epoch: int) -> TimelinePiece | None:
         """The local clock cannot be extrapolated across `from_ns`; a new epoch of it begins."""
         self.epoch, self._left = epoch, None
         last = self.newest
@@ -146,7 +146,7 @@ class Served:
             last = self.newest
             self._left = None if last is None or last.state is ClockState.DISRUPTED else last
 
-    def follow(self, slew: Slew, local_ns: int) -> Piece | None:
+    def follow(self, slew: Slew, local_ns: int) -> TimelinePiece | None:
         """Fleet time goes on through a change of the local clock's rate: held over, by what
         CLOCK_MONOTONIC_RAW says of it."""
         left, last = self._left, self.newest
@@ -159,20 +159,20 @@ class Served:
             drift_ppb=left.line.drift_ppb - slew.rate_ppb,
             asymmetry_ns=left.line.asymmetry_ns + slew.tolerance_ns,
         )
-        bare = Piece(local_ns, line, 0.0, SLEW_PPB, ClockState.HOLDOVER, last.steps)
+        bare = TimelinePiece(local_ns, line, 0.0, SLEW_PPB, ClockState.HOLDOVER, last.steps)
         apart_ns = self._apart(bare)
         if last is not left and abs(apart_ns - last.left_ns(local_ns)) < FOLLOW_NS:
             return None
         return self._add(bare._replace(residual_ns=apart_ns))
 
-    def widen(self, since_ns: int, by_ns: float) -> list[Piece]:
+    def widen(self, since_ns: int, by_ns: float) -> list[TimelinePiece]:
         """The clock has left its pace at some instant after `since_ns`, and is off by at most
         `by_ns`: the bound of every instant since then grows by that, served time stays.
 
         Returns:
             The pieces that replace those in force since then.
         """
-        in_force: list[Piece] = []
+        in_force: list[TimelinePiece] = []
         for piece in reversed(self._pieces):
             if not in_force or piece.from_ns < in_force[-1].from_ns:
                 in_force.append(piece)
@@ -189,7 +189,7 @@ class Served:
             for piece in reversed(in_force)
         ]
 
-    def adjusted(self, from_ns: int, rate_ppb: float) -> Piece | None:
+    def adjusted(self, from_ns: int, rate_ppb: float) -> TimelinePiece | None:
         """We ourselves made the local clock run faster, by no more than a quartz does.
 
         Args:
@@ -207,9 +207,11 @@ class Served:
         bare = last._replace(from_ns=from_ns, line=line, residual_ns=0.0)
         return self._add(bare._replace(residual_ns=self._apart(bare)))
 
-    def _towards(self, line: Timeline, from_ns: int, *, stepped: bool) -> Piece:
+    def _towards(self, line: Timeline, from_ns: int, *, stepped: bool) -> TimelinePiece:
         last = self.newest
-        bare = Piece(from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps)
+        bare = TimelinePiece(
+            from_ns, line, 0.0, SLEW_PPB, line.state, 0 if last is None else last.steps
+        )
         if last is None:
             return bare
         residual_ns = self._apart(bare)
@@ -218,7 +220,7 @@ class Served:
             return bare._replace(steps=last.steps + 1)
         return bare._replace(residual_ns=residual_ns)
 
-    def _apart(self, bare: Piece) -> float:
+    def _apart(self, bare: TimelinePiece) -> float:
         """What keeps served time continuous where a piece begins: the newest may yet have to."""
         last = self._pieces[-1]
         in_force = self.at(bare.from_ns)
@@ -227,11 +229,11 @@ class Served:
         return in_force.shift_ns(bare.from_ns) - bare.shift_ns(bare.from_ns)
 
     @staticmethod
-    def _continued(last: Piece, local_ns: int, state: ClockState) -> Piece:
+    def _continued(last: TimelinePiece, local_ns: int, state: ClockState) -> TimelinePiece:
         from_ns = local_ns + LEAD_NS
         return last._replace(from_ns=from_ns, residual_ns=last.left_ns(from_ns), state=state)
 
-    def _add(self, piece: Piece) -> Piece:
+    def _add(self, piece: TimelinePiece) -> TimelinePiece:
         del self._pieces[: -HISTORY_PIECES + 1]
         self._pieces.append(piece)
         return piece

@@ -45,7 +45,7 @@ TORN_APART = 0.3
 window apart; without one the piles of both directions lie at the same time."""
 
 
-class Mode(enum.StrEnum):
+class WindowUse(enum.StrEnum):
     """How a window was used."""
 
     FIRST = "first"
@@ -70,7 +70,7 @@ class Tracked(NamedTuple):
     """Of systematic errors that no number of windows shrinks."""
     drift_var: float
     rtt_floor_ns: float
-    mode: Mode
+    mode: WindowUse
 
 
 class PairTracker:
@@ -98,7 +98,7 @@ class PairTracker:
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
-            return self._begin(clouds, self._fitted(clouds, None), Mode.FIRST)
+            return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
         self._span_ns = clouds.span_ns
         if self._lost:
             return self._resume(clouds, self._floors)
@@ -117,7 +117,7 @@ class PairTracker:
         floors = floor_evidence(clouds, fit.line.slope, clustered=fit.sharp)
         return fit._replace(sharp=floors.confirmed, certain=floors.certain, gap_ns=floors.gap_ns)
 
-    def _begin(self, clouds: Clouds, fit: WindowFit, mode: Mode) -> Tracked | None:
+    def _begin(self, clouds: Clouds, fit: WindowFit, mode: WindowUse) -> Tracked | None:
         if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
             return None
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
@@ -145,7 +145,7 @@ class PairTracker:
             self._learn_floors(lows, fit)
         elif excess_ns > slack_ns:
             self._x = self._x.inflate((excess_ns / 2) ** 2)
-        return self._tracked(Mode.STEPPED)
+        return self._tracked(WindowUse.STEPPED)
 
     def _watch_bend(self, clouds: Clouds, fit: WindowFit) -> None:
         slope, slope_var = fit.line.slope, fit.slope_var
@@ -226,31 +226,31 @@ class PairTracker:
         sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
         if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns)
-            return self._tracked(Mode.STEPPED)
+            return self._tracked(WindowUse.STEPPED)
         self._update_both(fit, asymmetry_ns, (max(excess_ns, 0.0) / 4) ** 2, overlap)
         if excess_ns >= -slack_ns:
             self._watch_bend(clouds, fit)
         self._follow_floors(lows)
         if fit.piled:
             self._noise_ns = fit.noise_ns
-        return self._tracked(Mode.BOTH)
+        return self._tracked(WindowUse.BOTH)
 
-    def _away(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> Mode:
+    def _away(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> WindowUse:
         """A window whose round trip never came down to the floor."""
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         if self._ambiguous(excess_ns, lows):
             if self._contradicts(fit, floors, excess_ns):
-                return Mode.HELD
+                return WindowUse.HELD
             self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
             if fit.sharp and self._moved_for_good(clouds.span_ns):
                 self._follow_floors(lows, 1.0)
                 self._away_since_ns = None
-            return Mode.BOTH
+            return WindowUse.BOTH
         mode = self._heard(clouds, fit, floors, overlap)
         if fit.sharp and self._moved_for_good(clouds.span_ns):
             self._rebase(lows)
-            return Mode.REBASED
+            return WindowUse.REBASED
         if not fit.sharp:
             self._away_since_ns = None
         return mode
@@ -272,7 +272,7 @@ class PairTracker:
         sigma_ns = math.sqrt(self._x.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
-    def _heard(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> Mode:
+    def _heard(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> WindowUse:
         """Who agrees with the prediction, speaks.
 
         Read at the predicted slope: the queued direction has bent the window's own.
@@ -282,11 +282,11 @@ class PairTracker:
         tilt_ns = math.sqrt(self._x.cov.drift) * clouds.span_ns / 2
         noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
         sides = {
-            Mode.FORWARD: (
+            WindowUse.FORWARD: (
                 lows.forward_ns - floors.forward_ns - ahead_ns,
                 lows.forward_scatter_ns,
             ),
-            Mode.REVERSE: (
+            WindowUse.REVERSE: (
                 floors.reverse_ns - lows.reverse_ns - ahead_ns,
                 lows.reverse_scatter_ns,
             ),
@@ -303,9 +303,9 @@ class PairTracker:
         # such a window counts only when the prediction is worth no more than that.
         doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
         if not agreeing and self._x.cov.theta < doubt_var:
-            return Mode.HELD
+            return WindowUse.HELD
         self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
-        return Mode.BOTH
+        return WindowUse.BOTH
 
     def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
         """Whether a lone direction is where predicted and sharp: a queue is neither."""
@@ -368,7 +368,7 @@ class PairTracker:
             forward_ns=followed[0], reverse_ns=followed[1], scatter_ns=scatter_ns
         )
 
-    def _tracked(self, mode: Mode) -> Tracked | None:
+    def _tracked(self, mode: WindowUse) -> Tracked | None:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None

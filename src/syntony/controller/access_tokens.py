@@ -14,7 +14,7 @@ from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
 from syntony.state import ControlState
-from syntony.state.access_tokens import Access, AccessTokenStore, Kind
+from syntony.state.access_tokens import Access, AccessTokenStore, SecretKind
 from syntony.wire.access_tokens import (
     AccessRevoked,
     AccessTokenCommand,
@@ -23,6 +23,7 @@ from syntony.wire.access_tokens import (
     RevokeAccessCommand,
 )
 from syntony.wire.control import Issuer
+from syntony.wire.gateways import AccessNews
 from syntony.wire.roles import Identity, Role
 
 TOKEN_BYTES = 32
@@ -35,14 +36,70 @@ SESSION_NS = 12 * 3600 * S
 _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
 
-class Session(NamedTuple):
+class BrowserSession(NamedTuple):
     """A browser's session that has just begun."""
 
     secret: str
     access: Access
 
 
-class AccessControl:
+class KnownAccess:
+    """Tokens and sessions by digest, wherever they come from.
+
+    Args:
+        known: those there are.
+        civil_now: ns since 1970, UTC.
+    """
+
+    def __init__(self, known: dict[str, Access], civil_now: Callable[[], int]) -> None:
+        self._known = known
+        self._now = civil_now
+
+    def find(self, secret: str) -> Access:
+        """The token or session of a secret. Does not block.
+
+        Raises:
+            UsageError: unknown, expired, revoked or used; with what to do.
+        """
+        access = self._known.get(_digest(secret))
+        if access is None:
+            raise UsageError("the token is not known here; make one: syntony enrol api token")
+        what = "session" if access.kind == SecretKind.SESSION else "token"
+        todo = "log in again" if what == "session" else "make a new one: syntony enrol api token"
+        if access.revoked_ns:
+            raise UsageError(f"the {what} has been revoked; {todo}")
+        if access.expires_ns <= self._now():
+            raise UsageError(f"the {what} has expired; {todo}")
+        if access.kind == SecretKind.LOGIN and access.used_ns:
+            raise UsageError("the login token has been used; each is good for one session")
+        return access
+
+    def good(self, access: Access) -> bool:
+        """Whether it is still accepted. Does not block."""
+        known = self._known.get(access.digest)
+        return known is not None and not known.revoked_ns and known.expires_ns > self._now()
+
+
+class ToldAccess(KnownAccess):
+    """As a leader tells of it; a gateway without one goes on by what it was told last."""
+
+    def __init__(self, civil_now: Callable[[], int]) -> None:
+        super().__init__({}, civil_now)
+
+    def take(self, news: AccessNews) -> None:
+        """On the gateway's event loop; others read meanwhile."""
+        known = {} if news.first else dict(self._known)
+        for digest in news.gone:
+            known.pop(digest, None)
+        for each in news.known:
+            known[each.digest] = Access(
+                each.digest, each.number, each.kind, each.parent, each.role, each.name, "", 0,
+                each.expires_ns,
+            )  # fmt: skip
+        self._known = known
+
+
+class AccessControl(KnownAccess):
     """One per controller.
 
     Args:
@@ -55,32 +112,15 @@ class AccessControl:
 
     def __init__(self, state: ControlState, civil_now: Callable[[], int]) -> None:
         self._store = AccessTokenStore(state)
-        self._now = civil_now
-        self._known = self._store.load()
+        super().__init__(self._store.load(), civil_now)
 
-    def find(self, secret: str) -> Access:
-        """The token or session of a secret. Does not block.
-
-        Raises:
-            UsageError: unknown, expired, revoked or used; with what to do.
-        """
-        access = self._known.get(_digest(secret))
-        if access is None:
-            raise UsageError("the token is not known here; make one: syntony enrol api token")
-        what = "session" if access.kind == Kind.SESSION else "token"
-        todo = "log in again" if what == "session" else "make a new one: syntony enrol api token"
-        if access.revoked_ns:
-            raise UsageError(f"the {what} has been revoked; {todo}")
-        if access.expires_ns <= self._now():
-            raise UsageError(f"the {what} has expired; {todo}")
-        if access.kind == Kind.LOGIN and access.used_ns:
-            raise UsageError("the login token has been used; each is good for one session")
-        return access
-
-    def good(self, access: Access) -> bool:
-        """Whether it is still accepted. Does not block."""
-        known = self._known.get(access.digest)
-        return known is not None and not known.revoked_ns and known.expires_ns > self._now()
+    def live(self) -> dict[str, Access]:
+        """By digest, those that requests are made with and that are good now. Does not block."""
+        return {
+            digest: access
+            for digest, access in self._known.items()
+            if access.kind != SecretKind.LOGIN and self.good(access)
+        }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
         """A token. Blocks.
@@ -91,7 +131,7 @@ class AccessControl:
         """
         _check(command)
         secret = _TOKEN + secrets.token_hex(TOKEN_BYTES)
-        kind = Kind.LOGIN if command.once else Kind.TOKEN
+        kind = SecretKind.LOGIN if command.once else SecretKind.TOKEN
         token = self._new(secret, kind, command.role, command.name, command.valid_ns)
         kept = self._store.add(
             token._replace(issuer=issuer.who), issuer=issuer, at_ns=at_ns, comment=command.comment
@@ -102,14 +142,14 @@ class AccessControl:
     def admit_first(self, digest: str, name: str) -> None:
         """Keep the login token with which a controller was started, unless it is known. Blocks.
         Raises `StateError`."""
-        token = self._new("", Kind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
+        token = self._new("", SecretKind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
         issuer = Issuer(name, "configuration")
         self._store.add(
             token._replace(digest=digest, issuer=name), issuer=issuer, at_ns=self._now(), comment=""
         )
         self.refresh()
 
-    def begin_session(self, secret: str, origin: str, at_ns: int) -> Session:
+    def begin_session(self, secret: str, origin: str, at_ns: int) -> BrowserSession:
         """Exchange a token for a session. Blocks.
 
         Raises:
@@ -117,11 +157,11 @@ class AccessControl:
             StateError: it is not recorded.
         """
         token = self.find(secret)
-        if token.kind == Kind.SESSION:
+        if token.kind == SecretKind.SESSION:
             raise UsageError("a session makes no sessions; give a token")
         session_secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(session_secret, Kind.SESSION, token.role, token.name, SESSION_NS)
-        once = token.kind == Kind.LOGIN
+        session = self._new(session_secret, SecretKind.SESSION, token.role, token.name, SESSION_NS)
+        once = token.kind == SecretKind.LOGIN
         if not once:
             session = session._replace(expires_ns=min(session.expires_ns, token.expires_ns))
         kept = self._store.begin_session(
@@ -129,9 +169,11 @@ class AccessControl:
             issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
         )  # fmt: skip
         self.refresh()
-        return Session(session_secret, kept)
+        return BrowserSession(session_secret, kept)
 
-    def begin_person_session(self, who: Identity, origin: str, at_ns: int, comment: str) -> Session:
+    def begin_person_session(
+        self, who: Identity, origin: str, at_ns: int, comment: str
+    ) -> BrowserSession:
         """A session of a person whom an identity provider vouches for. Blocks.
 
         Args:
@@ -142,13 +184,13 @@ class AccessControl:
             StateError: it is not recorded.
         """
         secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
-        session = self._new(secret, Kind.SESSION, who.role, who.name, SESSION_NS)
+        session = self._new(secret, SecretKind.SESSION, who.role, who.name, SESSION_NS)
         kept = self._store.begin_person_session(
             session._replace(issuer=origin), issuer=Issuer(who.name, origin), at_ns=at_ns,
             comment=comment,
         )  # fmt: skip
         self.refresh()
-        return Session(secret, kept)
+        return BrowserSession(secret, kept)
 
     def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
         """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,
@@ -170,7 +212,7 @@ class AccessControl:
         `StateError`."""
         self._known = self._store.load()
 
-    def _new(self, secret: str, kind: Kind, role: str, name: str, valid_ns: int) -> Access:
+    def _new(self, secret: str, kind: SecretKind, role: str, name: str, valid_ns: int) -> Access:
         now_ns = self._now()
         return Access(_digest(secret), 0, kind, 0, role, name, "", now_ns, now_ns + valid_ns)
 

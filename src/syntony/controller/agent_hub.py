@@ -16,10 +16,10 @@ from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.listening import Listening
 from syntony.controller.namesakes import Namesakes
 from syntony.controller.segments import SegmentService
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import Services
-from syntony.controller.sessions import Session
-from syntony.errors import StateError
+from syntony.controller.sessions import AgentSession
+from syntony.errors import BusyError, StateError
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
@@ -50,7 +50,7 @@ class AgentHub:
         self,
         *,
         services: Services,
-        sessions: dict[str, Session],
+        sessions: dict[str, AgentSession],
         ingest: Ingest,
         listening: Listening,
         job_flows: JobFlowRecorder,
@@ -67,6 +67,8 @@ class AgentHub:
         self._namesakes = Namesakes()
         self.seal, self.admit = services.leadership.seal, services.membership.enrolment.admit
         self._carry_out = dispatcher.carry_out
+        self.served_api: RelayedApi | None = None
+        """Once it is served."""
 
     def refused(self) -> None:
         """An agent was not served."""
@@ -79,12 +81,14 @@ class AgentHub:
             attached.check_newest(hello)
         self._namesakes.check(hello, attached=attached is not None)
 
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:
+    def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:
         """An agent is there: what it should know goes out at once."""
         host = session.host
         self._listening.heard(host)
         if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
+            if session.opening.via:  # what waits here is sent again, to a gateway
+                self._ingest.leave(previous.source)
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
         session.outbox.acknowledge(session.source.stored)
@@ -99,7 +103,7 @@ class AgentHub:
             session.outbox.put(plan)
         _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
 
-    async def batch(self, session: Session, batch: Batch) -> None:
+    async def batch(self, session: AgentSession, batch: Batch) -> None:
         """Rows of an agent; a stream that has been replaced is no longer listened to."""
         if not self._is_current(session):
             return
@@ -108,7 +112,7 @@ class AgentHub:
         if not queued and self._is_current(session):
             session.outbox.acknowledge(session.source.stored)
 
-    def edges(self, session: Session, edges: Edges) -> None:
+    def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
         self._listening.heard(session.host)
         edges, refused = credible(session.host, edges, self._services.fleet.is_clock)
@@ -116,19 +120,19 @@ class AgentHub:
         if refused:
             _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
 
-    def paths(self, session: Session, report: PathsReport) -> None:
+    def paths(self, session: AgentSession, report: PathsReport) -> None:
         """An agent's managed connections."""
         self._listening.heard(session.host)
         self._services.traffic.take(session.host, report, time.monotonic_ns())
 
-    async def audited(self, session: Session, report: AuditReport) -> None:
+    async def audited(self, session: AgentSession, report: AuditReport) -> None:
         """An agent's answer to an audit's order."""
         try:
             await asyncio.to_thread(self._services.audits.take, session.host, report)
         except StateError as error:
             _log.error("audit report lost host=%s reason=%s", session.host, error)
 
-    def flows(self, session: Session, report: OfFlows) -> None:
+    def flows(self, session: AgentSession, report: OfFlows) -> None:
         """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
         if not self._is_current(session):
             return
@@ -140,17 +144,17 @@ class AgentHub:
             self._services.placement.take(session.host, report, time.monotonic_ns())
             self._job_flows.take(session.host, report)
 
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
         if (member := self._services.fleet.members.get(session.host)) is not None:
             member.take_parts(parts, time.monotonic_ns())
 
-    def keys_held(self, session: Session, report: KeysHeld) -> None:
+    def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
         """An agent uses the probe keys it was sent."""
         if self._is_current(session):
             self._services.keys.held(session.host, report)
 
-    def detached(self, session: Session) -> None:
+    def detached(self, session: AgentSession) -> None:
         """A stream ended; the agent keeps its place for a while."""
         if self._is_current(session):
             del self._sessions[session.host]
@@ -161,13 +165,19 @@ class AgentHub:
             self._services.queue_pairs.forget(session.host)
             _log.info("agent detached host=%s", session.host)
 
-    def _is_current(self, session: Session) -> bool:
+    def _is_current(self, session: AgentSession) -> bool:
         """Whether the agent has not attached anew since."""
         return self._sessions.get(session.host) is session
 
     def gateways(self) -> GatewayLinks:
         """Serves the streams of gateways."""
         return self._services.gateways
+
+    def api(self) -> RelayedApi:
+        """For gateways. Raises `BusyError`: it is not served."""
+        if self.served_api is None:
+            raise BusyError("the leader serves no API: set api.listen in its configuration")
+        return self.served_api
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The pages of the answer. Raises `SyntonyError`."""

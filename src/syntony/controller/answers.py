@@ -18,6 +18,7 @@ from syntony.errors import UsageError
 from syntony.io.true_clocks import true_clocks
 from syntony.mesh.planes import disagreements
 from syntony.model import MS, S
+from syntony.store.queries import MINUTE_NS
 from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
 from syntony.wire.audit import AuditReports, AuditReportsQuery, AuditView, AuditViewQuery
 from syntony.wire.clocks import (
@@ -136,8 +137,11 @@ def series(requested: Requested, query: SeriesQuery) -> Series:
     if query.step_ns < 0 or query.step_ns % S:
         raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
     step = max(query.step_ns // S, 1)
-    window = requested.window(query.window_ns)
-    return Series(points=requested.services.store.series(*window, query.src, query.dst, step))
+    first_ns, last_ns = requested.window(query.window_ns)
+    if step * S % MINUTE_NS == 0:  # else an edge of seconds would have to be read for part of one
+        first_ns -= first_ns % (step * S)
+    points = requested.services.store.series(first_ns, last_ns, query.src, query.dst, step)
+    return Series(points=points)
 
 
 @question(LinksQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, shared=True)
@@ -295,7 +299,7 @@ def incidents(requested: Requested, query: IncidentsQuery) -> IncidentsReply:
 @question(ControllerQuery, READ, Runs.LOOP)
 def controller_status(requested: Requested, _: ControllerQuery) -> ControllerStatus:
     services = requested.services
-    gateways = services.gateways.statuses(time.monotonic_ns())
+    gateways = services.gateways.statuses()
     return services.leadership.status(len(services.sessions), gateways)
 
 

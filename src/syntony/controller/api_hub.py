@@ -1,4 +1,4 @@
-"""What the HTTP API needs of a controller: it runs on an event loop of its own."""
+"""What the HTTP API needs of a controller or gateway: it runs on an event loop of its own."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from syntony.controller.access import Caller
+from syntony.controller.access_tokens import AccessControl, KnownAccess
 from syntony.controller.config import ControllerConfig
 from syntony.controller.services import Services
+from syntony.wire.gateways import ApiRequest
 from syntony.wire.query import Query
+from syntony.wire.x509 import Certificate
 
 _T = TypeVar("_T")
+
+
+async def on_loop(
+    loop: asyncio.AbstractEventLoop, begin: Callable[[], Coroutine[Any, Any, _T]]
+) -> _T:
+    """Run a coroutine on another event loop."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(begin(), loop))
 
 
 class Respond(Protocol):
@@ -22,8 +32,21 @@ class Respond(Protocol):
     ) -> list[bytes]: ...
 
 
+class Served(Protocol):
+    """A leader or a gateway, as its API knows it."""
+
+    @property
+    def access(self) -> KnownAccess: ...
+
+    def refusal(self, certificate: Certificate) -> str: ...
+
+    async def carry_out(
+        self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]: ...
+
+
 class ApiHub(NamedTuple):
-    """One controller."""
+    """One controller that leads. Implements `Served`."""
 
     config: ControllerConfig
     services: Services
@@ -31,6 +54,15 @@ class ApiHub(NamedTuple):
     respond: Respond
     now: Callable[[], int]
     """Fleet time, or this host's before there is any."""
+
+    @property
+    def access(self) -> AccessControl:
+        """Tokens and sessions."""
+        return self.services.access
+
+    def refusal(self, certificate: Certificate) -> str:
+        """Why a certificate is not accepted; empty: it is."""
+        return self.services.membership.enrolment.refusal(certificate)
 
     async def carry_out(
         self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
@@ -46,11 +78,10 @@ class ApiHub(NamedTuple):
 
     async def call(self, begin: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         """Run a coroutine on the controller's event loop, from another."""
-        future = asyncio.run_coroutine_threadsafe(begin(), self.loop)
-        return await asyncio.wrap_future(future)
+        return await on_loop(self.loop, begin)
 
 
-class ApiServer(Protocol):
+class ApiService(Protocol):
     """What a controller does with its API."""
 
     def start(self) -> None:
@@ -59,5 +90,12 @@ class ApiServer(Protocol):
     def stop(self) -> None:
         """End every connection; blocks."""
 
+    async def relayed(self, request: ApiRequest, via: str) -> list[bytes]:
+        """Carry out a request that came to a gateway: head and body, in pages. On the controller's
+        event loop. Raises `SyntonyError`."""
 
-OpenApi = Callable[[ApiHub], ApiServer]
+    async def events_after(self, last_id: str) -> list[bytes]:
+        """Live events after one, as soon as there are any. On the controller's event loop."""
+
+
+OpenApi = Callable[[ApiHub], ApiService]

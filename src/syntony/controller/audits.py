@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
-from syntony.state import Connection, ControlState, log_change
+from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.wire.audit import (
     AuditCommand,
     AuditOrder,
@@ -229,7 +229,7 @@ class AuditRuns:
         return AuditReports(reports=found, after=after + count, waiting=waiting if whole else MORE)
 
 
-def _record(connection: Connection, order: str, run: _Run, old: Collection[str]) -> None:
+def _record(connection: DatabaseConnection, order: str, run: _Run, old: Collection[str]) -> None:
     """Add a run, and remove old ones with their reports."""
     for each in old:
         connection.execute("DELETE FROM audit_report WHERE run = ?", (each,))

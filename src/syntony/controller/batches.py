@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from syntony.errors import WireError
 from syntony.model import S
-from syntony.store import Recorded
+from syntony.store import StoredPart
 from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
 from syntony.wire.arrow import check_values, read_rows
 from syntony.wire.messages import Batch
@@ -30,7 +30,7 @@ MAX_AHEAD_NS = HOUR_NS
 """Rows this far in the fleet's future are a broken clock's."""
 
 
-class Piece(NamedTuple):
+class BatchPiece(NamedTuple):
     """One batch ready to be stored, and what is known of it."""
 
     table: Table
@@ -53,17 +53,19 @@ class Arrival(NamedTuple):
     host: str
     stream: str
     check: bool
-    """See `Piece`."""
+    """See `BatchPiece`."""
 
 
-def open_batches(arrivals: Iterable[Arrival], fleet_now_ns: int | None) -> list[Piece | WireError]:
+def open_batches(
+    arrivals: Iterable[Arrival], fleet_now_ns: int | None
+) -> list[BatchPiece | WireError]:
     """Decode batches and hold each against its table, its sender and the present.
 
     Returns:
         For each in turn what it holds, or why it is refused: it is not rows of an ingested table,
         speaks for another host, or its instants cannot be.
     """
-    found = list[Piece | WireError]()
+    found = list[BatchPiece | WireError]()
     tables: dict[str, list[int]] = {}
     for place, arrival in enumerate(arrivals):
         try:
@@ -73,13 +75,13 @@ def open_batches(arrivals: Iterable[Arrival], fleet_now_ns: int | None) -> list[
         else:
             tables.setdefault(arrival.batch.table, []).append(place)
     for places in tables.values():
-        pieces = [piece for place in places if isinstance(piece := found[place], Piece)]
+        pieces = [piece for place in places if isinstance(piece := found[place], BatchPiece)]
         for place, checked in zip(places, _all_checked(pieces, fleet_now_ns), strict=True):
             found[place] = checked
     return found
 
 
-def _read(arrival: Arrival) -> Piece:
+def _read(arrival: Arrival) -> BatchPiece:
     """Its values and instants are not looked at yet."""
     batch, host, stream, check = arrival
     table = TABLES.get(batch.table)
@@ -88,10 +90,12 @@ def _read(arrival: Arrival) -> Piece:
     rows = read_rows(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
         raise WireError(f"{table.name}: {rows.num_rows} rows where {batch.rows} were announced")
-    return Piece(table, host, stream, batch.seq, rows, 0, 0, check)
+    return BatchPiece(table, host, stream, batch.seq, rows, 0, 0, check)
 
 
-def _all_checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> Sequence[Piece | WireError]:
+def _all_checked(
+    pieces: Sequence[BatchPiece], fleet_now_ns: int | None
+) -> Sequence[BatchPiece | WireError]:
     try:
         return _checked(pieces, fleet_now_ns)
     except WireError as error:
@@ -102,7 +106,7 @@ def _all_checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> Sequence[
         return [each for part in parts for each in _all_checked(part, fleet_now_ns)]
 
 
-def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
+def _checked(pieces: Sequence[BatchPiece], fleet_now_ns: int | None) -> list[BatchPiece]:
     """Pieces of one table. Raises `WireError`: something is wrong with one of them."""
     import pyarrow as pa
 
@@ -125,27 +129,31 @@ def _checked(pieces: Sequence[Piece], fleet_now_ns: int | None) -> list[Piece]:
     ]
 
 
-def joined(pieces: Sequence[Piece]) -> pa.Table:
+def joined(pieces: Sequence[BatchPiece]) -> pa.Table:
     """The rows of pieces of one table, with `host`, `stream` and `seq` (an own `host` column stays
     its own).
     """
     import pyarrow as pa
 
     lengths = [piece.rows.num_rows for piece in pieces]
-    owner = np.repeat(np.arange(len(pieces)), lengths)
     rows = pa.Table.from_batches([piece.rows for piece in pieces])
-    origin = {
-        "host": pa.array([piece.host for piece in pieces]),
-        "stream": pa.array([piece.stream for piece in pieces]),
-        "seq": pa.array([piece.seq for piece in pieces], pa.uint64()),
-    }
-    for name, values in origin.items():
+    for name in ("host", "stream"):
         if name not in rows.column_names:
-            rows = rows.append_column(name, values.take(pa.array(owner)))
-    return rows
+            rows = rows.append_column(name, _repeated([getattr(x, name) for x in pieces], lengths))
+    numbers = np.array([piece.seq for piece in pieces], np.uint64)
+    return rows.append_column("seq", pa.array(np.repeat(numbers, lengths)))
 
 
-def windows(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+def _repeated(names: list[str], lengths: list[int]) -> pa.DictionaryArray:
+    import pyarrow as pa
+
+    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    numbers = np.array([place[name] for name in names], np.int32)
+    indices = pa.array(np.repeat(numbers, lengths))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(list(place)))
+
+
+def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:
     """From the first to the last instant of pieces that lie together: between a backlog of
     yesterday and rows of now there is a day of other rows."""
     found: list[tuple[int, int]] = []
@@ -157,14 +165,14 @@ def windows(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
     return found
 
 
-def unrecorded(piece: Piece, recorded: frozenset[Recorded]) -> Piece | None:
+def unrecorded(piece: BatchPiece, recorded: frozenset[StoredPart]) -> BatchPiece | None:
     """What of the piece is not in the store yet; None if all of it is."""
     import pyarrow as pa
 
     width = partition_ns(piece.table)
 
     def is_new(ts_ns: int) -> bool:
-        return Recorded(piece.host, piece.stream, piece.seq, ts_ns // width) not in recorded
+        return StoredPart(piece.host, piece.stream, piece.seq, ts_ns // width) not in recorded
 
     ends = (is_new(piece.first_ns), is_new(piece.last_ns))
     if all(ends):

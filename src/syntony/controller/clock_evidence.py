@@ -41,12 +41,14 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
         is_clock: whether a clock of that name is in the fleet.
     """
     given = said.edges[:MAX_EDGES]
-    clocks = set(filter(is_clock, {node for edge in given for node in (edge.a, edge.b)}))
-    own = {node for node in clocks if _is_of(host, node)}
+    own = {node for node in {edge.a for edge in given} if _is_of(host, node) and is_clock(node)}
+    others = set(filter(is_clock, {edge.b for edge in given}))
     edges = tuple(
-        edge
-        for edge in given
-        if edge.a in own and edge.b in clocks and edge.a != edge.b and _possible(edge)
+        [
+            edge
+            for edge in given
+            if edge.a in own and edge.b in others and edge.a != edge.b and _possible(edge)
+        ]
     )
     utc = {
         reading.node: reading

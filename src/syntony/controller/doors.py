@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syntony.controller.api_hub import ApiHub, ApiServer, OpenApi
+from syntony.controller.api_hub import ApiHub, ApiService, OpenApi
 from syntony.controller.config import ControllerConfig
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate, open_server
@@ -42,7 +42,8 @@ class Doors:
         if joining is not None:
             self._servers.append(joining.server)
         self._scraping: ScrapeServer | None = None
-        self._api: ApiServer | None = None
+        self.api: ApiService | None = None
+        """Once open; None: there is none."""
 
     async def open(self, exporter: Exporter, open_api: OpenApi | None, hub: ApiHub) -> None:
         """Accept connections. Raises `ConfigError`, `MissingError`."""
@@ -51,15 +52,15 @@ class Doors:
             enrolment = hub.services.membership.enrolment
             self._scraping.revocations = lambda: enrolment.revocations
         if open_api is not None:
-            self._api = await asyncio.to_thread(open_api, hub)
-            await asyncio.to_thread(self._api.start)
+            self.api = await asyncio.to_thread(open_api, hub)
+            await asyncio.to_thread(self.api.start)
         for each in self._servers:
             await each.start()
 
     async def close(self) -> None:
         """End every connection."""
-        if self._api is not None:
-            await asyncio.to_thread(self._api.stop)
+        if self.api is not None:
+            await asyncio.to_thread(self.api.stop)
         if self._scraping is not None:
             await asyncio.to_thread(self._scraping.close)
         await asyncio.gather(*(each.stop(STOP_GRACE_S) for each in self._servers))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
@@ -86,7 +86,7 @@ class FabricChangeService:
         for way in ways:
             self._map.take(way, (), at_ns)
 
-    def settle(self, now_ns: int) -> Piece | None:
+    def settle(self, now_ns: int) -> BatchPiece | None:
         """What has stood for long enough to be reported, as rows. The map is written down first: a
         crash in between loses rows of the history, and tells nothing twice.
         """

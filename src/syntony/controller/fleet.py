@@ -97,7 +97,7 @@ class Member:
         )
 
 
-class Mesh(NamedTuple):
+class PlannedMesh(NamedTuple):
     """One plan and what follows from it; never changed once made."""
 
     generation: int
@@ -122,7 +122,7 @@ class Fleet:
 
     def __init__(self, config: ControllerConfig, planner: Planner) -> None:
         self.members: dict[str, Member] = {}
-        self.mesh = Mesh(0, {}, {}, {}, {}, {})
+        self.mesh = PlannedMesh(0, {}, {}, {}, {}, {})
         self.refused = 0
         """Times that an agent was not served."""
         self.contested: dict[NicRef, str] = {}
@@ -205,7 +205,7 @@ class Fleet:
             self._request(now_ns)
         return self._due_ns is not None and now_ns >= self._due_ns
 
-    def replan(self, now_ns: int, generation: int = 0) -> Mesh:
+    def replan(self, now_ns: int, generation: int = 0) -> PlannedMesh:
         """Make the plan of the present members and put it in force.
 
         Args:
@@ -241,7 +241,7 @@ class Fleet:
         verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
         plans = self._plans(generation, nics, flows, verbs, device_stamps=device_stamps)
         clocks = _clocks(nics, flows, verbs)
-        self.mesh = Mesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
+        self.mesh = PlannedMesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
         return self.mesh
 
     def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from syntony.controller.flow_table import Row
+from syntony.controller.flow_table import FlowEntry
 from syntony.model import S
 from syntony.traffic.pacing import LinkQueue
 from syntony.traffic.seen import PathDelay
@@ -84,7 +84,7 @@ class PathDelays:
         """The newest second of one path."""
         return self._now.get((src, dst, links))
 
-    def worst(self, row: Row) -> Delay | None:
+    def worst(self, row: FlowEntry) -> Delay | None:
         """The worse of the directions in which a flow sends."""
         found = [
             delay
@@ -112,7 +112,7 @@ class PathDelays:
             found[link] = LinkQueue(newest_ns, now[len(now) // 4])
         return found
 
-    def of(self, rows: Sequence[Row], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
+    def of(self, rows: Sequence[FlowEntry], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
         """By (flow, path), of all candidates whose every direction was probed recently, and since
         flows last came to those links or left them; the worse direction counts."""
         self._note_changes(rows, now_ns)
@@ -147,7 +147,7 @@ class PathDelays:
         now, base = max(reported, key=lambda each: each[0].p50_ns - each[1][0])
         return PathDelay(now.at_ns, now.p50_ns, base[0])
 
-    def _note_changes(self, rows: Sequence[Row], now_ns: int) -> None:
+    def _note_changes(self, rows: Sequence[FlowEntry], now_ns: int) -> None:
         """Links that flows have come to or left: what was measured before says nothing of now."""
         there = {
             (row.flow_id, link)
@@ -169,7 +169,7 @@ def _slowest(links: Links, queues: Mapping[str, LinkQueue]) -> PathDelay | None:
     return PathDelay(worst.at_ns, worst.queue_ns, 0)
 
 
-def _ways(row: Row, path_id: str) -> Collection[Key]:
+def _ways(row: FlowEntry, path_id: str) -> Collection[Key]:
     """Sender, receiver and links of each direction in which the flow sends much."""
     path = next((p for p in row.flow.paths if p.path_id == path_id), None) if row.flow else None
     if path is None:

@@ -1,29 +1,22 @@
 """Seconds of probing as columns, from ingest to localisation, without the store between.
 
-Rows are kept from when they are stored until their second is evaluated. Flows are distinguished by
-numbers: of the plan's NICs, of its pairs, and of source ports.
+Flows are distinguished by numbers: of the plan's NICs, of its pairs, and of source ports.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
-from operator import attrgetter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.controller.batches import Piece
+from syntony.controller.probed_rows import Probed, Values
 from syntony.controller.repeated_columns import RepeatedColumns
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import FIELDS, SecondCounts
 from syntony.fabric.watch import Watch
-from syntony.model import S
-from syntony.wire.tables import HEARD, PROBE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,94 +26,8 @@ Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Ports = Mapping[tuple[str, str], int]
 """(prober, target) to the target's port, of the plan in force."""
-COLUMNS = {
-    PROBE.name: (
-        "ts_ns", "src", "dst", "prober", "sport", "sent", "lost", "unresolved", "count",
-        "owd_p50_ns", "owd_max_ns", "clk_err_ns",
-    ),
-    HEARD.name: ("ts_ns", "src", "dst", "received"),
-}  # fmt: skip
-MAX_ROWS = 4_000_000
-"""Kept of each table: ten seconds of a fleet of 8,000 NICs. Beyond it the oldest are shed."""
 _PORT_BITS = 16
 _NO_FIELDS = np.zeros((2, 0), np.int64)
-
-
-class _Kept(NamedTuple):
-    """Rows of one batch, and the seconds that they are of, both inclusive."""
-
-    host: str
-    first: int
-    last: int
-    rows: pa.RecordBatch
-
-
-class RowBuffer:
-    """Rows of probing that are not judged yet. Thread-safe."""
-
-    def __init__(self) -> None:
-        self.shed = 0
-        """Rows that were not waited for."""
-        self._lock = threading.Lock()
-        self._kept: dict[str, deque[_Kept]] = {name: deque() for name in COLUMNS}
-        self._rows = dict.fromkeys(COLUMNS, 0)
-
-    def put(self, pieces: Iterable[Piece]) -> None:
-        """Rows that are in the store now, each batch once."""
-        with self._lock:
-            for piece in pieces:
-                if piece.table.name in COLUMNS:
-                    # All columns: they are parts of one message, which nothing less lets go of.
-                    first, last = piece.first_ns // S, piece.last_ns // S
-                    kept = _Kept(piece.host, first, last, piece.rows)
-                    self._kept[piece.table.name].append(kept)
-                    self._rows[piece.table.name] += piece.rows.num_rows
-            for name, waiting in self._kept.items():
-                while self._rows[name] > MAX_ROWS:
-                    gone = waiting.popleft().rows.num_rows
-                    self._rows[name] -= gone
-                    self.shed += gone
-
-    def take(self, name: str, first: int, last: int) -> dict[int, pa.Table]:
-        """The rows of one table by second, from `first` to `last`, ordered by host and as they
-        came; earlier ones are let go of."""
-        with self._lock:
-            kept, self._kept[name] = self._kept[name], deque()
-            self._rows[name] = 0
-        by_second: dict[int, list[_Kept]] = {each: [] for each in range(first, last + 1)}
-        later = list[_Kept]()
-        for each in chain.from_iterable(map(_by_second, kept)):
-            if each.first > last:
-                later.append(each)
-            elif each.first >= first:
-                by_second[each.first].append(each)
-        with self._lock:
-            self._kept[name].extendleft(reversed(later))
-            self._rows[name] += sum(each.rows.num_rows for each in later)
-        return {second: _table(kept, COLUMNS[name]) for second, kept in by_second.items() if kept}
-
-
-def _table(kept: list[_Kept], names: tuple[str, ...]) -> pa.Table:
-    """These columns of all of them, each batch a chunk. A gateway passes on those columns only."""
-    import pyarrow as pa
-
-    ordered = sorted(kept, key=attrgetter("host"))
-    alike = (list(some) for _, some in groupby(ordered, lambda each: each.rows.num_columns))
-    parts = [pa.Table.from_batches([each.rows for each in some]).select(names) for some in alike]
-    return pa.concat_tables(parts)
-
-
-def _by_second(kept: _Kept) -> Iterator[_Kept]:
-    """Most batches are of one second; others are cut up."""
-    import pyarrow as pa
-
-    if kept.first == kept.last:
-        yield kept
-        return
-    seconds = kept.rows.column("ts_ns").to_numpy() // S
-    for second in np.unique(seconds).tolist():
-        rows = kept.rows.filter(pa.array(seconds == second))
-        yield _Kept(kept.host, second, second, rows)
 
 
 class _Way(NamedTuple):
@@ -129,31 +36,39 @@ class _Way(NamedTuple):
     rows: Index
     flows: Index
     """Of each row, the place of its flow."""
-    single: bool
-    """No flow is there twice."""
+    absent: Index
+    """Flows without a row."""
+    source: Index | None
+    """Of each flow its row, any for one that is absent; None where one has several, or none any."""
 
     @classmethod
-    def of(cls, chosen: NDArray[np.bool_], place: Ints) -> _Way:
+    def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _Way:
         rows = np.flatnonzero(chosen)
         flows = place[rows]
-        return cls(rows, flows, int(np.bincount(flows).max(initial=0)) <= 1)
+        times = np.bincount(flows, minlength=size)
+        source = None
+        if times.max(initial=0) == 1:
+            source = np.zeros(size, np.intp)
+            source[flows] = rows
+        return cls(rows, flows, np.flatnonzero(times == 0), source)
 
-    def sums(self, values: Ints, size: int) -> Ints:
+    def sums(self, values: Values, size: int) -> Values:
         """Of each flow, (size,)."""
-        if not self.single:
+        if self.source is None:
             return _summed(self.flows, values[self.rows], size)
-        found = np.zeros(size, np.int64)
-        found[self.flows] = values[self.rows]
+        found = values[self.source]
+        found[self.absent] = 0
         return found
 
     def most(self, values: Floats, size: int, least: float) -> Floats:
         """Of each flow, (size,); `least` where there is none, or none that is a number."""
-        found = np.full(size, least)
-        if self.single:
-            found[self.flows] = np.fmax(values[self.rows], least)
-        else:
+        if self.source is None:
+            found = np.full(size, least)
             np.fmax.at(found, self.flows, values[self.rows])
-        return found
+            return found
+        found = values[self.source]
+        found[self.absent] = least
+        return found if np.isnan(least) else np.fmax(found, least)
 
 
 class _Placed(NamedTuple):
@@ -163,8 +78,6 @@ class _Placed(NamedTuple):
     """Of `FlowSeconds._flows_of`."""
     there: _Way
     back: _Way
-    absent: Index
-    """Flows of which no requests are reported."""
     flows: int
     """How many there are."""
 
@@ -188,14 +101,13 @@ class FlowSeconds:
         self._flow_keys = self._flow_places = np.zeros(0, np.int64)
         self._placed: _Placed | None = None
         """Of the last second."""
-        names = ("src", "dst", "prober", "sport")
-        self._probes = RepeatedColumns(names, PROBE.owner, self._flows_of)
-        self._received = RepeatedColumns(("src", "dst"), HEARD.owner, self._pairs_of)
+        self._probes = RepeatedColumns(self._flows_of)
+        self._received = RepeatedColumns(self._pairs_of)
 
     def add(
         self,
-        probed: pa.Table | None,
-        heard: pa.Table | None,
+        probed: Probed | None,
+        heard: Probed | None,
         ports: Ports,
         end_ns: int | None = None,
     ) -> None:
@@ -209,8 +121,8 @@ class FlowSeconds:
         """
         if ports is not self._ports:
             self._number_pairs(ports)
-        fields = self._probes.of(probed) if probed is not None else _NO_FIELDS
-        numbering = self._watch.begin(int(fields[1].sum()))
+        fields = self._probes.of(probed.names) if probed is not None else _NO_FIELDS
+        numbering = self._watch.begin(int(np.count_nonzero(fields[1])))
         if numbering != self._numbering:
             self._numbering = numbering
             self._pair_places = np.full(len(self._pair_keys), -1, np.int64)
@@ -241,7 +153,7 @@ class FlowSeconds:
         forward = pc.equal(rows.column("src"), rows.column("prober")).to_numpy()
         src, dst = self._ids(rows, "src"), self._ids(rows, "dst")
         pair, planned = self._pair(np.where(forward, src, dst), np.where(forward, dst, src))
-        key = pair << _PORT_BITS | _numbers(rows, "sport")
+        key = pair << _PORT_BITS | rows.column("sport").to_numpy()
         return np.stack((np.where(planned, key, -1), forward & planned))
 
     def _pairs_of(self, rows: pa.Table) -> Ints:
@@ -266,14 +178,13 @@ class FlowSeconds:
     def _place(self, fields: Ints) -> _Placed:
         """Where rows of these flows belong: nearly always where those of the last second did."""
         known = self._placed
-        if known is None or not np.array_equal(known.fields, fields):
+        if known is None or not _same(known.fields, fields):
             keys, forward = fields[0], fields[1] > 0
             place = self._places(keys, forward)
-            there = _Way.of(forward, place)
-            back = _Way.of(~forward & (place >= 0), place)
             flows = self._watch.flows
-            absent = np.flatnonzero(np.bincount(there.flows, minlength=flows) == 0)
-            known = self._placed = _Placed(fields, there, back, absent, flows)
+            there = _Way.of(forward, place, flows)
+            back = _Way.of(~forward & (place >= 0), place, flows)
+            known = self._placed = _Placed(fields, there, back, flows)
         return known
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
@@ -301,28 +212,28 @@ class FlowSeconds:
         self._flow_keys = keys[order]
         self._flow_places = np.concatenate((self._flow_places, places))[order]
 
-    def _heard(self, rows: pa.Table | None) -> Ints:
+    def _heard(self, rows: Probed | None) -> Ints:
         """Requests received, by the watch's pairs."""
         size = self._watch.pairs
         if rows is None or not len(self._pair_keys):
             return np.zeros(size, np.int64)
-        (pair,) = self._received.of(rows)
+        (pair,) = self._received.of(rows.names)
         place = np.where(pair >= 0, self._pair_places[pair], -1)
         known = place >= 0
-        return _summed(place[known], _numbers(rows, "received")[known], size)
+        return _summed(place[known], rows.values["received"][known], size)
 
 
-def _counted(rows: pa.Table | None, placed: _Placed) -> SecondCounts:
+def _counted(rows: Probed | None, placed: _Placed) -> SecondCounts:
     """Rows of requests and of replies put together, flow by flow."""
     flows, there, back = placed.flows, placed.there, placed.back
     counts = np.zeros((FIELDS, flows), np.int64)
     delay_ns, slowest_ns = np.full((2, 2, flows), np.nan)
     if rows is None:
         return SecondCounts(counts, delay_ns, slowest_ns, np.zeros(flows))
-    sent, lost, measured = (_numbers(rows, name) for name in ("sent", "lost", "count"))
+    values = rows.values
+    sent, lost, measured = values["sent"], values["lost"], values["count"]
     p50_ns, max_ns = (
-        np.where(measured > 0, rows.column(name).to_numpy(), np.nan)
-        for name in ("owd_p50_ns", "owd_max_ns")
+        np.where(measured > 0, values[name], np.nan) for name in ("owd_p50_ns", "owd_max_ns")
     )
     fields = ((history.SENT, history.LOST), (history.SENT_BACK, history.LOST_BACK))
     for number, (way, (sent_as, lost_as)) in enumerate(zip((there, back), fields, strict=True)):
@@ -330,20 +241,21 @@ def _counted(rows: pa.Table | None, placed: _Placed) -> SecondCounts:
         counts[lost_as] = way.sums(lost, flows)
         delay_ns[number] = way.most(p50_ns, flows, np.nan)
         slowest_ns[number] = way.most(max_ns, flows, np.nan)
-    counts[history.UNRESOLVED] = there.sums(_numbers(rows, "unresolved"), flows)
-    counts[:, placed.absent] = 0
-    delay_ns[:, placed.absent] = slowest_ns[:, placed.absent] = np.nan
-    errors = rows.column("clk_err_ns").to_numpy().astype(np.float64)
+    counts[history.UNRESOLVED] = there.sums(values["unresolved"], flows)
+    # Nothing is known of a flow whose requests are not reported.
+    counts[:, there.absent] = 0
+    delay_ns[:, there.absent] = slowest_ns[:, there.absent] = np.nan
+    errors = values["clk_err_ns"].astype(np.float64)
     # An error that is not finite: not known.
     clk_err_ns = there.most(np.where(np.isfinite(errors), errors, 0.0), flows, 0.0)
     return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
 
 
-def _numbers(rows: pa.Table, name: str) -> Ints:
-    return np.asarray(rows.column(name).to_numpy().astype(np.int64))
+def _same(one: Ints, other: Ints) -> bool:
+    return one is other or np.array_equal(one, other)
 
 
-def _summed(place: Ints, values: Ints, size: int) -> Ints:
+def _summed(place: Ints, values: Values, size: int) -> Ints:
     # Sums of a second are far below 2**53.
     return np.bincount(place, weights=values, minlength=size).astype(np.int64)
 

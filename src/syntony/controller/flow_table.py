@@ -44,7 +44,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FlowEntry:
     """One flow."""
 
     flow_id: str
@@ -117,7 +117,7 @@ class FlowTable:
         """Address to ``host/nic``, of all agents."""
         self._nics = dict(names)
 
-    def rows(self, reports: Mapping[str, FlowsReport]) -> tuple[Row, ...]:
+    def rows(self, reports: Mapping[str, FlowsReport]) -> tuple[FlowEntry, ...]:
         """All flows now, by their names.
 
         Args:
@@ -167,7 +167,7 @@ class FlowTable:
         view: FlowView,
         report: FlowsReport,
         far: Mapping[FourTuple, FlowView],
-    ) -> Row | None:
+    ) -> FlowEntry | None:
         src, dst = self.nic(view.local), self.nic(view.remote)
         if src is None or dst is None:
             return None
@@ -186,7 +186,7 @@ class FlowTable:
             flow = self._flow(flow_id, view, path, candidates if view.movable else {})
         rates = [r for d, r in (("there", view.tx_bps), ("back", view.rx_bps)) if d in busy]
         path_id = path.path_id if path is not None else ""
-        return Row(
+        return FlowEntry(
             flow_id=flow_id,
             host=host,
             view=view,
@@ -222,7 +222,7 @@ class FlowTable:
         view: FlowView,
         report: FlowsReport,
         rails: Mapping[tuple[str, int, str], Sequence[FlowView]],
-    ) -> Row | None:
+    ) -> FlowEntry | None:
         """What a process sends by queue pairs of one rail; its paths: its rails to the same host.
         All of them together are what the job gets: each counts as the mean."""
         src, dst = self.nic(view.local), self.nic(view.remote)
@@ -244,7 +244,7 @@ class FlowTable:
             flow = self._flow(flow_id, view, path, candidates if movable else {})
         path_id = path.path_id if path is not None else ""
         mean_bps = sum(each.tx_bps for each in using) / max(1, len(using))
-        return Row(
+        return FlowEntry(
             flow_id=flow_id,
             host=host,
             view=view,

@@ -19,16 +19,18 @@ from typing import Any
 import msgspec
 
 from syntony.controller.access import Caller
-from syntony.controller.batches import Piece
+from syntony.controller.access_tokens import ToldAccess
+from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Ingest, Outcome
 from syntony.controller.leader_link import Dial, LeaderLink
-from syntony.controller.relayed_rows import rows_stored
-from syntony.controller.service import GatewayLinks, OfFlows
+from syntony.controller.probed_rows import NAMES
+from syntony.controller.relayed_rows import Names, rows_stored
+from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import StoreAlone
-from syntony.controller.sessions import Session, end_refused
+from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
 from syntony.store import Store
@@ -39,6 +41,7 @@ from syntony.wire.enrol import Revocations
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.gateways import (
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -64,6 +67,7 @@ from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import Query
 from syntony.wire.roles import Role
+from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +83,7 @@ RELEASED_AT_ONCE = 0.1
 class _Relayed:
     """An agent's stream, as the leader knows it."""
 
-    def __init__(self, number: int, session: Session) -> None:
+    def __init__(self, number: int, session: AgentSession) -> None:
         self.number = number
         self.session = session
         self.assembler = Assembler()
@@ -106,12 +110,16 @@ class Gateway:
         self._sessions: dict[str, _Relayed] = {}
         """Host → its agent, attached here."""
         self._streams: dict[int, _Relayed] = {}
+        self.access = ToldAccess(civil_now)
+        """Whom the HTTP API serves, as a leader last said."""
         self.revocations: Revocations | None = None
         """As a leader last said."""
         self.ready = asyncio.Event()
         """Set once a leader has said which certificates are revoked: nobody is admitted before."""
         self._fleet: tuple[int, int] | None = None
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
+        self._told: Names = {}
+        """To the leader that is there now."""
         self.refused_agents = 0
         self.rows = 0
         self._led_ns = time.monotonic_ns()
@@ -179,12 +187,14 @@ class Gateway:
 
     def admit(self, who: Caller) -> None:
         """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
-        if who.certificate is None:
-            return
+        if who.certificate is not None:
+            self.admit_certificate(who.certificate)
+
+    def admit_certificate(self, certificate: Certificate) -> None:
+        """Raises `UsageError`: it is revoked or has expired, or nobody knows yet."""
         if self.revocations is None:
             raise UsageError("this gateway has not heard of a leader yet")
-        why = refusal(who.certificate, self.revocations, self._civil_now())
-        if why:
+        if why := refusal(certificate, self.revocations, self._civil_now()):
             raise UsageError(why)
 
     def refused(self) -> None:
@@ -203,7 +213,7 @@ class Gateway:
             message = msgspec.structs.replace(message, stored=stored)
         return encode(message)
 
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
+    def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
         """An agent is there."""
         host = session.host
         if (previous := self._sessions.get(host)) is not None:
@@ -215,7 +225,7 @@ class Gateway:
         self._open(relayed)
         _log.info("agent attached host=%s version=%s", host, hello.version)
 
-    async def batch(self, session: Session, batch: Batch) -> None:
+    async def batch(self, session: AgentSession, batch: Batch) -> None:
         """Rows of an agent."""
         if self._current(session) is None:
             return
@@ -223,35 +233,37 @@ class Gateway:
         if not queued and self._current(session) is not None:
             session.outbox.acknowledge(session.source.stored)
 
-    def edges(self, session: Session, edges: Edges) -> None:
+    def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's view of the clocks around it."""
         self._relay(session, edges)
 
-    def paths(self, session: Session, report: PathsReport) -> None:
+    def paths(self, session: AgentSession, report: PathsReport) -> None:
         """An agent's managed connections."""
         self._relay(session, report)
 
-    async def audited(self, session: Session, report: AuditReport) -> None:
+    async def audited(self, session: AgentSession, report: AuditReport) -> None:
         """An agent's answer to an audit's order."""
         self._relay(session, report)
 
-    def flows(self, session: Session, report: OfFlows) -> None:
+    def flows(self, session: AgentSession, report: OfFlows) -> None:
         """What an agent says of jobs' flows."""
         self._relay(session, report)
 
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None:
+    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
         """How the parts of an agent are."""
         self._relay(session, PartsReport(parts=parts))
 
-    def keys_held(self, session: Session, report: KeysHeld) -> None:
+    def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
         """An agent uses the probe keys it was sent."""
         self._relay(session, report)
 
-    def detached(self, session: Session) -> None:
+    def detached(self, session: AgentSession) -> None:
         """A stream ended."""
         if (relayed := self._current(session)) is not None:
             del self._sessions[session.host]
             self.ingest.leave(session.source)
+            for table in NAMES:
+                self._told.pop((table, session.host), None)
             self._close(relayed)
             _log.info("agent detached host=%s", session.host)
 
@@ -279,6 +291,18 @@ class Gateway:
             )
         return await self._dispatcher.carry_out(query, who)
 
+    async def respond(
+        self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
+    ) -> list[bytes]:
+        """A question that the store alone answers. Raises as `Dispatcher.respond` does, and
+        `UsageError`: the caller's certificate is refused."""
+        self.admit(who)
+        return await self._dispatcher.respond(query, who, render)
+
+    def api(self) -> RelayedApi:
+        """Raises `RefusedError`: always."""
+        raise RefusedError("this is a gateway itself; gateways ask leaders")
+
     def _instant(self) -> Instant:
         """Raises `BusyError`: fleet time is not known here."""
         if (fleet_ns := self.fleet_now()) is None:
@@ -290,12 +314,12 @@ class Gateway:
 
     # --- to the leader ---
 
-    def _current(self, session: Session) -> _Relayed | None:
+    def _current(self, session: AgentSession) -> _Relayed | None:
         """None: the agent has attached anew since."""
         relayed = self._sessions.get(session.host)
         return relayed if relayed is not None and relayed.session is session else None
 
-    def _relay(self, session: Session, report: msgspec.Struct) -> None:
+    def _relay(self, session: AgentSession, report: msgspec.Struct) -> None:
         if (relayed := self._current(session)) is not None:
             self.link.send(FromAgent(agent=relayed.number, data=encode(report)))
 
@@ -315,10 +339,11 @@ class Gateway:
         self._close(relayed)
         relayed.session.outbox.close()
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
-            for message in rows_stored(outcomes, pieces):
+            told = self._told if self.link.reads_probed else None
+            for message in rows_stored(outcomes, pieces, told):
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:
@@ -326,6 +351,7 @@ class Gateway:
 
     def _leader_up(self) -> None:
         """Another leader, or the same again: it learns who is attached."""
+        self._told.clear()
         for relayed in self._sessions.values():
             self._open(relayed)
 
@@ -340,6 +366,8 @@ class Gateway:
                 relayed.session.outbox.close()
         elif isinstance(message, FleetNow):
             self._fleet = message.fleet_ns, time.monotonic_ns()
+        elif isinstance(message, AccessNews):
+            self.access.take(message)
         elif isinstance(message, Revocations):
             self.revocations = message
             self.ready.set()

@@ -10,13 +10,16 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
+from syntony.controller.api_hub import ApiService
 from syntony.controller.config import ControllerConfig
 from syntony.controller.doors import STOP_GRACE_S
 from syntony.controller.gateway import Gateway
+from syntony.controller.gateway_api import GatewayApiHub, OpenGatewayApi
 from syntony.controller.greeting import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
+from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError
 from syntony.io.credentials import TlsFiles, civil_now, load_credentials
@@ -35,6 +38,8 @@ from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
 
+LEARN_S = 60.0
+"""Between two looks at what the leader has summed up by the minute."""
 ASK_TIMEOUT_S = 70.0
 """A leader gives its longest answer within 60 s."""
 
@@ -56,7 +61,8 @@ def check_gateway(config: ControllerConfig) -> None:
         "local_socket": config.local_socket,
         "enrolment.listen": config.enrolment.listen,
         "enrolment.authority": config.enrolment.authority,
-        "api.listen": config.api.listen,
+        "api.login_digest": config.api.login_digest,
+        "oidc": config.oidc,
     }
     set_here = [name for name, value in its_leaders.items() if value]
     if set_here:
@@ -69,14 +75,18 @@ class GatewayServer:
     Args:
         config: where to listen, whom to follow.
         store: open; closed by anyone who opened it.
+        open_api: `syntony.api.serve.gateway_api`; None: no API, whatever is configured.
 
     Raises:
         ConfigError: what is configured is not a gateway's.
     """
 
-    def __init__(self, config: ControllerConfig, store: Store) -> None:
+    def __init__(
+        self, config: ControllerConfig, store: Store, open_api: OpenGatewayApi | None = None
+    ) -> None:
         check_gateway(config)
-        self._config = config
+        self._config, self._store, self._open_api = config, store, open_api
+        self._api: ApiService | None = None
         dial = _Dial(config.tls, several=len(config.leaders) > 1)
         self._gateway = Gateway(config.leaders, store, dial.open, civil_now)
         self._stop = asyncio.Event()
@@ -109,10 +119,16 @@ class GatewayServer:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self._gateway.run())
                 opening = group.create_task(self._open(server, ready))
-                renewing = group.create_task(self._renew_in_time())
+                background = [
+                    group.create_task(self._renew_in_time()),
+                    group.create_task(self._learn_minutes()),
+                ]
                 await self._stop.wait()
                 opening.cancel()
-                renewing.cancel()
+                for task in background:
+                    task.cancel()
+                if self._api is not None:
+                    await asyncio.to_thread(self._api.stop)
                 self._gateway.close()
                 await server.stop(STOP_GRACE_S)
                 running.cancel()
@@ -125,9 +141,19 @@ class GatewayServer:
         _log.info("gateway, waiting for a leader leaders=%s", ", ".join(self._config.leaders))
         await self._gateway.ready.wait()
         await server.start()
+        if self._open_api is not None:
+            hub = GatewayApiHub(self._config, self._gateway, asyncio.get_running_loop())
+            self._api = await asyncio.to_thread(self._open_api, hub)
+            await asyncio.to_thread(self._api.start)
         _log.info("gateway up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
+
+    async def _learn_minutes(self) -> None:
+        while True:
+            if (fleet_now_ns := self._gateway.fleet_now()) is not None:
+                await asyncio.to_thread(learn_minutes, self._store, fleet_now_ns)
+            await asyncio.sleep(LEARN_S)
 
     async def _renew_in_time(self) -> None:
         loop = asyncio.get_running_loop()

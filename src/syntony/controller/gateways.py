@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from syntony.controller.access import Caller, presented
-from syntony.controller.batches import Piece
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
-from syntony.controller.ingest import Outcome
+from syntony.controller.listening import Listening
 from syntony.controller.relay_writer import RelayWriter
-from syntony.controller.relayed_rows import opened
+from syntony.controller.relayed_rows import Names, Told, opened
 from syntony.controller.service import Serve, Write
 from syntony.controller.silence import gateway_subject
 from syntony.errors import WireError
+from syntony.state.access_tokens import Access
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
+    ApiAccess,
     FleetNow,
     FromAgent,
     FromGateway,
@@ -45,6 +47,9 @@ from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
+NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
+MAX_NEWS = 2_000
+"""Tokens and sessions in one message."""
 MAX_WAITING = 1_000
 """Messages of one agent that have not been looked at: more, and its stream ends."""
 STOPPED_NS = 5_000_000_000
@@ -56,31 +61,30 @@ class Gateway:
 
     Args:
         name: in its certificate.
-        heard: called when it says something.
+        listening: is told when it says something.
     """
 
-    def __init__(self, name: str, heard: Callable[[str], None]) -> None:
+    def __init__(self, name: str, listening: Listening) -> None:
         self.name = name
         self.version = ""
         self.link: _Link | None = None
         """None: it is not connected."""
-        self.heard_ns = time.monotonic_ns()
-        """CLOCK_MONOTONIC; of one that has not been here yet, since when it is waited for."""
         self.seen = False
         """It has been here since this leader began."""
         self.left = False
         """It said that it was stopped on purpose."""
-        self._subject, self._heard = gateway_subject(name), heard
+        self._subject, self._listening = gateway_subject(name), listening
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
     def says_something(self) -> None:
         """It is there."""
-        self.heard_ns, self.seen = time.monotonic_ns(), True
-        self._heard(self._subject)
+        self.seen = True
+        self._listening.heard(self._subject)
 
-    def status(self, now_ns: int) -> GatewayStatus:
-        """As of now; `now_ns` is monotonic."""
-        link, silent_ns, report = self.link, now_ns - self.heard_ns, self.report
+    def status(self) -> GatewayStatus:
+        """As of the last time that the leader came round to listen."""
+        (silent_ns,) = self._listening.silent((self._subject,), grace_ns=0).values()
+        link, report = self.link, self.report
         connected = link is not None and silent_ns < STOPPED_NS
         return GatewayStatus(
             name=self.name,
@@ -101,26 +105,26 @@ class Gateways:
 
     Args:
         roster: those that are expected.
-        heard: called with the subject of a gateway that says something.
+        listening: knows for how long they have been silent.
         follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
-        stored: takes what a gateway has stored, as `Ingest` tells of it.
+        stored: takes what a gateway has told.
         revocations: in force now.
     """
 
     def __init__(
         self,
         roster: GatewayRoster,
-        heard: Callable[[str], None],
+        listening: Listening,
         follow: Callable[[str, int], Welcome],
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[Told], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
-        self._heard = heard
+        self._listening = listening
         self._follow = follow
         self._stored = stored
         self._revocations = revocations
-        self._known = {name: Gateway(name, heard) for name in roster.names}
+        self._known = {name: Gateway(name, listening) for name in roster.names}
         self._absent: set[str] = set()
         self._closing = False
 
@@ -129,10 +133,9 @@ class Gateways:
         """Whether rows are stored elsewhere too."""
         return any(each.link is not None for each in self._known.values())
 
-    def statuses(self, now_ns: int) -> tuple[GatewayStatus, ...]:
-        """Every gateway that is expected, or has been here since this leader began; `now_ns` is
-        monotonic."""
-        return tuple(each.status(now_ns) for _, each in sorted(self._known.items()))
+    def statuses(self) -> tuple[GatewayStatus, ...]:
+        """Every gateway that is expected, or has been here since this leader began."""
+        return tuple(each.status() for _, each in sorted(self._known.items()))
 
     @property
     def seen(self) -> frozenset[str]:
@@ -155,7 +158,7 @@ class Gateways:
             await _send(writer, Refuse(reason=str(error)))
             return
         if (gateway := self._known.get(name)) is None:
-            gateway = self._known[name] = Gateway(name, self._heard)
+            gateway = self._known[name] = Gateway(name, self._listening)
         if gateway.link is not None:
             _log.warning("gateway dials again, its stream before ends gateway=%s", name)
             gateway.link.end()
@@ -182,6 +185,7 @@ class Gateways:
         fleet_ns: int | None,
         refusal: Callable[[Certificate], str],
         removed: Container[str] = (),
+        access: Mapping[str, Access] = NO_ACCESS,
     ) -> None:
         """Once a second: what all gateways should know.
 
@@ -189,8 +193,9 @@ class Gateways:
             fleet_ns: fleet time; None while unknown.
             refusal: why a certificate is not accepted any more; empty: it is.
             removed: names that belong to the fleet no longer.
+            access: tokens and sessions of the HTTP API that are good, by digest.
         """
-        revocations, now_ns = self._revocations(), time.monotonic_ns()
+        revocations = self._revocations()
         for gateway in self._known.values():
             if (link := gateway.link) is None:
                 continue
@@ -199,18 +204,19 @@ class Gateways:
                 link.end()
                 continue
             link.tell_revocations(revocations)
+            link.tell_access(access)
             if fleet_ns is not None:
                 link.post(FleetNow(fleet_ns=fleet_ns))
         for name in [each for each in self._known if each in removed]:
             self.roster.discard(name)
             if self._known[name].link is None:
                 del self._known[name]
-        self._note_absent(now_ns)
+        self._note_absent()
 
-    def _note_absent(self, now_ns: int) -> None:
+    def _note_absent(self) -> None:
         absent = {
             each.name
-            for each in self.statuses(now_ns)
+            for each in self.statuses()
             if not each.connected and not each.left and each.silent_ns >= STOPPED_NS
         }
         for name in sorted(absent - self._absent):
@@ -237,16 +243,18 @@ class _Link:
         certificate: Certificate | None,
         writer: RelayWriter,
         serve: Serve,
-        stored: Callable[[list[Outcome], list[Piece]], None],
+        stored: Callable[[Told], None],
     ) -> None:
         self._gateway = gateway
         self.certificate = certificate
         self._writer = writer
         self._serve = serve
         self._stored = stored
+        self._names: Names = {}
         self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._told: Revocations | None = None
+        self._told_access: Mapping[str, Access] | None = None
         self._unknown = ""
         self._ended = asyncio.Event()
         self._over = False
@@ -258,7 +266,7 @@ class _Link:
         """Attached through it."""
         return len(self._streams)
 
-    def post(self, message: FleetNow | Revocations) -> None:
+    def post(self, message: FleetNow | Revocations | AccessNews) -> None:
         """Tell the gateway itself."""
         self._writer.post(message)
 
@@ -267,6 +275,23 @@ class _Link:
         if revocations != self._told:
             self._told = revocations
             self._writer.post(revocations)
+
+    def tell_access(self, access: Mapping[str, Access]) -> None:
+        """Whom its API serves, as differences."""
+        before, self._told_access = self._told_access, access
+        news = [each for digest, each in access.items() if (before or {}).get(digest) != each]
+        gone = tuple(digest for digest in before or {} if digest not in access)
+        parts = [news[at : at + MAX_NEWS] for at in range(0, len(news), MAX_NEWS)]
+        if not parts and (gone or before is None):
+            parts = [[]]
+        for number, part in enumerate(parts):
+            self.post(
+                AccessNews(
+                    known=tuple(_told(each) for each in part),
+                    gone=() if number else gone,
+                    first=before is None and not number,
+                )
+            )
 
     def end(self) -> None:
         """Close it; the gateway dials again."""
@@ -308,7 +333,7 @@ class _Link:
         if isinstance(message, FromAgent):
             self._from_agent(message)
         elif isinstance(message, RowsStored):
-            self._stored(*opened(message))
+            self._stored(opened(message, self._names))
         elif isinstance(message, AgentOpened):
             self._open(message)
         elif isinstance(message, AgentClosed):
@@ -368,6 +393,11 @@ class _Link:
                 del self._streams[message.agent]
             if not self._over:
                 self._writer.post(AgentEnded(agent=message.agent))
+
+
+def _told(access: Access) -> ApiAccess:
+    fields = access._asdict()
+    return ApiAccess(**{name: fields[name] for name in ApiAccess.__struct_fields__})
 
 
 async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:

@@ -17,7 +17,7 @@ from syntony.controller.fabric_changes import FABRIC_MAP
 from syntony.controller.timeline import TIMELINE, KeptTimeline
 from syntony.errors import ConfigError
 from syntony.fabric.changes import MapState
-from syntony.state import Connection, ControlState, InUseError
+from syntony.state import ControlState, DatabaseConnection, InUseError
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
@@ -91,7 +91,7 @@ def import_files(state: ControlState, directory: Path) -> None:
         path.rename(path.with_name(path.name + DONE))
 
 
-def _import_messages(outbox: Outbox, connection: Connection, directory: Path) -> None:
+def _import_messages(outbox: Outbox, connection: DatabaseConnection, directory: Path) -> None:
     """Files are ``outbox/RECEIVER/NUMBER.json``."""
     for path in sorted(directory.glob("*/*.json")):
         body = _read(path, dict[str, Any])

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from syntony.alerts.incidents import ChangeKind, IncidentChange
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
 
@@ -31,7 +31,7 @@ class IncidentHistory:
         """Take changes, as they are now."""
         self._waiting += [_row(change) for change in changes if change.kind not in _TOLD_ELSEWHERE]
 
-    def rows(self) -> Piece | None:
+    def rows(self) -> BatchPiece | None:
         """Everything that waits; None for nothing."""
         records, self._waiting = self._waiting, []
         return self._own_rows.piece(records)

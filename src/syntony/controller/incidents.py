@@ -32,7 +32,7 @@ from syntony.controller import (
     silence,
     stalled_queue_pairs,
 )
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
@@ -47,7 +47,7 @@ from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow
-from syntony.state import Connection, ControlState, log_change
+from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
@@ -195,6 +195,7 @@ class IncidentService:
                 *silence.of_fleet(silent_ns),
                 *silence.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
                 *gateways,
+                *silence.of_gateway_sets(gateways, self._known_gateways()),
             ],
             slas.jobs,
         )
@@ -218,7 +219,7 @@ class IncidentService:
         metrics = (
             observe.LINK_METRICS | clock_watch.METRICS | silence.HOST_METRICS
             | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
-            | observe.PART_METRICS | silence.GATEWAY_METRICS
+            | observe.PART_METRICS | silence.GATEWAY_METRICS | silence.GATEWAYS_TOGETHER
         )  # fmt: skip
         if slas.rows is not None:
             seen += observe.of_slas(slas.rows)
@@ -261,7 +262,7 @@ class IncidentService:
 
     # --- questions and commands ---
 
-    def rows(self) -> Piece | None:
+    def rows(self) -> BatchPiece | None:
         """What happened to incidents since the last call, for the store."""
         with self._lock:
             return self._history.rows()
@@ -299,7 +300,7 @@ class IncidentService:
                 return book.resolve(number, who, fleet_ns)
             raise UsageError(f"{action.what!r} is nothing to do with an incident")
 
-        def log(connection: Connection) -> None:
+        def log(connection: DatabaseConnection) -> None:
             change = (f"incident {number}", was, action.what, comment)
             log_change(connection, fleet_ns, issuer, change)
 
@@ -399,6 +400,10 @@ class IncidentService:
             for each in self._live_about(silence.TOGETHER)
         }
 
+    def _known_gateways(self) -> dict[str, tuple[str, ...]]:
+        """Gateways that were lost together and are one incident, by subject."""
+        return {each.subject: each.members for each in self._live_about(silence.GATEWAYS_TOGETHER)}
+
     def _live_about(self, metrics: Container[str]) -> list[Incident]:
         names = {rule.name for rule in self.rules if rule.metric in metrics}
         return [each for each in self._book.incidents if each.live and each.rule in names]
@@ -406,7 +411,7 @@ class IncidentService:
     def _change(
         self,
         work: Callable[[Book], list[IncidentChange]],
-        log: Callable[[Connection], None] | None = None,
+        log: Callable[[DatabaseConnection], None] | None = None,
     ) -> list[IncidentChange]:
         """Change the book and commit it with all that follows.
 

@@ -22,10 +22,17 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from syntony.controller.batches import Arrival, Piece, joined, open_batches, unrecorded, windows
+from syntony.controller.batches import (
+    Arrival,
+    BatchPiece,
+    joined,
+    open_batches,
+    unrecorded,
+    windows,
+)
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
-from syntony.store import Recorded, Store
+from syntony.store import Store, StoredPart
 from syntony.wire.messages import MAX_UNACKED, Batch
 from syntony.wire.tables import PATH, Table
 
@@ -127,7 +134,7 @@ class Ingest:
         self,
         store: Store,
         fleet_now: Callable[[], int | None],
-        on_stored: Callable[[list[Outcome], list[Piece]], None],
+        on_stored: Callable[[list[Outcome], list[BatchPiece]], None],
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
@@ -142,7 +149,7 @@ class Ingest:
         """… and the time spent in them …"""
         self.failures = 0
         """… and how often one failed, to be tried again."""
-        self._local: list[Piece] = []
+        self._local: list[BatchPiece] = []
         self._sources: dict[str, Source] = {}
         self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
@@ -212,7 +219,7 @@ class Ingest:
         self._arrived.set()
         return True
 
-    def put_local(self, piece: Piece) -> None:
+    def put_local(self, piece: BatchPiece) -> None:
         """Queue rows of the controller's own; never waits."""
         self._local.append(piece)
         if len(self._local) > MAX_LOCAL:
@@ -273,7 +280,7 @@ class Ingest:
             self._arrived.clear()
         return items
 
-    def _open(self, items: Collection[_Item]) -> tuple[list[Outcome], list[Piece]]:
+    def _open(self, items: Collection[_Item]) -> tuple[list[Outcome], list[BatchPiece]]:
         outcomes, pieces = [], []
         opened = open_batches(map(_arrival, items), self._fleet_now())
         for item, piece in zip(items, opened, strict=True):
@@ -312,8 +319,10 @@ class Ingest:
                 self._store.insert(work.table, rows)
             del waiting[name]
 
-    def _new_of(self, table: Table, pieces: list[Piece], suspects: list[Piece]) -> list[Piece]:
-        recorded = frozenset[Recorded]().union(
+    def _new_of(
+        self, table: Table, pieces: list[BatchPiece], suspects: list[BatchPiece]
+    ) -> list[BatchPiece]:
+        recorded = frozenset[StoredPart]().union(
             *(self._store.recorded(table, first, last + 1) for first, last in windows(suspects))
         )
         return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
@@ -338,7 +347,7 @@ class _Waiting:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.pieces: list[Piece] = []
+        self.pieces: list[BatchPiece] = []
         self.tried = False
 
 
@@ -346,7 +355,7 @@ def _arrival(item: _Item) -> Arrival:
     return Arrival(item.batch, item.source.host, item.source.stream, item.check)
 
 
-def _outcome(item: _Item, piece: Piece | None) -> Outcome:
+def _outcome(item: _Item, piece: BatchPiece | None) -> Outcome:
     batch = item.batch
     return Outcome(
         item.source.host,
@@ -360,7 +369,7 @@ def _outcome(item: _Item, piece: Piece | None) -> Outcome:
     )
 
 
-def _by_table(pieces: Iterable[Piece]) -> dict[str, _Waiting]:
+def _by_table(pieces: Iterable[BatchPiece]) -> dict[str, _Waiting]:
     waiting: dict[str, _Waiting] = {}
     for piece in pieces:
         waiting.setdefault(piece.table.name, _Waiting(piece.table)).pieces.append(piece)

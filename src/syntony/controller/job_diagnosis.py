@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.diagnosis_worker import LENGTH_BYTES
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
@@ -102,7 +102,7 @@ class JobDiagnosis:
         """Jobs that were running at the last look."""
         return len(self._tried)
 
-    def put(self, pieces: Iterable[Piece]) -> None:
+    def put(self, pieces: Iterable[BatchPiece]) -> None:
         """Rows that have been stored: which jobs run."""
         for piece in pieces:
             if piece.table is JOB_PROCESS:

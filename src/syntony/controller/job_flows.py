@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.own_rows import OwnRows
 from syntony.fabric.book import Way
@@ -42,7 +42,7 @@ class JobFlowRecorder:
         self,
         fleet_now: Callable[[], int | None],
         table: FlowTable,
-        put_local: Callable[[Piece], None],
+        put_local: Callable[[BatchPiece], None],
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._looks: dict[_Key, list[FlowView]] = {}
@@ -82,7 +82,7 @@ class JobFlowRecorder:
         if rows is not None:
             self._put_local(rows)
 
-    def step(self, now_ns: int) -> Piece | None:
+    def step(self, now_ns: int) -> BatchPiece | None:
         """Rows of seconds that are over; `now_ns` is fleet time."""
         last = max((now_ns - LATE_NS) // S, self._complete(now_ns))
         if last <= self._stored:

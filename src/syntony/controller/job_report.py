@@ -12,7 +12,7 @@ from syntony.controller.recordings import read_job
 from syntony.io.bundle_files import arrow_tables, bundle_from_tables
 from syntony.wire.jobs import FlowDelays, JobReport, JobReportQuery
 from syntony.workload import diagnose
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flow_lines import flow_lines
 from syntony.workload.sentences import sentences
 
@@ -38,7 +38,7 @@ def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
     found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, most=MAX_ROWS)
     bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
     judged = diagnose(bundle)
-    facts = Facts(bundle)
+    facts = BundleFacts(bundle)
     lines = flow_lines(bundle)
     begin_ns, end_ns = found.manifest["begin_ns"], found.manifest["end_ns"]
     gaps = (f"{gap.table}: {gap.reason}; {gap.limits}".rstrip("; ") for gap in judged.gaps)
@@ -85,7 +85,7 @@ def _resent(flows: Flows | None) -> tuple[float | None, ...]:
     return _numbers(np.where(known, np.nansum(counts, axis=0), np.nan))
 
 
-def _course(facts: Facts, line: FlowLine) -> FlowDelays:
+def _course(facts: BundleFacts, line: FlowLine) -> FlowDelays:
     """One flow's delay by window, in band beside that of probes between the same NICs."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - it has lines
@@ -104,7 +104,7 @@ def _course(facts: Facts, line: FlowLine) -> FlowDelays:
     return FlowDelays(flow=line.flow, in_band_ns=_numbers(in_band), out_of_band_ns=_numbers(probed))
 
 
-def _steps(facts: Facts) -> list[tuple[int, float]]:
+def _steps(facts: BundleFacts) -> list[tuple[int, float]]:
     """End and length of each step, of the rank that took longest."""
     table: Any = facts.steps
     if not table.rows:

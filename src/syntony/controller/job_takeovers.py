@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from syntony.alerts.observations import Observation
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.model import S, format_ns
 from syntony.store import Store
 from syntony.wire.tables import TAKEOVER
@@ -38,7 +38,7 @@ class LostRanks:
         """By all that they say: what is read may have been put before."""
         self._read = False
 
-    def put(self, pieces: Iterable[Piece]) -> None:
+    def put(self, pieces: Iterable[BatchPiece]) -> None:
         """Rows that have been stored."""
         for piece in pieces:
             if piece.table is TAKEOVER:

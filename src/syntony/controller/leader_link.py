@@ -20,7 +20,7 @@ from syntony.wire.coding import encode
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
     GatewayHello,
-    RelayedRequest,
+    Relayed,
     ToGateway,
     Welcome,
     to_gateway,
@@ -77,6 +77,8 @@ class LeaderLink:
         self._leaders = leaders
         self.epoch = 0
         """The highest of a leader that this gateway has followed."""
+        self.reads_probed = False
+        """See `Welcome.probed`."""
         self.connections = 0
         """Leaders that have taken it, one after the other."""
 
@@ -97,15 +99,19 @@ class LeaderLink:
         if self._writer is not None:
             self._writer.post(message)
 
-    async def ask(self, request: RelayedRequest) -> list[bytes]:
+    async def ask(self, request: Relayed) -> list[bytes]:
         """The pages of the leader's answer. Raises `BusyError`: there is no leader, or it ends."""
-        call = self._call
+        call, task = self._call, asyncio.current_task()
         if call is None or not self.connected:
             raise BusyError("this gateway has no leader now; ask again, or ask the leader")
         try:
             return await call.ask(encode(request))
         except RemoteError as error:
             raise BusyError(f"the leader does not answer this gateway: {error}") from error
+        except asyncio.CancelledError:
+            if task is None or task.cancelling():
+                raise
+            raise BusyError("this gateway has lost its leader; ask again") from None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -170,6 +176,7 @@ class LeaderLink:
                 "has been in charge here since: it is not followed"
             )
         self.epoch, self.leader = message.epoch, message.leader[:80]
+        self.reads_probed = message.probed
         self._call, self._writer = call, writer
         self.connections += 1
         self._reported.clear()

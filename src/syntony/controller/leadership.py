@@ -75,7 +75,7 @@ class Leadership:
     def follow(self, gateway: str, epoch: int) -> Welcome:
         """Takes a gateway that has followed `epoch`. Raises `RefusedError`: that is a later one."""
         self._compare(gateway, epoch)
-        return Welcome(leader=self.name, epoch=self.epoch)
+        return Welcome(leader=self.name, epoch=self.epoch, probed=True)
 
     def _compare(self, who: str, epoch: int) -> None:
         self.seen = max(self.seen, min(epoch, MAX_EPOCH))

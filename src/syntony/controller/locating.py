@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.flow_seconds import FlowSeconds, RowBuffer
+from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
+from syntony.controller.probed_rows import RowBuffer
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
@@ -51,7 +52,7 @@ trace every way once a minute."""
 FORGET_EVERY_NS = 60 * S
 
 
-class Crossed(NamedTuple):
+class PairCrossings(NamedTuple):
     """What the learnt paths of one pair of NICs cross, one direction."""
 
     switches: int | None
@@ -65,7 +66,7 @@ class _AllCrossed(NamedTuple):
     """Of the book."""
     good_until_ns: int
     """CLOCK_MONOTONIC."""
-    pairs: dict[str, Crossed]
+    pairs: dict[str, PairCrossings]
 
 
 class LocateLoop:
@@ -107,7 +108,9 @@ class LocateLoop:
         """Whether `step` has anything to do."""
         return self._next_second is None or self._next_second <= last
 
-    def step(self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]) -> list[Piece]:
+    def step(
+        self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]
+    ) -> list[BatchPiece]:
         """Take up the seconds that have settled: what is to blame, what has changed.
 
         Args:
@@ -165,7 +168,7 @@ class LocateLoop:
             return ()
         return tuple(part for part in parts if ARROW in part)
 
-    def crossings(self) -> dict[str, Crossed]:
+    def crossings(self) -> dict[str, PairCrossings]:
         """``a->b`` of every pair of NICs with a learnt path → what its paths cross; while paths
         are being learnt, a little late. Seconds for a large fleet: not for a loop."""
         version, known = self._book.version, self._crossed
@@ -264,7 +267,7 @@ class LocateLoop:
             end_ns = (second + 1) * S
             self._seconds.add(probed.get(second), heard.get(second), ports, end_ns)
 
-    def _rows(self, answer: Findings) -> Piece | None:
+    def _rows(self, answer: Findings) -> BatchPiece | None:
         return self._own_rows.piece([
             {
                 "ts_ns": answer.ts_ns,
@@ -297,8 +300,8 @@ def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
         _log.warning("no longer to blame component=%s", component)
 
 
-def _crossed(book: PathBook) -> dict[str, Crossed]:
-    found: dict[str, Crossed] = {}
+def _crossed(book: PathBook) -> dict[str, PairCrossings]:
+    found: dict[str, PairCrossings] = {}
     for way in book.known():
         components = book.components(way)
         whole = not any(book.kind_of(name) is ComponentKind.GROUP for name in components)
@@ -307,7 +310,7 @@ def _crossed(book: PathBook) -> dict[str, Crossed]:
         if before is not None:
             switches = max(switches or 0, before.switches or 0) or None
             components = (*components, *before.components)
-        found[link_name(way.src, way.dst)] = Crossed(switches, frozenset(components))
+        found[link_name(way.src, way.dst)] = PairCrossings(switches, frozenset(components))
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from syntony.controller.api_hub import OpenApi
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
+from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
 from syntony.controller.listen import raise_descriptor_limit
 from syntony.controller.loops import collect_seldom
@@ -24,9 +25,9 @@ def run(
     _run(lambda: Controller(config, store, planner, solver, api).serve())
 
 
-def run_gateway(config: ControllerConfig, store: Store) -> None:
+def run_gateway(config: ControllerConfig, store: Store, api: OpenGatewayApi | None) -> None:
     """A gateway's main loop, see `GatewayServer`; returns after SIGTERM or SIGINT."""
-    _run(lambda: GatewayServer(config, store).serve())
+    _run(lambda: GatewayServer(config, store, api).serve())
 
 
 def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -15,7 +15,7 @@ from syntony.controller.fleet import Fleet
 from syntony.controller.join_server import JoinServer
 from syntony.controller.listen import ServerCertificate
 from syntony.controller.pki import Authority, read_request
-from syntony.controller.sessions import Session, end_refused
+from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import StateError
 from syntony.io.credentials import civil_now, load_credentials
 from syntony.io.renewal import Renewal
@@ -50,7 +50,7 @@ class Membership:
         self,
         config: ControllerConfig,
         state: ControlState,
-        sessions: Mapping[str, Session],
+        sessions: Mapping[str, AgentSession],
         fleet: Fleet,
     ) -> None:
         self._config = config

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from syntony import __version__
-from syntony.alerts.incidents import Incident, State
+from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
 from syntony.controller.fleet import Fleet
@@ -48,7 +48,7 @@ PATIENCE_S = 4.0
 """A loop that does not answer for so long has other worries."""
 
 
-class Page(Protocol):
+class MetricsSource(Protocol):
     """What a process tells of."""
 
     async def sheet(self) -> Sheet:
@@ -87,7 +87,7 @@ class Exporter(NamedTuple):
         return sheet
 
 
-def open_metrics(config: ControllerConfig, exporter: Page) -> ScrapeServer | None:
+def open_metrics(config: ControllerConfig, exporter: MetricsSource) -> ScrapeServer | None:
     """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`."""
     wanted = config.metrics
     if not wanted.listen:
@@ -97,7 +97,9 @@ def open_metrics(config: ControllerConfig, exporter: Page) -> ScrapeServer | Non
     return serve(wanted.listen, answer, files if wanted.tls else None)
 
 
-def _page(loop: asyncio.AbstractEventLoop, exporter: Page, accept: str) -> tuple[str, str] | None:
+def _page(
+    loop: asyncio.AbstractEventLoop, exporter: MetricsSource, accept: str
+) -> tuple[str, str] | None:
     """The answer to one scrape, asked from another thread; None if the loop gives none in time."""
     if loop.is_closed():
         return None
@@ -262,7 +264,7 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
 
 def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
     """Those that are expected."""
-    for each in gateways.statuses(time.monotonic_ns()):
+    for each in gateways.statuses():
         if each.left:
             continue
         sheet.put("gateway_connected", each.connected, gateway=each.name)
@@ -299,6 +301,6 @@ def put_incidents(sheet: Sheet, service: IncidentService) -> None:
 def _state(incident: Incident) -> str:
     if incident.cause:
         return "explained"
-    if incident.silenced and incident.state is State.OPEN:
+    if incident.silenced and incident.state is IncidentState.OPEN:
         return "silenced"
     return incident.state.value

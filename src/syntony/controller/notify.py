@@ -27,7 +27,7 @@ from syntony.alerts.rules import Severity
 from syntony.errors import ConfigError, StateError
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
-from syntony.state.database import Connection
+from syntony.state.database import DatabaseConnection
 from syntony.state.outbox import Outbox
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     severities: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
 
 
-class Answer(NamedTuple):
+class NotifyResult(NamedTuple):
     """What became of one attempt."""
 
     taken: bool
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
     reason: str
 
 
-Post = Callable[[str, bytes, dict[str, str]], Answer]
+Post = Callable[[str, bytes, dict[str, str]], NotifyResult]
 """``post(url, body, headers)``."""
 
 
@@ -112,7 +112,9 @@ class Notifier:
         """Messages that a receiver would never have taken."""
         return sum(each.refused for each in self._receivers)
 
-    def take(self, connection: Connection, changes: Iterable[IncidentChange], book: Book) -> None:
+    def take(
+        self, connection: DatabaseConnection, changes: Iterable[IncidentChange], book: Book
+    ) -> None:
         """Queue what is to be reported these changes, in their own transaction."""
         queued: set[str] = set()
         for change in changes:
@@ -204,7 +206,7 @@ class Notifier:
             self._outbox.remove(number)
             outgoing.taken.discard(number)
 
-    def _account(self, outgoing: _Outgoing, answer: Answer, now_ns: int) -> None:
+    def _account(self, outgoing: _Outgoing, answer: NotifyResult, now_ns: int) -> None:
         if answer.taken:
             outgoing.delivered += 1
             if outgoing.backoff_ns:
@@ -282,19 +284,19 @@ def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
     return now_ns - first_ns < ECHO_NS
 
 
-def post_json(url: str, body: bytes, headers: dict[str, str]) -> Answer:
+def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
     """One HTTP POST."""
     sent = {"Content-Type": "application/json", **headers}
     try:
         answer = http_request("POST", url, body, sent, most_bytes=300)
     except ERRORS as error:
-        return Answer(False, False, f"{type(error).__name__}: {error}")
+        return NotifyResult(False, False, f"{type(error).__name__}: {error}")
     text = answer.body.decode("utf-8", "replace")
     reason = " ".join(f"{answer.status} {answer.reason} {text}".split())
     if 200 <= answer.status < 300:
-        return Answer(True, False, reason)
+        return NotifyResult(True, False, reason)
     hopeless = 400 <= answer.status < 500 and answer.status not in _RETRY
-    return Answer(False, hopeless, reason)
+    return NotifyResult(False, hopeless, reason)
 
 
 def _read(receiver: Receiver, path: str) -> str:

@@ -22,7 +22,7 @@ from syntony.fabric.overflow import Overflow
 from syntony.fabric.sums import FINE_S
 from syntony.links.counters import EVERY, Kind
 from syntony.links.ports import PortState
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.model import S, parse_duration_ns
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import SlaRow, SlaStatus
@@ -88,8 +88,8 @@ def of_links(
     """
     alone = _alone(homes or {})
     ports = tuple(ports)
-    compute = Counter(port.nic.partition("/")[0] for port in ports if port.role == Role.COMPUTE)
-    watched = [port for port in ports if port.role in {Role.COMPUTE, Role.FRONTEND}]
+    compute = Counter(port.nic.partition("/")[0] for port in ports if port.role == LinkRole.COMPUTE)
+    watched = [port for port in ports if port.role in {LinkRole.COMPUTE, LinkRole.FRONTEND}]
     usual = _usual_speeds(watched)
     errors = _errors(counters)
     found = []
@@ -97,7 +97,7 @@ def of_links(
         known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
-        if port.role == Role.COMPUTE:
+        if port.role == LinkRole.COMPUTE:
             of_host = compute[port.nic.partition("/")[0]]
             found += [_down(port, known, alone, of_host), _degraded(port, known, usual)]
     return found
@@ -142,7 +142,7 @@ def _usual_speeds(ports: Sequence[LinkStatus]) -> dict[tuple[str, str], float]:
     """Per layer and driver: the speed of most compute ports, where there are enough of them."""
     speeds: dict[tuple[str, str], list[float]] = {}
     for port in ports:
-        if port.role == Role.COMPUTE and port.gbps:
+        if port.role == LinkRole.COMPUTE and port.gbps:
             speeds.setdefault((port.link_layer, port.driver), []).append(port.gbps)
     return {
         kind: statistics.mode(values)

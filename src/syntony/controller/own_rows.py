@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import Table
 
@@ -25,7 +25,7 @@ class OwnRows:
         self._stream = secrets.token_hex(16)
         self._seq = 0
 
-    def piece(self, records: Sequence[Mapping[str, object]]) -> Piece | None:
+    def piece(self, records: Sequence[Mapping[str, object]]) -> BatchPiece | None:
         """Rows by column, with their `ts_ns`, in any order; None for none."""
         import pyarrow as pa
 
@@ -35,6 +35,6 @@ class OwnRows:
         rows = pa.RecordBatch.from_pylist(list(records), schema=arrow_schema(self._table))
         instants = rows.column("ts_ns").to_numpy()
         first_ns, last_ns = int(instants.min()), int(instants.max())
-        return Piece(
+        return BatchPiece(
             self._table, ORIGIN_HOST, self._stream, self._seq, rows, first_ns, last_ns, check=False
         )

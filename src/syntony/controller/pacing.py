@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.flow_table import FlowTable, capacities
 from syntony.controller.path_log import PathLog
@@ -67,7 +67,7 @@ class PacingService:
         self.links: Mapping[str, float] = {}
         """Shared out now, and what their flows may send together, bits per second."""
 
-    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
+    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
         """A command of an operator; the row that tells of it."""
         self.mode = mode
         self._pacer.forget()
@@ -84,7 +84,7 @@ class PacingService:
         dead: Iterable[str],
         *,
         deciding: bool,
-    ) -> tuple[dict[str, Paces], list[Piece]]:
+    ) -> tuple[dict[str, Paces], list[BatchPiece]]:
         """Rates by host, for those that are to be told now, and rows for the log.
 
         Args:
@@ -165,7 +165,7 @@ class PacingService:
         seen: Sequence[_Seen],
         queues: Mapping[str, LinkQueue],
         now_ns: int,
-    ) -> list[Piece]:
+    ) -> list[BatchPiece]:
         rows = []
         for link in sorted(crowded ^ self._known):
             flows = [each for each in seen if link in each.sending.links]

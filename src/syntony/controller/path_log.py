@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import ORIGIN_HOST, OwnRows
 from syntony.wire.tables import PATH_EVENTS
 
@@ -13,7 +13,7 @@ class PathLog:
     def __init__(self) -> None:
         self._own_rows = OwnRows(PATH_EVENTS)
 
-    def piece(self, ts_ns: int, **texts: str) -> Piece:
+    def piece(self, ts_ns: int, **texts: str) -> BatchPiece:
         """One row, ready to be stored; columns that are not told are empty."""
         blank: dict[str, str | int] = dict.fromkeys(
             (column.name for column in PATH_EVENTS.columns), ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.flow_delays import Delay, ProbeSecond
-from syntony.controller.flow_table import Row, capacities
+from syntony.controller.flow_table import FlowEntry, capacities
 from syntony.controller.pacing import PacingService
 from syntony.controller.path_window import PathWindow
 from syntony.controller.placing import Decided, PlacementService
@@ -168,7 +168,7 @@ class Placement:
             pacing=str(self.pacing.mode),
         )
 
-    def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> Piece:
+    def command(self, command: PlacementCommand, issuer: Issuer, now_ns: int) -> BatchPiece:
         """Set a mode; waits for the disk, one call at a time.
 
         Raises:
@@ -194,7 +194,7 @@ class Placement:
         )
         return service.set_mode(PlacementMode(command.mode), issuer.who, command.why, now_ns)
 
-    def _placed(self, row: Row, held: Mapping[tuple[int, FourTuple], int]) -> PlacedFlow:
+    def _placed(self, row: FlowEntry, held: Mapping[tuple[int, FourTuple], int]) -> PlacedFlow:
         delay = self.service.delays.worst(row)
         paths = len(row.flow.paths) if row.flow is not None else 0
         return PlacedFlow(
@@ -218,7 +218,7 @@ class Placement:
             rx_pace_bps=held.get((0, row.four.reverse), 0),
         )
 
-    def _links(self, rows: Iterable[Row], now_ns: int) -> tuple[LinkLoadView, ...]:
+    def _links(self, rows: Iterable[FlowEntry], now_ns: int) -> tuple[LinkLoadView, ...]:
         """The fullest first."""
         loads: Counter[str] = Counter()
         flows: Counter[str] = Counter()

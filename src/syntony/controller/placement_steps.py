@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
 from syntony.controller.placement import Placement
@@ -30,7 +30,7 @@ class PlacementSteps:
         placement: Placement,
         fleet: Fleet,
         locating: LocateLoop,
-        put_local: Callable[[Piece], None],
+        put_local: Callable[[BatchPiece], None],
         send: Callable[[str, ControllerMessage], None],
     ) -> None:
         self._placement, self._fleet, self._locating = placement, fleet, locating

@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PlacementConfig, PlacementMode
 from syntony.controller.flow_delays import PathDelays
-from syntony.controller.flow_table import FlowTable, Row, capacities
+from syntony.controller.flow_table import FlowEntry, FlowTable, capacities
 from syntony.controller.path_log import PathLog
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.traffic.classes import Classes
-from syntony.traffic.lease import EXPIRY_NS, Heard, may_decide
+from syntony.traffic.lease import EXPIRY_NS, ListeningHost, may_decide
 from syntony.traffic.mover import Mover
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.seen import Seen
 from syntony.traffic.trials import TrialResult
 from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
@@ -62,7 +62,7 @@ class Decided(NamedTuple):
 
     orders: dict[str, Moves]
     """By host."""
-    rows: list[Piece]
+    rows: list[BatchPiece]
     paces: Mapping[str, Paces] = {}
     """Rates by host."""
 
@@ -80,9 +80,9 @@ class _Record:
 @dataclass(slots=True)
 class _Turn:
     now_ns: int
-    rows: dict[str, Row]
+    rows: dict[str, FlowEntry]
     orders: dict[str, list[WireMove]] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[BatchPiece] = field(default_factory=list)
     helped: set[str] = field(default_factory=set)
     """Hosts with news on what helped."""
 
@@ -108,7 +108,7 @@ class PlacementService:
         self._mover = self._new_mover()
         self.reports: dict[str, FlowsReport] = {}
         """The newest of every host."""
-        self._heard: dict[str, Heard] = {}
+        self._heard: dict[str, ListeningHost] = {}
         self._records: deque[_Record] = deque(maxlen=REMEMBERED)
         self._open: dict[str, _Record] = {}
         """Moves without a verdict, by id."""
@@ -121,7 +121,7 @@ class PlacementService:
         self._epoch = secrets.token_hex(4)
         self._count = 0
         self.delays = PathDelays()
-        self.rows: tuple[Row, ...] = ()
+        self.rows: tuple[FlowEntry, ...] = ()
         self.deciding = (False, "starting")
 
     def _new_mover(self) -> Mover:
@@ -149,9 +149,9 @@ class PlacementService:
         self.reports[host] = report
         known = self._heard.get(host)
         since_ns = report.at_ns if known is None else known.since_ns
-        self._heard[host] = Heard(since_ns, report.at_ns)
+        self._heard[host] = ListeningHost(since_ns, report.at_ns)
 
-    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> Piece:
+    def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
         """A command of an operator; the row that tells of it."""
         self.mode = mode
         self._mover = self._new_mover()
@@ -266,7 +266,7 @@ class PlacementService:
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
-    def _order(self, turn: _Turn, move: Move) -> None:
+    def _order(self, turn: _Turn, move: FlowMove) -> None:
         """To the agent, if it may be and a port leads there; else it has failed here already."""
         row = turn.rows[move.flow_id]
         self._count += 1
@@ -316,7 +316,7 @@ class PlacementService:
             )
         )
 
-    def _port(self, row: Row, path_id: str, now_ns: int) -> int | None:
+    def _port(self, row: FlowEntry, path_id: str, now_ns: int) -> int | None:
         """One that leads there, that nobody uses and nobody has just left."""
         self._rest = {key: until_ns for key, until_ns in self._rest.items() if until_ns > now_ns}
         used = {
@@ -328,7 +328,7 @@ class PlacementService:
             (p for p in ports if p not in used and (row.src, row.dst, p) not in self._rest), None
         )
 
-    def _row(self, view: MoveView, now_ns: int, action: str) -> Piece:
+    def _row(self, view: MoveView, now_ns: int, action: str) -> BatchPiece:
         return self._log.piece(
             now_ns,
             job=view.job,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
-from syntony.controller.fleet import Fleet, Mesh
+from syntony.controller.fleet import Fleet, PlannedMesh
 from syntony.mesh.plan import MeshNic
 from syntony.mesh.planes import (
     Absence,
@@ -145,7 +145,7 @@ def _of(place: Place, seen: PlanesSeen) -> str:
     return seen.names.get(place) or seen.names.get(back) or f"class {place[2]}"
 
 
-def _name(place: Place, flow: ProbeFlow, mesh: Mesh) -> str:
+def _name(place: Place, flow: ProbeFlow, mesh: PlannedMesh) -> str:
     nics = [mesh.nics.get(NicRef.parse(end)) for end in place[:2]]
     known = [nic for nic in nics if nic is not None]
     return f"class {flow.dscp}, SL {flow.sl}, {_kind(known)}"

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from msgspec import structs
 
-from syntony.controller.fleet import Mesh
-from syntony.controller.sessions import Session
+from syntony.controller.fleet import PlannedMesh
+from syntony.controller.sessions import AgentSession
 from syntony.errors import StateError, UsageError
 from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
 from syntony.model import format_ns
@@ -41,7 +41,7 @@ class ProbeKeyDistribution:
     def __init__(
         self,
         state: ControlState,
-        sessions: Mapping[str, Session],
+        sessions: Mapping[str, AgentSession],
         period_ns: int,
         clock: Callable[[], int],
     ) -> None:
@@ -68,7 +68,7 @@ class ProbeKeyDistribution:
         """That take part in rotations, attached or not."""
         return self._rotation.ring.hosts
 
-    def plan(self, mesh: Mesh) -> None:
+    def plan(self, mesh: PlannedMesh) -> None:
         """A new plan: each host gets the keys of its pairs, before it gets the plan."""
         self._pairs = _pairs(mesh)
         self._send(self._sessions)
@@ -83,9 +83,14 @@ class ProbeKeyDistribution:
         """An agent has carried out what it was sent."""
         self._rotation.held(host, report.epochs, report.sending)
 
-    async def step(self) -> None:
-        """Move on if every host is ready. Raises `StateError`: everything stays as it is."""
+    async def step(self, removed: Container[str] = ()) -> None:
+        """Move on if every host is ready. Raises `StateError`: everything stays as it is.
+
+        Args:
+            removed: hosts whose every certificate is revoked; nobody waits for them.
+        """
         async with self._one_write:
+            self._unkept |= self._rotation.forget(removed)
             ring, now_ns = self._rotation.ring, self._now()
             if self._unkept:
                 await self._keep(ring)
@@ -189,7 +194,7 @@ def _draw(after: int) -> Master:
     return Master(epoch=after + 1, secret=secrets.token_bytes(MASTER_BYTES))
 
 
-def _pairs(mesh: Mesh) -> dict[str, dict[str, tuple[int, ...]]]:
+def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
     """Host → every host that it probes or is probed by → the numbers of that one's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():

@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
-from syntony.traffic.queue_pair_delays import FRESH_NS, Direction, QueuePairDelays, Sample, summary
+from syntony.traffic.queue_pair_delays import (
+    FRESH_NS,
+    Direction,
+    MessageDelay,
+    QueuePairDelays,
+    summary,
+)
 from syntony.traffic.queue_pair_page import TOLD
 from syntony.traffic.queue_pair_stalls import QueuePairStalls, StallsSeen
 from syntony.wire.queue_pairs import (
@@ -44,7 +50,7 @@ class QueuePairService:
     """
 
     def __init__(
-        self, fleet_now: Callable[[], int | None], put_local: Callable[[Piece], None]
+        self, fleet_now: Callable[[], int | None], put_local: Callable[[BatchPiece], None]
     ) -> None:
         self._fleet_now, self._put_local = fleet_now, put_local
         self._reports: dict[str, QueuePairsReport] = {}
@@ -77,7 +83,7 @@ class QueuePairService:
         if rows is not None:
             self._put_local(rows)
 
-    def step(self, now_ns: int) -> Piece | None:
+    def step(self, now_ns: int) -> BatchPiece | None:
         """Pair what has come, and see what stalls; `now_ns` is fleet time."""
         self.stalls = self._stalls.look(self._reports, now_ns)
         return self._own_rows.piece([self._row(*each) for each in self._delays.step(now_ns)])
@@ -122,7 +128,10 @@ class QueuePairService:
 
     @staticmethod
     def _row(
-        direction: Direction, src: tuple[str, QueuePairFigures], dst: str, samples: list[Sample]
+        direction: Direction,
+        src: tuple[str, QueuePairFigures],
+        dst: str,
+        samples: list[MessageDelay],
     ) -> dict[str, object]:
         host, figures = src
         newest_ns = max(each.received_ns for each in samples)

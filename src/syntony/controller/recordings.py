@@ -12,7 +12,7 @@ from syntony.io.bundle_files import arrow_tables
 from syntony.store import Store
 from syntony.store.jobs import MAX_ROWS
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
-from syntony.workload.recorded import Recorded, recorded
+from syntony.workload.recorded import RecordedBundle, recorded
 
 ROWS_AT_ONCE = 20_000
 """In one part of an answer: a page or less."""
@@ -34,7 +34,7 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
 
 def read_job(
     store: Store, job: str, window_ns: int, end_ns: int, now_ns: int, *, most: int = MAX_ROWS
-) -> Recorded:
+) -> RecordedBundle:
     """Tables of a bundle of one job, up to `end_ns` or now (0).
 
     Raises:
@@ -51,7 +51,7 @@ def read_job(
     return found
 
 
-def _parts(found: Recorded) -> Iterator[RecordedRows]:
+def _parts(found: RecordedBundle) -> Iterator[RecordedRows]:
     import pyarrow as pa
 
     for name, table in arrow_tables(found.tables).items():

@@ -1,27 +1,32 @@
 """What a gateway tells its leader of the rows that it has stored: the columns that are judged.
 
-Rows of all agents travel together, one Arrow stream a table; the leader cuts them into the batches
-that they came in, and hands these on as if it had stored them itself. Pure.
+Rows of all agents travel together. Those of probing are most: what they are of is told once for as
+long as it stays the same, what they measured as narrow numbers that the leader uses as they come.
+Of other tables the leader cuts one Arrow stream into the batches that they came in. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.controller import flow_seconds
-from syntony.controller.batches import Piece
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.controller.batches import BatchPiece
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
+from syntony.controller.probed_rows import NAMES, VALUES, Probed, copied
 from syntony.errors import WireError
+from syntony.model import S
 from syntony.wire.arrow import arrow_errors, arrow_schema
-from syntony.wire.gateways import RowsStored, StoredBatch
-from syntony.wire.tables import JOB_PROCESS, PATH, TABLES, TAKEOVER
+from syntony.wire.gateways import ProbedColumns, RowsStored, StoredBatch
+from syntony.wire.tables import JOB_PROCESS, PATH, TABLES, TAKEOVER, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COLUMNS = flow_seconds.COLUMNS | {
+COLUMNS = {name: ("ts_ns", *NAMES[name], *VALUES[name]) for name in NAMES} | {
     JOB_PROCESS.name: PROCESS_COLUMNS,
     TAKEOVER.name: tuple(column.name for column in TAKEOVER.columns),
 }
@@ -31,37 +36,152 @@ MAX_COLUMN_BYTES = 8 << 20
 """Of one message before it is compressed; with its list of batches it is 16 MiB at most."""
 MAX_STREAM_BYTES = 4 * MAX_COLUMN_BYTES
 """Of one table's stream: what one batch alone can come to, with room."""
+_WIDTHS: tuple[type[np.integer[Any]], ...] = (np.uint8, np.uint16, np.int32, np.uint32)
+_INSTANT = "ts_ns"
+
+Names = dict[tuple[str, str], "pa.RecordBatch"]
+"""Table and host → what the rows of its last batch are of, as told on one stream."""
 
 
-def rows_stored(outcomes: Sequence[Outcome], pieces: Sequence[Piece]) -> Iterator[RowsStored]:
-    """What to tell of one cycle of a gateway's ingest, in as few messages as may be."""
-    waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
-    batches = [_batch(each, waiting.get((each.host, each.stream, each.seq))) for each in outcomes]
-    yield from _messages(list(zip(batches, outcomes, strict=True)), waiting)
+class Told(NamedTuple):
+    """What a gateway has told."""
+
+    outcomes: list[Outcome]
+    pieces: list[BatchPiece]
+    probed: list[RelayedProbed]
 
 
-def _messages(
-    told: list[tuple[StoredBatch, Outcome]], pieces: dict[tuple[str, str, int], Piece]
+class RelayedProbed(NamedTuple):
+    """Rows of probing, and of each of their batches the place of its outcome."""
+
+    rows: Probed
+    outcomes: list[int]
+
+
+# --- at the gateway --------------------------------------------------------------------------
+
+
+def rows_stored(
+    outcomes: Sequence[Outcome], pieces: Sequence[BatchPiece], known: Names | None
 ) -> Iterator[RowsStored]:
-    by_table: dict[str, list[Piece]] = {}
-    for batch, _ in told:
-        piece = pieces.get((batch.host, batch.stream, batch.seq))
-        if piece is not None and batch.table in COLUMNS:
-            by_table.setdefault(batch.table, []).append(piece)
-    columns = {name: _encoded(name, found) for name, found in by_table.items()}
-    if len(told) > 1 and sum(map(len, columns.values())) > MAX_COLUMN_BYTES:
+    """What to tell of one cycle of a gateway's ingest, in as few messages as may be; all of them
+    must be sent.
+
+    Args:
+        outcomes: of every batch.
+        pieces: of those that were stored.
+        known: to the leader, by what was told on this stream before; brought up to date; None: it
+            does not read `RowsStored.probed`.
+    """
+    waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
+    told = list[_Telling]()
+    for outcome in outcomes:
+        piece = waiting.get((outcome.host, outcome.stream, outcome.seq))
+        fresh = known is not None and piece is not None and _is_fresh(piece, known)
+        told.append(_Telling(_batch(outcome, piece), piece, fresh))
+    yield from _messages(told, NAMES if known is not None else ())
+
+
+class _Telling(NamedTuple):
+    batch: StoredBatch
+    piece: BatchPiece | None
+    fresh: bool
+    """See `ProbedColumns`."""
+
+
+def _is_fresh(piece: BatchPiece, known: Names) -> bool:
+    if piece.table.name not in NAMES:
+        return False
+    key, rows = (piece.table.name, piece.host), piece.rows.select(NAMES[piece.table.name])
+    before = known.get(key)
+    if before is not None and before.equals(rows):
+        return False
+    known[key] = copied(rows)
+    return True
+
+
+def _messages(told: list[_Telling], apart: Collection[str]) -> Iterator[RowsStored]:
+    """As few as may be; rows of the tables `apart` are in `RowsStored.probed`."""
+    by_table: dict[str, list[_Telling]] = {}
+    for each in told:
+        if each.piece is not None and each.batch.table in COLUMNS:
+            by_table.setdefault(each.batch.table, []).append(each)
+    columns, probed = dict[str, bytes](), dict[str, tuple[bytes, bytes]]()
+    for name, found in by_table.items():
+        if name in apart:
+            probed[name] = _probed_streams(name, found)
+        else:
+            columns[name] = _stream(_joined(found, COLUMNS[name]))
+    size = sum(map(len, columns.values())) + sum(sum(map(len, each)) for each in probed.values())
+    if len(told) > 1 and size > MAX_COLUMN_BYTES:
         half = len(told) // 2
         for part in (told[:half], told[half:]):
-            yield from _messages(part, pieces)
+            yield from _messages(part, apart)
         return
     yield RowsStored(
-        batches=tuple(batch for batch, _ in told),
+        batches=tuple(each.batch for each in told),
         columns={name: _compressed(data) for name, data in columns.items()},
         sizes={name: len(data) for name, data in columns.items()},
+        probed={
+            name: ProbedColumns(
+                fresh=tuple(place for place, each in enumerate(by_table[name]) if each.fresh),
+                names=_compressed(names) if names else b"",
+                values=_compressed(values),
+                names_size=len(names),
+                values_size=len(values),
+            )
+            for name, (names, values) in probed.items()
+        },
     )
 
 
-def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
+def _probed_streams(name: str, told: Sequence[_Telling]) -> tuple[bytes, bytes]:
+    """Names of what is fresh, and values of all."""
+    import pyarrow as pa
+
+    fresh = [each for each in told if each.fresh]
+    names = _stream(_joined(fresh, NAMES[name])) if fresh else b""
+    one_second = all(each.batch.first_ns // S == each.batch.last_ns // S for each in told)
+    rows = _joined(told, VALUES[name] if one_second else (_INSTANT, *VALUES[name]))
+    values = [pa.array(_narrow(column.to_numpy())) for column in rows.columns]
+    return names, _stream(pa.RecordBatch.from_arrays(values, names=rows.schema.names))
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, whole ones in the fewest bytes that hold all of them."""
+    if values.dtype.kind == "f" or not len(values):
+        return values
+    least, most = int(values.min()), int(values.max())
+    for width in _WIDTHS:
+        if np.iinfo(width).min <= least and most <= np.iinfo(width).max:
+            return values.astype(width)
+    return values
+
+
+def _joined(told: Sequence[_Telling], columns: Sequence[str]) -> pa.RecordBatch:
+    """Text as numbers of the names that occur: few, and each many times."""
+    import pyarrow as pa
+
+    rows = pa.Table.from_batches(
+        [each.piece.rows.select(columns) for each in told if each.piece is not None]
+    )
+    arrays = [column.combine_chunks() for column in rows.columns]
+    arrays = [
+        each.dictionary_encode() if pa.types.is_string(each.type) else each for each in arrays
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def _stream(batch: pa.RecordBatch) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _batch(outcome: Outcome, piece: BatchPiece | None) -> StoredBatch:
     return StoredBatch(
         outcome.host,
         outcome.stream,
@@ -75,51 +195,39 @@ def _batch(outcome: Outcome, piece: Piece | None) -> StoredBatch:
     )
 
 
-def _encoded(name: str, pieces: Sequence[Piece]) -> bytes:
-    """Text as numbers of the names that occur: few, and each many times."""
-    import pyarrow as pa
-
-    rows = pa.Table.from_batches([piece.rows.select(COLUMNS[name]) for piece in pieces])
-    rows = rows.combine_chunks()
-    arrays = [
-        column.combine_chunks().dictionary_encode() if pa.types.is_string(column.type)
-        else column.combine_chunks()
-        for column in rows.columns
-    ]  # fmt: skip
-    batch = pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS[name]))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
 def _compressed(data: bytes) -> bytes:
     import pyarrow as pa
 
     return bytes(pa.compress(data, codec=CODEC, asbytes=True))
 
 
-def _decompressed(name: str, data: bytes, size: int) -> bytes:
+# --- at the leader ---------------------------------------------------------------------------
+
+
+def _decompressed(name: str, data: bytes, size: int) -> pa.Buffer:
     """Raises `WireError`: it is not what `size` says."""
     import pyarrow as pa
 
     if not 0 < size <= MAX_STREAM_BYTES:
         raise WireError(f"{name}: a stream of {size} bytes; up to {MAX_STREAM_BYTES} are taken")
     try:
-        found = bytes(pa.decompress(data, decompressed_size=size, codec=CODEC, asbytes=True))
+        return pa.decompress(data, decompressed_size=size, codec=CODEC)
     except (OSError, pa.ArrowException) as error:
         raise WireError(f"{name}: columns that are not compressed as they say: {error}") from error
-    return found
 
 
-def opened(message: RowsStored) -> tuple[list[Outcome], list[Piece]]:
+def opened(message: RowsStored, known: Names) -> Told:
     """What a gateway has told, as `Ingest` would.
 
+    Args:
+        message: from it.
+        known: by what it told before on this stream; brought up to date.
+
     Raises:
-        WireError: it makes no sense.
+        WireError: it makes no sense; nothing more that comes on this stream does.
     """
     outcomes = [_outcome(batch) for batch in message.batches]
-    pieces: list[Piece] = []
+    pieces: list[BatchPiece] = []
     for name, data in message.columns.items():
         if name not in COLUMNS:
             continue  # of a newer gateway
@@ -127,7 +235,102 @@ def opened(message: RowsStored) -> tuple[list[Outcome], list[Piece]]:
         stream = data if size is None else _decompressed(name, data, size)
         batches = [each for each in message.batches if each.table == name]
         pieces += _pieces(name, batches, stream)
-    return outcomes, pieces
+    probed = [
+        _probed(name, message.batches, columns, known)
+        for name, columns in message.probed.items()
+        if name in NAMES
+    ]
+    return Told(outcomes, pieces, probed)
+
+
+def _probed(
+    name: str, batches: Sequence[StoredBatch], columns: ProbedColumns, known: Names
+) -> RelayedProbed:
+    places = [place for place, each in enumerate(batches) if each.table == name]
+    mine = [batches[place] for place in places]
+    names = _names(name, mine, columns, known)
+    data = _decompressed(name, columns.values, columns.values_size)
+    values = _values(name, data)
+    if sum(each.rows for each in mine) != len(next(iter(values.values()))):
+        raise WireError(f"{name}: other rows than its batches have")
+    instants = values.pop(_INSTANT, None)
+    seconds = [each.first_ns // S for each in mine]
+    rows = Probed(name, [each.host for each in mine], seconds, names, values)
+    found = RelayedProbed(rows, places)
+    return found if instants is None else _by_second(found, instants)
+
+
+def _names(
+    name: str, batches: Sequence[StoredBatch], columns: ProbedColumns, known: Names
+) -> list[pa.RecordBatch]:
+    """What the rows of each batch are of. Raises `WireError`."""
+    fresh, start = set(columns.fresh), 0
+    found: list[pa.RecordBatch] = []
+    rows: pa.RecordBatch | None = None
+    if not fresh <= set(range(len(batches))):
+        raise WireError(f"{name}: names of batches that it does not tell of")
+    if fresh:
+        data = _decompressed(name, columns.names, columns.names_size)
+        rows = _rows(name, data, NAMES[name])
+    for place, batch in enumerate(batches):
+        key = name, batch.host
+        if rows is not None and place in fresh:
+            known[key] = copied(rows.slice(start, batch.rows))
+            start += batch.rows
+        names = known.get(key)
+        if names is None or names.num_rows != batch.rows:
+            raise WireError(f"{name}: rows of {batch.host[:80]!r}, of which it was not told what")
+        found.append(names)
+    if rows is not None and start != rows.num_rows:
+        raise WireError(f"{name}: {rows.num_rows} names, other than its batches have")
+    return found
+
+
+def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
+    """By column, with instants where batches are of several seconds. Raises `WireError`."""
+    import pyarrow as pa
+
+    with arrow_errors(TABLES[name]):
+        with pa.ipc.open_stream(data) as stream:
+            found = stream.read_all()
+        found.validate(full=True)
+    if tuple(found.column_names) not in (VALUES[name], (_INSTANT, *VALUES[name])):
+        raise WireError(f"{name}: columns {', '.join(found.column_names)[:200]}")
+    values = {}
+    for column, field in zip(found.columns, found.schema, strict=True):
+        whole = pa.types.is_integer(_type(TABLES[name], field.name))
+        fits = pa.types.is_integer(field.type) if whole else pa.types.is_floating(field.type)
+        if column.null_count or not fits or field.type == pa.uint64():
+            raise WireError(f"{name}: column {field.name} of {field.type} cannot be")
+        values[field.name] = column.to_numpy()
+    return values
+
+
+def _type(table: Table, column: str) -> pa.DataType:
+    return arrow_schema(table).field(column).type
+
+
+def _by_second(probed: RelayedProbed, instants: NDArray[np.int64]) -> RelayedProbed:
+    """Batches of several seconds are cut up."""
+    import pyarrow as pa
+
+    rows, places = probed
+    starts, seconds = rows.starts(), instants // S
+    parts = list[tuple[int, int, NDArray[np.intp]]]()
+    for number in range(len(rows.hosts)):
+        own = seconds[starts[number] : starts[number + 1]]
+        parts += [
+            (number, second, np.flatnonzero(own == second)) for second in np.unique(own).tolist()
+        ]
+    chosen = np.concatenate([starts[number] + own for number, _, own in parts])
+    cut = Probed(
+        rows.table,
+        [rows.hosts[number] for number, _, _ in parts],
+        [second for _, second, _ in parts],
+        [rows.names[number].take(pa.array(own)) for number, _, own in parts],
+        {name: column[chosen] for name, column in rows.values.items()},
+    )
+    return RelayedProbed(cut, [places[number] for number, _, _ in parts])
 
 
 def _outcome(batch: StoredBatch) -> Outcome:
@@ -145,12 +348,14 @@ def _outcome(batch: StoredBatch) -> Outcome:
     )
 
 
-def _pieces(name: str, batches: Sequence[StoredBatch], data: bytes) -> Iterator[Piece]:
-    rows, start = _rows(name, data), 0
+def _pieces(
+    name: str, batches: Sequence[StoredBatch], data: bytes | pa.Buffer
+) -> Iterator[BatchPiece]:
+    rows, start = _rows(name, data, COLUMNS[name]), 0
     if sum(batch.rows for batch in batches) != rows.num_rows:
         raise WireError(f"{name}: {rows.num_rows} rows, other than its batches have")
     for batch in batches:
-        yield Piece(
+        yield BatchPiece(
             TABLES[name], batch.host, batch.stream, batch.seq,
             rows.slice(start, batch.rows), batch.first_ns, batch.last_ns, check=False,
             probes_per_s=batch.probes_per_s,
@@ -158,12 +363,12 @@ def _pieces(name: str, batches: Sequence[StoredBatch], data: bytes) -> Iterator[
         start += batch.rows
 
 
-def _rows(name: str, data: bytes) -> pa.RecordBatch:
+def _rows(name: str, data: bytes | pa.Buffer, columns: Sequence[str]) -> pa.RecordBatch:
     """With the types of the table, as rows have that were stored here."""
     import pyarrow as pa
 
     table = arrow_schema(TABLES[name])
-    schema = pa.schema([table.field(column) for column in COLUMNS[name]])
+    schema = pa.schema([table.field(column) for column in columns])
     with arrow_errors(TABLES[name]):
         with pa.ipc.open_stream(data) as stream:
             found = stream.read_all()

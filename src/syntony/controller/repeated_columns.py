@@ -1,12 +1,11 @@
-"""Remembers what follows from columns that a host sends again second after second. Pure.
+"""Remembers what follows from names that a host sends again second after second. Pure.
 
-A host's rows of one second are of the same flows, in the same order, as those of the second before,
-as long as nothing changes: to compare them costs a tenth of looking all their names up again.
+To look all of them up again costs far more than to see that they are the same objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,48 +21,44 @@ class RepeatedColumns:
     """One for each table. Used by one thread at a time.
 
     Args:
-        names: the columns; the first row of one, `owner`, tells whose batch it is.
-        owner: among `names`.
-        derive: what follows from rows of these columns, row by row: (fields, rows).
+        derive: what follows from rows of names, row by row: (fields, rows).
     """
 
-    def __init__(
-        self, names: tuple[str, ...], owner: str, derive: Callable[[pa.Table], Ints]
-    ) -> None:
-        self._names, self._owner, self._derive = names, owner, derive
-        self._known: dict[str, tuple[pa.RecordBatch, Ints]] = {}
+    def __init__(self, derive: Callable[[pa.Table], Ints]) -> None:
+        self._derive = derive
+        self.forget()
 
     def forget(self) -> None:
         """Something else follows from now on."""
-        self._known.clear()
+        self._known: dict[int, tuple[pa.RecordBatch, Ints]] = {}
+        """Of each batch by its identity, which it keeps as long as it is here."""
+        self._last: tuple[list[int], Ints] | None = None
 
-    def of(self, rows: pa.Table) -> Ints:
-        """What follows from the rows of one second, (fields, rows). Each batch is a chunk."""
-        batches = [each for each in rows.select(self._names).to_batches() if each.num_rows]
-        owners = [each.column(self._owner)[0].as_py() for each in batches]
-        found = [
-            None if known is None or not known[0].equals(batch) else known[1]
-            for batch, known in zip(batches, map(self._known.get, owners), strict=True)
-        ]
-        changed = [place for place, fields in enumerate(found) if fields is None]
-        for place, own, fields in self._derived(batches, changed):
-            self._known[owners[place]] = own, fields
-            found[place] = fields
-        return np.concatenate([fields for fields in found if fields is not None], axis=1)
+    def of(self, batches: Sequence[pa.RecordBatch]) -> Ints:
+        """What follows from the rows of one second, (fields, rows): the same object as of the last
+        second if it is the same."""
+        order = list(map(id, batches))
+        if self._last is not None and self._last[0] == order:
+            return self._last[1]
+        fresh = [each for each in dict(zip(order, batches, strict=True)).values()
+                 if id(each) not in self._known]  # fmt: skip
+        known = {each: found for each in order if (found := self._known.get(each)) is not None}
+        known.update(self._derived(fresh))
+        if len(self._known) < 2 * len(known):  # hosts that are absent may be back
+            known = self._known | known
+        self._known = known
+        fields = np.concatenate([known[each][1] for each in order], axis=1)
+        self._last = order, fields
+        return fields
 
-    def _derived(
-        self, batches: list[pa.RecordBatch], changed: list[int]
-    ) -> list[tuple[int, pa.RecordBatch, Ints]]:
-        """Of these batches. What is kept of them is a copy: they are parts of larger messages."""
+    def _derived(self, batches: Sequence[pa.RecordBatch]) -> dict[int, tuple[pa.RecordBatch, Ints]]:
         import pyarrow as pa
 
-        if not changed:
-            return []
-        rows = pa.Table.from_batches([batches[place] for place in changed]).combine_chunks()
-        (whole,) = rows.to_batches()
-        fields, start, found = self._derive(rows), 0, []
-        for place in changed:
-            end = start + batches[place].num_rows
-            found.append((place, whole.slice(start, end - start), fields[:, start:end]))
+        if not batches:
+            return {}
+        fields, start, found = self._derive(pa.Table.from_batches(batches)), 0, {}
+        for batch in batches:
+            end = start + batch.num_rows
+            found[id(batch)] = batch, fields[:, start:end]
             start = end
         return found

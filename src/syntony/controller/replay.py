@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from syntony.alerts.incidents import IncidentChange
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import AlertSettings
 from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.locating import LocateLoop
@@ -42,7 +42,7 @@ USED_S = 120
 """As `traffic.USED_NS`."""
 
 
-class Event(NamedTuple):
+class ReplayedEvent(NamedTuple):
     """Something that a leader with these rules would have done."""
 
     at_ns: int
@@ -108,7 +108,7 @@ class Replay:
         self._flows: dict[int, list[QueueFlow]] = {}
         self._blamed: dict[tuple[str, str], Finding] = {}
 
-    def run(self) -> Iterator[tuple[int, list[Event]]]:
+    def run(self) -> Iterator[tuple[int, list[ReplayedEvent]]]:
         """Second by second: how far it is, fleet time, and what happens then."""
         read_to = self._first
         for second in range(self._first, self._last):
@@ -154,14 +154,14 @@ class Replay:
             known = {pair: self._learnt.get(pair, PROBE_PORT) for pair in sorted(pairs)}
             self._ports = self._ports | known
 
-    def _compare(self, now_ns: int) -> list[Event]:
+    def _compare(self, now_ns: int) -> list[ReplayedEvent]:
         """What localisation blames now and did not before, and the reverse."""
         found = {(each.component, each.fault): each for each in self._locating.answer.findings}
         before, self._blamed = self._blamed, found
         fresh = [("blamed", each) for key, each in found.items() if key not in before]
         gone = [("cleared", each) for key, each in before.items() if key not in found]
         return [
-            Event(
+            ReplayedEvent(
                 now_ns, what, 0, each.fault, each.component, "", f"confidence {each.confidence:.2f}"
             )
             for what, each in (*fresh, *gone)
@@ -219,9 +219,9 @@ def recorded(store: Store, first_ns: int, last_ns: int) -> list[dict[str, Any]]:
     return sorted(within, key=lambda each: (each["opened_ns"], each["number"]))
 
 
-def _event(change: IncidentChange) -> Event:
+def _event(change: IncidentChange) -> ReplayedEvent:
     incident = change.incident
-    return Event(
+    return ReplayedEvent(
         change.at_ns, change.kind.value, incident.number, incident.rule, incident.subject,
         incident.severity.value, incident.summary,
     )  # fmt: skip
@@ -231,14 +231,14 @@ def _rows(columns: Mapping[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
     return zip(*columns.values(), strict=True)
 
 
-def _piece(table: Table, columns: Mapping[str, list[Any]]) -> Piece | None:
+def _piece(table: Table, columns: Mapping[str, list[Any]]) -> BatchPiece | None:
     import pyarrow as pa
 
     instants = columns["ts_ns"]
     if not instants:
         return None
     rows = pa.RecordBatch.from_pydict(dict(columns), schema=arrow_schema(table))
-    return Piece(table, "replay", "replay", 0, rows, instants[0], instants[-1], check=False)
+    return BatchPiece(table, "replay", "replay", 0, rows, instants[0], instants[-1], check=False)
 
 
 def _timeline(row: Mapping[str, Any]) -> Timeline:

@@ -23,3 +23,19 @@ def keep(store: Store, fleet_now_ns: int) -> None:
         _log.info("retention dropped partitions=%d", dropped)
     if hours:
         _log.info("summed up by the minute hours=%d", hours)
+
+
+def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
+    """Minutes of the hour under way that are over; a store that fails is asked again."""
+    try:
+        store.minutes.follow(fleet_now_ns)
+    except StoreError as error:
+        _log.error("minutes not summed up reason=%s", error)
+
+
+def learn_minutes(store: Store, fleet_now_ns: int) -> None:
+    """What a leader has summed up, for a gateway; a store that fails is asked again."""
+    try:
+        store.minutes.learn(fleet_now_ns)
+    except StoreError as error:
+        _log.error("minutes not known reason=%s", error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
@@ -41,7 +41,7 @@ class SegmentService:
         self,
         fleet_now: Callable[[], int | None],
         table: FlowTable,
-        put_local: Callable[[Piece], None],
+        put_local: Callable[[BatchPiece], None],
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._delays = SegmentDelays()
@@ -70,7 +70,7 @@ class SegmentService:
         if rows is not None:
             self._put_local(rows)
 
-    def step(self, now_ns: int) -> Piece | None:
+    def step(self, now_ns: int) -> BatchPiece | None:
         """Rows of seconds that are over; `now_ns` is fleet time."""
         return self._own_rows.piece([self._row(each) for each in self._delays.step(now_ns)])
 

@@ -12,7 +12,7 @@ from syntony.controller.access_tokens import AccessControl
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
@@ -39,14 +39,15 @@ from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.retention import keep
+from syntony.controller.relayed_rows import Told
+from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
-from syntony.controller.sessions import Session
+from syntony.controller.sessions import AgentSession
 from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
-from syntony.controller.solve import SolveLoop, Solver, timelines_per_host
+from syntony.controller.solve import Solved, SolveLoop, Solver
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
@@ -78,6 +79,8 @@ LOOK_REST = 9
 KEEP_INTERVAL_NS = 10 * S
 """A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
+MINUTES_INTERVAL_NS = 30 * S
+"""Between two looks for minutes that are over."""
 
 
 class Controller:
@@ -88,7 +91,7 @@ class Controller:
         store: open; closed by anyone who opened it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
-        open_api: `syntony.api.serve.HttpServer`; None: no API, whatever is configured.
+        open_api: `syntony.api.serve.leader_api`; None: no API, whatever is configured.
 
     Raises:
         ConfigError: a state directory that cannot be used.
@@ -112,13 +115,15 @@ class Controller:
         self._solving = SolveLoop(
             solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
         )
+        self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
         """Of now, and of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         self._jobs = JobDiagnosis(store, self._fleet_now)
         lost_ranks = LostRanks(store)
-        self._rows = StoredRows((self._locating.rows.put, self._jobs.put, lost_ranks.put))
+        buffer = self._locating.rows
+        self._rows = StoredRows((buffer.put, self._jobs.put, lost_ranks.put), buffer.put_probed)
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._hold_ns = hold_ns(config.probe_interval_ns)
         self._alerts = IncidentService(config.alerts, self._state, store)
@@ -128,15 +133,15 @@ class Controller:
         self._listening = Listening(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, AgentSession] = {}
         self._membership = Membership(config, self._state, self._sessions, self._fleet)
         self._leadership = Leadership(self._state)
         enrolment = self._membership.enrolment
         self._gateways = Gateways(
             GatewayRoster(self._state),
-            self._listening.heard,
+            self._listening,
             self._leadership.follow,
-            self._stored_anywhere,
+            self._stored_by_gateway,
             lambda: enrolment.revocations,
         )
         self._evaluation = IncidentEvaluation(
@@ -225,6 +230,7 @@ class Controller:
         )
         await self.begin(certificate.name)
         await doors.open(exporter, self._open_api, self._hub())
+        self.hub.served_api = doors.api
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
@@ -277,6 +283,7 @@ class Controller:
                 (PLACE_INTERVAL_NS, self._segments.store_segments),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
+                (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce),
@@ -322,17 +329,20 @@ class Controller:
 
     # --- loops ---
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
+    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
         """By this controller."""
-        self._stored_anywhere(outcomes, pieces)
+        self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
                 session.outbox.acknowledge(session.source.stored)
 
-    def _stored_anywhere(self, outcomes: list[Outcome], pieces: list[Piece]) -> None:
-        """By this controller or a gateway: what is judged goes on from here."""
+    def _stored_by_gateway(self, told: Told) -> None:
+        self._count(self._rows.take_told(told))
+
+    def _count(self, outcomes: list[Outcome]) -> None:
+        """Of batches that have been stored, or refused, here or by a gateway."""
         now_ns = time.monotonic_ns()
-        for outcome in self._rows.take(outcomes, pieces):
+        for outcome in outcomes:
             # It may have left the fleet since.
             if (member := self._fleet.members.get(outcome.host)) is not None:
                 member.count(outcome)
@@ -355,12 +365,12 @@ class Controller:
         rows = self._solving.rows(now_ns)
         if rows is not None:
             self._ingest.put_local(rows)
-        reported = timelines_per_host(
-            timelines, self._fleet.mesh.clocks, self._solving.utc, self._solving.last_step
+        solved = self._solved = Solved(
+            timelines, self._solving.utc, self._solving.last_step, self._solved
         )
-        for host, message in reported.items():
-            if message.timelines and (session := self._sessions.get(host)) is not None:
-                session.tell(message, now_ns)
+        for host, clocks in self._fleet.mesh.clocks.items():
+            if (session := self._sessions.get(host)) is not None:
+                session.tell(solved, clocks, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()
@@ -408,7 +418,7 @@ class Controller:
 
     async def _rotate_keys(self) -> None:
         try:
-            await self._keys.step()
+            await self._keys.step(self._membership.enrolment.removed)
         except StateError as error:
             _log.error("probe keys not rotated, tried again reason=%s", error)
 
@@ -421,7 +431,8 @@ class Controller:
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment
-        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed)
+        access = self._services.access.live()
+        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:
@@ -432,6 +443,10 @@ class Controller:
         if (rows := await asyncio.to_thread(self._alerts.rows)) is not None:
             self._ingest.put_local(rows)
         await asyncio.to_thread(self._alerts.deliver, now_ns, self._now(), self._clock.now_ns())
+
+    async def _sum_up_minutes(self) -> None:
+        if (fleet_now_ns := self._fleet_now()) is not None:
+            await asyncio.to_thread(sum_up_minutes, self._store, fleet_now_ns)
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:

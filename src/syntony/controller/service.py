@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
 from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
-from syntony.controller.sessions import Opening, Session
+from syntony.controller.sessions import AgentSession, Opening
 from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
 from syntony.wire.audit import AuditReport
@@ -18,7 +18,14 @@ from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Fragmenter
-from syntony.wire.gateways import RELAY, RELAY_QUERY, decode_relayed
+from syntony.wire.gateways import (
+    RELAY,
+    RELAY_QUERY,
+    ApiRequest,
+    EventsAfter,
+    RelayedRequest,
+    decode_relayed,
+)
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
@@ -60,6 +67,14 @@ class GatewayLinks(Protocol):
     ) -> None: ...
 
 
+class RelayedApi(Protocol):
+    """The HTTP API, for gateways that serve it too. The answers are pages."""
+
+    async def relayed(self, request: ApiRequest, via: str) -> list[bytes]: ...
+
+    async def events_after(self, last_id: str) -> list[bytes]: ...
+
+
 class Hub(Protocol):
     """What the edge hands on. All methods are called on the event loop."""
 
@@ -71,25 +86,27 @@ class Hub(Protocol):
 
     def seal(self, message: ControllerMessage, stored: int) -> bytes: ...
 
-    def attached(self, session: Session, hello: Hello, faults: Sequence[str]) -> None: ...
+    def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None: ...
 
-    async def batch(self, session: Session, batch: Batch) -> None: ...
+    async def batch(self, session: AgentSession, batch: Batch) -> None: ...
 
-    def edges(self, session: Session, edges: Edges) -> None: ...
+    def edges(self, session: AgentSession, edges: Edges) -> None: ...
 
-    def paths(self, session: Session, report: PathsReport) -> None: ...
+    def paths(self, session: AgentSession, report: PathsReport) -> None: ...
 
-    def parts(self, session: Session, parts: tuple[PartStatus, ...]) -> None: ...
+    def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None: ...
 
-    def keys_held(self, session: Session, report: KeysHeld) -> None: ...
+    def keys_held(self, session: AgentSession, report: KeysHeld) -> None: ...
 
-    async def audited(self, session: Session, report: AuditReport) -> None: ...
+    async def audited(self, session: AgentSession, report: AuditReport) -> None: ...
 
-    def flows(self, session: Session, report: OfFlows) -> None: ...
+    def flows(self, session: AgentSession, report: OfFlows) -> None: ...
 
-    def detached(self, session: Session) -> None: ...
+    def detached(self, session: AgentSession) -> None: ...
 
     def gateways(self) -> GatewayLinks: ...
+
+    def api(self) -> RelayedApi: ...
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]: ...
 
@@ -155,7 +172,7 @@ class FleetService:
         self._refused.pop(peer.rpartition(":")[0], None)
         for fault in faults:
             _log.warning("NIC refused host=%s %s", hello.host, fault)
-        session = Session(hello, certificate, Opening(who.pem, peer, first or b"", who.via))
+        session = AgentSession(hello, certificate, Opening(who.pem, peer, first or b"", who.via))
         self._hub.attached(session, hello, faults)
         receiving = asyncio.create_task(self._receive(requests, session))
         serving = asyncio.current_task()
@@ -180,7 +197,7 @@ class FleetService:
         self._refused[address] = reason
         _log.warning("agent refused peer=%s reason=%s", peer, reason)
 
-    async def _receive(self, requests: AsyncIterator[bytes], session: Session) -> None:
+    async def _receive(self, requests: AsyncIterator[bytes], session: AgentSession) -> None:
         try:
             async for data in requests:
                 for message in decode_bundle(data):
@@ -191,7 +208,7 @@ class FleetService:
         finally:
             session.outbox.close()
 
-    async def _take(self, session: Session, message: AgentMessage | Unknown) -> None:
+    async def _take(self, session: AgentSession, message: AgentMessage | Unknown) -> None:
         if isinstance(message, Batch):
             await self._hub.batch(session, message)
         elif isinstance(message, Edges):
@@ -233,12 +250,16 @@ class FleetService:
             yield page
 
     async def _relay_query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
-        """A request that an agent has made to a gateway, or a gateway for itself."""
+        """A request that an agent or a browser has made to a gateway, or a gateway for itself."""
         try:
             gateway = _gateway(caller(context))
             self._hub.admit(gateway)
             relayed = decode_relayed(data)
             via = gateway.identity.name
+            if not isinstance(relayed, RelayedRequest):
+                for page in await self._of_api(relayed, via):
+                    yield page
+                return
             who = presented(relayed.certificate, f"{relayed.peer} through {via}", via)
             check_relayed(who, gateway.identity)
         except SyntonyError as error:
@@ -246,6 +267,13 @@ class FleetService:
             return
         async for page in self._answer(relayed.query, lambda: who):
             yield page
+
+    async def _of_api(self, asked: ApiRequest | EventsAfter, via: str) -> list[bytes]:
+        """Raises `SyntonyError`: there is no API here."""
+        api = self._hub.api()
+        if isinstance(asked, ApiRequest):
+            return await api.relayed(asked, via)
+        return await api.events_after(asked.last_id)
 
     async def _answer(self, data: bytes, identify: Callable[[], Caller]) -> AsyncIterator[bytes]:
         try:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from syntony.controller.access_tokens import AccessControl
     from syntony.controller.audits import AuditRuns
-    from syntony.controller.batches import Piece
+    from syntony.controller.batches import BatchPiece
     from syntony.controller.fleet import Fleet
     from syntony.controller.gateways import Gateways
     from syntony.controller.incidents import IncidentService
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from syntony.controller.placement import Placement
     from syntony.controller.probe_keys import ProbeKeyDistribution
     from syntony.controller.queue_pairs import QueuePairService
-    from syntony.controller.sessions import Session
+    from syntony.controller.sessions import AgentSession
     from syntony.controller.sla import SlaService
     from syntony.controller.solve import SolveLoop
     from syntony.controller.traffic import TrafficService
@@ -54,7 +54,7 @@ class Services(NamedTuple):
     access: AccessControl
     leadership: Leadership
     gateways: Gateways
-    sessions: Mapping[str, Session]
+    sessions: Mapping[str, AgentSession]
     """Host to its attached agent."""
-    put_local: Callable[[Piece], None]
+    put_local: Callable[[BatchPiece], None]
     """Queues rows of telemetry that tell of an order."""

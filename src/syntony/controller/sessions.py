@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from syntony.controller.greeting import RefusedError
 from syntony.controller.ingest import Source
+from syntony.controller.solve import Solved
 from syntony.model import MS
-from syntony.wire.clocks import Timelines
 from syntony.wire.messages import (
     DECISIONS,
     MAX_UNACKED,
@@ -119,7 +119,7 @@ class Opening(NamedTuple):
     """The gateway that relays it; empty: none."""
 
 
-class Session:
+class AgentSession:
     """One stream of one agent.
 
     Args:
@@ -147,8 +147,8 @@ class Session:
         """What serves the stream: first what receives."""
         # The end of a backlog is waited for: the agent's next stream begins with it.
         self.outbox = NewestMessages(patient=hello.reads_stored and not hello.backlog)
-        self._said: object = None
-        """Of the timelines sent last, what must be told at once."""
+        self._clocks: frozenset[str] = frozenset()
+        """Whose timelines were sent last, as far as there were any."""
         self._told_ns = 0
 
     def check_newest(self, hello: Hello) -> None:
@@ -161,18 +161,14 @@ class Session:
                 f"connection {hello.attempt} of {self.host!r}: its connection {attempt} is attached"
             )
 
-    def tell(self, timelines: Timelines, now_ns: int) -> None:
-        """Send the timelines of a solve: at once where a clock is new, or changes its state, epoch
-        or part."""
-        utc = timelines.utc
-        said = (
-            timelines.step,
-            None if utc is None else utc.state,
-            [(line.node, line.state, line.epoch, line.component) for line in timelines.timelines],
-        )
-        if said != self._said or now_ns - self._told_ns >= TELL_NS:
-            self._said, self._told_ns = said, now_ns
-            self.outbox.put(timelines)
+    def tell(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:
+        """Send what a solve says of these clocks, where it is urgent or some time has passed."""
+        late = now_ns - self._told_ns >= TELL_NS or clocks != self._clocks
+        if late or solved.is_urgent(clocks):
+            timelines = solved.of(clocks)
+            if timelines.timelines:
+                self._clocks, self._told_ns = clocks, now_ns
+                self.outbox.put(timelines)
 
     def end(self, reason: str) -> None:
         """Take nothing more from this agent, tell it why, and close its stream: also where it does
@@ -184,7 +180,7 @@ class Session:
             asyncio.get_running_loop().call_later(END_GRACE_S, task.cancel)
 
 
-def end_refused(sessions: Iterable[Session], refusal: Callable[[Certificate], str]) -> None:
+def end_refused(sessions: Iterable[AgentSession], refusal: Callable[[Certificate], str]) -> None:
     """End the streams whose certificate is not accepted any more.
 
     Args:

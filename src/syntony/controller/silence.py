@@ -16,6 +16,7 @@ from syntony.model.findings import Finding
 HOST_METRICS = frozenset({"host_silent_s"})
 TOGETHER = frozenset({"silent_together"})
 GATEWAY_METRICS = frozenset({"gateway_absent_s"})
+GATEWAYS_TOGETHER = frozenset({"gateways_together"})
 FLEET_METRICS = frozenset({"silent_agents_ratio"})
 EARLY_S = 8.0
 """Sooner than any one host's silence is an incident."""
@@ -155,6 +156,51 @@ def _without_gateway(hosts: list[str]) -> tuple[str, ...]:
     if not hosts:
         return ("its agents report: they have attached to others",)
     return (f"agents that were attached to it and say nothing since: {_called(tuple(hosts))}",)
+
+
+def of_gateway_sets(
+    gateways: Iterable[Observation], known: Mapping[str, tuple[str, ...]]
+) -> list[Observation]:
+    """How many of those gateways that were lost within `TOGETHER_S` still are: what took both away
+    is one thing that they share, as a host, a switch or power.
+
+    Args:
+        gateways: of `of_gateways`.
+        known: sets that are incidents: members, by subject.
+    """
+    by_subject = {each.subject: each for each in gateways}
+    ages_ns = {
+        subject: round(each.value * S)
+        for subject, each in by_subject.items()
+        if each.value is not None
+    }
+    sets = {
+        # One that was stopped on purpose meanwhile, or revoked, is missed no longer.
+        name: tuple(each for each in members if each in by_subject)
+        for name, members in known.items()
+    }
+    taken = {each for members in sets.values() for each in members}
+    apart = {subject: age_ns for subject, age_ns in ages_ns.items() if subject not in taken}
+    for members in _together(apart, WORTH_JOINING_ALIVE):
+        names = tuple(each.removeprefix(gateway_subject("")) for each in members)
+        sets[f"gateways {_called(names)}"] = members
+    found = []
+    for name, members in sets.items():
+        absent = [each for each in members if ages_ns.get(each, 0) > (EARLY_S - TOGETHER_S) * S]
+        value = float(len(absent)) if all(each in ages_ns for each in members) else None
+        hosts = tuple(host for each in absent for host in by_subject[each].members)
+        what = f"{len(absent)} of {len(members)} have said nothing since the same {TOGETHER_S:g} s"
+        found.append(
+            Observation(
+                "gateways_together",
+                name,
+                value,
+                (what, *(_without_gateway(list(hosts)) if hosts else ())) if absent else (),
+                members=(*members, *hosts),
+                span_ns=BACK_NS,
+            )
+        )
+    return found
 
 
 def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from syntony.clock.anchored import FleetMemory
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.own_rows import OwnRows
 from syntony.io.clocks import SyntheticClock
@@ -57,6 +57,10 @@ class SolveLoop:
         self._time = FleetTime()
         self._own_rows = OwnRows(CLOCK)
         self._solved_ns: int | None = None
+        self._nodes: frozenset[str] = frozenset()
+        """That have a timeline."""
+        self._unsolved = False
+        """Whether one was reported that has none."""
         self.steps = 0
         """Steps of fleet time to UTC since this began."""
         self.last_step = 0
@@ -87,6 +91,7 @@ class SolveLoop:
         )
         self._epochs |= reported
         self._newest[host] = tuple(edges)
+        self._unsolved |= any(edge.a not in self._nodes for edge in edges)
         self._waiting[host] = (self._newest[host], tuple(utc))
 
     def edges(self) -> tuple[Edge, ...]:
@@ -108,24 +113,23 @@ class SolveLoop:
 
     def due(self, now_ns: int) -> bool:
         """Once a second; at once for a clock that has no fleet time yet, or none any more."""
-        if (
+        return (
             self._new_epoch
+            or self._unsolved
             or self._solved_ns is None
             or now_ns - self._solved_ns >= SOLVE_INTERVAL_NS
-        ):
-            return True
-        known = {line.node for line in self.timelines}
-        return any(edge.a not in known for edges, _ in self._waiting.values() for edge in edges)
+        )
 
     def step(self, now_ns: int) -> tuple[Timeline, ...]:
         """Solve with what has arrived; `now_ns` is monotonic."""
         self._solved_ns = now_ns
-        self._new_epoch = False
+        self._new_epoch = self._unsolved = False
         waiting, self._waiting = self._waiting, {}
         edges = [edge for edges, _ in waiting.values() for edge in edges]
         self._solver.update(edges, now_ns, self._epochs.copy())
         self._solver.hear(reading for _, utc in waiting.values() for reading in utc)
         self.timelines = self._solver.solve(now_ns)
+        self._nodes = frozenset(line.node for line in self.timelines)
         if self._solver.stepped_ns:
             self._time = FleetTime()
             self.last_step = now_ns
@@ -136,7 +140,7 @@ class SolveLoop:
                 self._time.observe(timeline.node, fleet_ns, now_ns)
         return self.timelines
 
-    def rows(self, now_ns: int) -> Piece | None:
+    def rows(self, now_ns: int) -> BatchPiece | None:
         """The last solve as rows of `clock_1s`; None while there is no fleet time."""
         fleet_ns = self._time.now(now_ns)
         if fleet_ns is None or fleet_ns <= 0 or not self.timelines:
@@ -158,19 +162,42 @@ class SolveLoop:
         ])  # fmt: skip
 
 
-def timelines_per_host(
-    timelines: Sequence[Timeline],
-    clocks_of: Mapping[str, frozenset[str]],
-    utc: Utc | None = None,
-    step: int = 0,
-) -> dict[str, Timelines]:
-    """What each host must know: its own clocks and its peers', where UTC is, the last step."""
-    by_node = {timeline.node: timeline for timeline in timelines}
-    return {
-        host: Timelines(
-            timelines=tuple(by_node[node] for node in sorted(nodes & by_node.keys())),
-            utc=utc,
-            step=step,
+class Solved:
+    """What one solve has found, to be told to hosts.
+
+    Args:
+        timelines: of all clocks.
+        utc: where UTC is.
+        step: names the last step of fleet time.
+        before: of the solve before; None: there was none.
+    """
+
+    def __init__(
+        self,
+        timelines: Iterable[Timeline],
+        utc: Utc | None = None,
+        step: int = 0,
+        before: Solved | None = None,
+    ) -> None:
+        self._lines = {line.node: line for line in timelines}
+        self._utc, self._step = utc, step
+        self._common = step, None if utc is None else utc.state
+        self._urgent = {
+            node: (line.state, line.epoch, line.component) for node, line in self._lines.items()
+        }
+        self._changed: frozenset[str] | None = None
+        """Clocks of which something must be told at once; None: of all."""
+        if before is not None and before._common == self._common:
+            changed = self._urgent.items() ^ before._urgent.items()
+            self._changed = frozenset(node for node, _ in changed)
+
+    def is_urgent(self, clocks: frozenset[str]) -> bool:
+        """Whether one of these clocks is new, gone, or changes its state, epoch or part."""
+        return self._changed is None or not self._changed.isdisjoint(clocks)
+
+    def of(self, clocks: frozenset[str]) -> Timelines:
+        """What a host must know that has to do with these clocks."""
+        known = sorted(clocks & self._lines.keys())
+        return Timelines(
+            timelines=tuple(self._lines[node] for node in known), utc=self._utc, step=self._step
         )
-        for host, nodes in clocks_of.items()
-    }

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 
 from syntony.alerts.observations import Observation
 from syntony.sla.subjects import FLEET, pair_troubles
-from syntony.traffic.queue_pair_stalls import STALL_NS, Cause, Stall, StallsSeen
+from syntony.traffic.queue_pair_stalls import STALL_NS, Stall, StallCause, StallsSeen
 
-METRIC = {Cause.NETWORK: "queue_pair_stalled", Cause.RECEIVER: "queue_pair_not_ready"}
+METRIC = {StallCause.NETWORK: "queue_pair_stalled", StallCause.RECEIVER: "queue_pair_not_ready"}
 METRICS = frozenset(METRIC.values())
 
 

@@ -10,12 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from syntony.controller.relayed_rows import Told
 from syntony.wire.messages import MAX_UNACKED
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:
-    from syntony.controller.batches import Piece
+    from syntony.controller.batches import BatchPiece
     from syntony.controller.ingest import Outcome
+    from syntony.controller.probed_rows import Probed
 
 WINDOW = 2 * MAX_UNACKED
 """Numbers of a stream that are remembered one by one: no more are under way at once. Older ones
@@ -51,40 +53,65 @@ class StoredRows:
 
     Args:
         readers: called with rows of agents, each batch once.
+        judge: called with rows of probing that gateways pass on, each batch once.
     """
 
-    def __init__(self, readers: Sequence[Callable[[list[Piece]], None]]) -> None:
-        self._readers = readers
+    def __init__(
+        self,
+        readers: Sequence[Callable[[list[BatchPiece]], None]],
+        judge: Callable[[Probed], None],
+    ) -> None:
+        self._readers, self._judge = readers, judge
         self._known: dict[str, OrderedDict[str, _Numbers]] = {}
         self.probed: dict[str, int] = {}
         """Host → newest instant of its rows of probing that is in the store, fleet time."""
         self.repeated = 0
         """Batches that were heard of again."""
 
-    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[Piece]) -> list[Outcome]:
+    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[BatchPiece]) -> list[Outcome]:
+        """Batches that this controller has stored, and their rows. Returns what is new."""
+        return self.take_told(Told(list(outcomes), list(pieces), []))
+
+    def take_told(self, told: Told) -> list[Outcome]:
         """Batches that have been stored, and the rows of those that are judged. Returns what is
         new."""
-        new = {
-            (each.host, each.stream, each.seq): each
-            for each in outcomes
-            if self._is_new(each.host, each.stream, each.seq)
-        }
-        fresh = [piece for piece in pieces if (piece.host, piece.stream, piece.seq) in new]
+        new = [self._is_new(each.host, each.stream, each.seq) for each in told.outcomes]
+        fresh: list[BatchPiece] = []
+        if told.pieces:
+            named = {
+                (each.host, each.stream, each.seq)
+                for each, is_new in zip(told.outcomes, new, strict=True)
+                if is_new
+            }
+            fresh = [each for each in told.pieces if (each.host, each.stream, each.seq) in named]
         for read in self._readers:
             read(fresh)
-        for piece in fresh:  # once it has been handed on: a second counts as whole from here
+        for rows, places in told.probed:
+            self._judge(rows.chosen([at for at, place in enumerate(places) if new[place]]))
+        # Once they have been handed on: a second counts as whole from here.
+        for piece in fresh:
             if piece.table is PROBE:
-                self.probed[piece.host] = max(self.probed.get(piece.host, 0), piece.last_ns)
-        return list(new.values())
+                self._has_probed(piece.host, piece.last_ns)
+        for rows, places in told.probed:
+            if rows.table == PROBE.name:
+                for place in places:
+                    if new[place]:
+                        self._has_probed(told.outcomes[place].host, told.outcomes[place].newest_ns)
+        return [each for each, is_new in zip(told.outcomes, new, strict=True) if is_new]
+
+    def _has_probed(self, host: str, newest_ns: int) -> None:
+        if newest_ns > self.probed.get(host, 0):
+            self.probed[host] = newest_ns
 
     def _is_new(self, host: str, stream: str, number: int) -> bool:
-        streams = self._known.setdefault(host, OrderedDict())
+        if (streams := self._known.get(host)) is None:
+            streams = self._known[host] = OrderedDict()
         numbers = streams.get(stream)
         if numbers is None:
             numbers = streams[stream] = _Numbers()
             if len(streams) > STREAMS:
                 streams.popitem(last=False)
-        else:
+        elif len(streams) > 1:
             streams.move_to_end(stream)
         new = numbers.add(number)
         self.repeated += not new

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from syntony.controller.batches import Piece
+from syntony.controller.batches import BatchPiece
 from syntony.controller.path_log import PathLog
 from syntony.errors import StateError
 from syntony.model import S
@@ -74,7 +74,7 @@ class TrafficService:
 
     def throw(
         self, command: SwitchCommand, issuer: Issuer, fleet_ns: int
-    ) -> tuple[Switch, Piece, StateError | None]:
+    ) -> tuple[Switch, BatchPiece, StateError | None]:
         """Set the stop switch; waits for the disk, one call at a time.
 
         Returns:
@@ -170,7 +170,7 @@ class TrafficService:
             )
         return found
 
-    def _row(self, switch: Switch, why: str) -> Piece:
+    def _row(self, switch: Switch, why: str) -> BatchPiece:
         return self._log.piece(
             switch.at_ns,
             cause="operator",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from syntony.demo.before_the_race import before_the_race
 from syntony.demo.claims import (
-    Claim,
+    DemoClaim,
     clock_claims,
     converged,
     coverage_claim,
@@ -30,7 +30,7 @@ AFTER_FAULT_NS = 8 * S
 """A probe's fate takes a second to be known and two more to be stored; then judge the return."""
 
 
-def one_clock(stage: Stage) -> tuple[Claim, ...]:
+def one_clock(stage: Stage) -> tuple[DemoClaim, ...]:
     """One fleet, one clock: how far is each clock from the truth?"""
     hosts = stage.status.hosts
     true_ns = [truth.offset_ns for truth in stage.lab.truth()]
@@ -42,7 +42,7 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
     agreed = converged(stage.timelines(), hosts)
     stage.screen.say(f"clocks found after {found_ns / S:.0f} s; watching them against the truth")
     samples = stage.watch(CLOCK_WATCH_NS)
-    first = Claim(
+    first = DemoClaim(
         text=f"all clocks found within {CONVERGE_TIMEOUT_NS // S} s of the agents' start",
         measured=f"{found_ns / S:.0f} s" if agreed else "not all were",
         held=agreed,
@@ -50,7 +50,7 @@ def one_clock(stage: Stage) -> tuple[Claim, ...]:
     return (first, *clock_claims([sample for sample in samples if sample]))
 
 
-def every_path(stage: Stage) -> tuple[Claim, ...]:
+def every_path(stage: Stage) -> tuple[DemoClaim, ...]:
     """See every path: the delay matrix, then a black-hole nobody announces."""
     find_clocks(stage)
     stage.screen.say("every NIC probes ten others on every path; each delay is one-way")
@@ -86,7 +86,7 @@ def find_clocks(stage: Stage) -> int:
     return stage.watch_until(lambda: converged(stage.timelines(), hosts), CONVERGE_TIMEOUT_NS)[1]
 
 
-ACTS: dict[str, Callable[[Stage], tuple[Claim, ...]]] = {
+ACTS: dict[str, Callable[[Stage], tuple[DemoClaim, ...]]] = {
     "one-clock": one_clock,
     "every-path": every_path,
     "before-the-race": before_the_race,

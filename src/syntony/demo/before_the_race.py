@@ -7,9 +7,9 @@ import time
 
 from syntony.audit.reach_judge import judge
 from syntony.audit.result import Result, Status
-from syntony.demo.claims import Claim
+from syntony.demo.claims import DemoClaim
 from syntony.demo.stage import Stage
-from syntony.io.audit.survey import Requested, boot_argv, survey
+from syntony.io.audit.survey import SurveyOptions, boot_argv, survey
 from syntony.lab.plan import make_plan
 from syntony.lab.topology import topology
 from syntony.model import S
@@ -19,7 +19,7 @@ SETTLE_NS = 30 * S
 """The agents' own findings on the planted faults end within this, after the faults have."""
 
 
-def before_the_race(stage: Stage) -> tuple[Claim, ...]:
+def before_the_race(stage: Stage) -> tuple[DemoClaim, ...]:
     """Three faults that no counter shows: each named, and nothing else."""
     stage.screen.say(f"the audit asks every pair of NICs on {PORTS} source ports")
     began_ns = time.monotonic_ns()
@@ -48,17 +48,17 @@ def before_the_race(stage: Stage) -> tuple[Claim, ...]:
     wanted = {(check, subject) for subject, (_, _, check) in planted.items()}
     extra = sorted(subject for _, subject in named - wanted)
     return (
-        Claim(
+        DemoClaim(
             text="an audit of the good fleet fails nothing",
             measured=f"{len(clean)} failures in {took_ns / S:.1f} s",
             held=not clean,
         ),
-        Claim(
+        DemoClaim(
             text="a wrong MTU, a swapped rail and a dead ECMP member are each named",
             measured=f"{len(named & wanted)} of {len(wanted)} named",
             held=wanted <= named,
         ),
-        Claim(
+        DemoClaim(
             text="and nothing else is blamed",
             measured=", ".join(extra) if extra else "nothing else",
             held=not extra,
@@ -72,7 +72,7 @@ def _failures(stage: Stage) -> list[Result]:
         stage.status.hosts,
         lambda host: stage.lab.enter_argv(host, argv),
         ["rail*"],
-        Requested(PORTS),
+        SurveyOptions(PORTS),
     )
     plan = topology(make_plan(stage.lab.file().spec))
     bad = {Status.FAIL, Status.UNKNOWN}

@@ -27,7 +27,7 @@ SETTLE_NS = 2 * S
 """Seconds this near to a fault's edges are not judged: part of them was lit."""
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class DemoClaim(msgspec.Struct, frozen=True, kw_only=True):
     """One thing the demo says, with what was measured."""
 
     text: str
@@ -39,7 +39,7 @@ class ActReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one act."""
 
     act: str
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[DemoClaim, ...] = ()
     not_run: str = ""
     """Why the act could not run here; empty if it ran."""
 
@@ -69,23 +69,23 @@ def converged(timelines: Sequence[Timeline], hosts: Collection[str]) -> bool:
     )
 
 
-def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[Claim, ...]:
+def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[DemoClaim, ...]:
     """On the errors of all hosts, sampled several times."""
     errors = np.array([abs(truth.error_ns) for sample in samples for truth in sample])
     ratios = np.array(
         [abs(truth.error_ns) / truth.clk_err_ns for sample in samples for truth in sample]
     )
     if not errors.size:
-        return (Claim(text="clocks agree with the truth", measured="no sample", held=False),)
+        return (DemoClaim(text="clocks agree with the truth", measured="no sample", held=False),)
     return (
-        Claim(
+        DemoClaim(
             text=f"every clock within {format_ns(CLOCK_ERROR_NS)} of the truth",
             measured=f"median {format_ns(float(np.median(errors)))}, "
             f"p95 {format_ns(float(np.quantile(errors, 0.95)))}, "
             f"worst {format_ns(float(errors.max()))}",
             held=bool(errors.max() <= CLOCK_ERROR_NS),
         ),
-        Claim(
+        DemoClaim(
             text=f"no error beyond {BOUND_SIGMAS} times the sigma told with it",
             measured=f"worst {ratios.max():.1f} sigma over {len(ratios)} readings",
             held=bool(ratios.max() <= BOUND_SIGMAS),
@@ -93,12 +93,12 @@ def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[Claim, ...]:
     )
 
 
-def coverage_claim(cells: Sequence[MatrixCell], nics: int) -> Claim:
+def coverage_claim(cells: Sequence[MatrixCell], nics: int) -> DemoClaim:
     """Every NIC is measured, as sender and as receiver, and hardly anything lost."""
     senders, receivers = ({getattr(cell, end) for cell in cells} for end in ("src", "dst"))
     blind = [cell for cell in cells if cell.owd_p50_ns is None]
     lost, sent = sum(cell.lost for cell in cells), sum(cell.sent for cell in cells)
-    return Claim(
+    return DemoClaim(
         text=f"a one-way delay for every probed direction, at most {LOSS_FREE:.2%} lost",
         measured=f"{len(cells)} directions between {len(senders | receivers)} NICs, "
         f"{len(blind)} without a delay, {lost} of {sent} probes lost",
@@ -152,17 +152,17 @@ def darkness(
     )
 
 
-def darkness_claims(report: DarkReport, victim: str, expected: int) -> tuple[Claim, ...]:
+def darkness_claims(report: DarkReport, victim: str, expected: int) -> tuple[DemoClaim, ...]:
     """On a black-hole at one NIC that touches `expected` directions."""
     hit = len(report.dark) - len(report.wrongly_dark)
     return (
-        Claim(
+        DemoClaim(
             text=f"the black-hole at {victim} darkens its own {expected} directions and no other",
             measured=f"{hit} of {expected} dark, {len(report.wrongly_dark)} wrongly dark"
             + _after("first dark second began", report.first_dark_after_ns, "the fault"),
             held=hit == expected and not report.still_lit and not report.wrongly_dark,
         ),
-        Claim(
+        DemoClaim(
             text="all of them return after it",
             measured=f"{len(report.still_dark)} still dark"
             + _after("last return in the second that began", report.lit_again_after_ns, "its end"),

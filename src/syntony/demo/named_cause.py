@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from syntony.demo.claims import Claim
+from syntony.demo.claims import DemoClaim
 from syntony.demo.stage import Stage
 from syntony.model import MS, S
 
@@ -20,7 +20,7 @@ LOSS_NAMED_NS = 40 * S
 """5 % of some four probes a second on each path: tens of seconds on a small, slow fleet."""
 
 
-def named_cause(stage: Stage) -> tuple[Claim, ...]:
+def named_cause(stage: Stage) -> tuple[DemoClaim, ...]:
     """A flap and a lossy cable: two incidents, each with the right name, and nothing else."""
     before = {each["number"] for each in stage.patiently(stage.incidents)}
     flapping = _flap(stage)
@@ -33,7 +33,7 @@ def named_cause(stage: Stage) -> tuple[Claim, ...]:
     names = {each["subject"] for each in pages}
     guilty = {flapping[1], lossy[1]}
     extra = sorted(name for name in names if not any(_is_at(name, part) for part in guilty))
-    only = Claim(
+    only = DemoClaim(
         text="one incident for each cause, none beside them",
         measured=", ".join(extra) if extra else f"{len(pages)} incidents, all of the two causes",
         held=not extra,
@@ -41,7 +41,7 @@ def named_cause(stage: Stage) -> tuple[Claim, ...]:
     return (flapping[0], lossy[0], only)
 
 
-def _flap(stage: Stage) -> tuple[Claim, str]:
+def _flap(stage: Stage) -> tuple[DemoClaim, str]:
     host = stage.status.hosts[-1]
     nic = f"{host}/rail1"
     stage.screen.say(f"{nic} flaps {FLAPS} times, each for {FLAP_PERIOD_NS // 2 // MS} ms")
@@ -52,7 +52,7 @@ def _flap(stage: Stage) -> tuple[Claim, str]:
     )
     if incident is not None:
         stage.screen.say(f"incident {incident['number']}: {incident['summary']}")
-    claim = Claim(
+    claim = DemoClaim(
         text=f"a link that flaps {FLAPS} times is an incident with its name and its count",
         measured=f"{incident['summary']}, after {took_ns / S:.0f} s" if incident else "no incident",
         held=incident is not None
@@ -62,7 +62,7 @@ def _flap(stage: Stage) -> tuple[Claim, str]:
     return claim, nic
 
 
-def _lose(stage: Stage) -> tuple[Claim, str]:
+def _lose(stage: Stage) -> tuple[DemoClaim, str]:
     leaf, spine = stage.status.leaves[0], stage.status.spines[-1]
     stage.screen.say(f"the cable between {leaf} and {spine} loses {LOSS_PERCENT} % of its packets")
     fault = stage.lab.inject("loss", f"{leaf}/{spine}", {"percent": str(LOSS_PERCENT)})
@@ -72,7 +72,7 @@ def _lose(stage: Stage) -> tuple[Claim, str]:
     if incident is not None:
         stage.screen.say(f"incident {incident['number']}: {incident['summary']}")
     stage.lab.clear(fault.id)
-    claim = Claim(
+    claim = DemoClaim(
         text=f"a cable that loses {LOSS_PERCENT} % is named, not its switches or hosts",
         measured=f"{incident['subject']}, after {took_ns / S:.0f} s" if incident else "not named",
         held=incident is not None and took_ns <= LOSS_NAMED_NS,

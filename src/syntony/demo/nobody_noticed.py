@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syntony.demo.claims import Claim
+from syntony.demo.claims import DemoClaim
 from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
-from syntony.lab.drill.trial import Times
+from syntony.lab.drill.trial import NicFlapTimes
 from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FAULT = "link-down"
 OUTAGE_NS = 3 * S
-TIMES = Times(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
+TIMES = NicFlapTimes(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
 """Three runs within a minute, PyTorch's start included."""
 NOTICED_NS = 1_000 * MS
 """Claimed longest pause beyond an ordinary step, on a busy machine of two cores. What a quiet one
@@ -31,13 +31,13 @@ RETURNED = 0.5
 seconds only and the hold-down takes two of them: the drill itself waits longer."""
 
 
-def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
+def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
     """Nobody noticed: the same job three times; a NIC dies under the second and third.
 
     PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
     """
     framework, kind, python = torch_or_plain_sockets(stage.screen.say)
-    wish = nic_flap.Wish(
+    wish = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -53,7 +53,9 @@ def nobody_noticed(stage: Stage) -> tuple[Claim, ...]:
     return claims(runs, job, scenarios.meaning(FAULT), OUTAGE_NS)
 
 
-def claims(runs: Sequence[RunFigures], job: str, meaning: str, outage_ns: int) -> tuple[Claim, ...]:
+def claims(
+    runs: Sequence[RunFigures], job: str, meaning: str, outage_ns: int
+) -> tuple[DemoClaim, ...]:
     """On the three runs, in order: no failure, today, Syntony. Pure."""
     _calm, today, ours = runs
     felt = today.longest_step_s is None or today.longest_step_s >= FELT * outage_ns / S
@@ -61,20 +63,20 @@ def claims(runs: Sequence[RunFigures], job: str, meaning: str, outage_ns: int) -
     if ours.longest_step_s is not None and ours.step_p50_s is not None:
         pause_s = ours.longest_step_s - ours.step_p50_s
     return (
-        Claim(
+        DemoClaim(
             text=f"{meaning} under {job}: it finishes, every result right",
             measured=f"{ours.outcome}, {ours.steps} steps, {ours.wrong} wrong, "
             f"{ours.resets} connections lost",
             held=ours.outcome == "finished" and ours.wrong == ours.resets == 0 < ours.steps,
         ),
-        Claim(
+        DemoClaim(
             text=f"nobody notices: no pause beyond {NOTICED_NS // MS} ms "
             f"where the job stalls for {outage_ns / S:.0f} s today",
             measured=f"longest step {_seconds(ours)} (median {_median(ours)}), "
             f"today {_seconds(today)}{_not(today)}",
             held=felt and pause_s is not None and pause_s * S <= NOTICED_NS,
         ),
-        Claim(
+        DemoClaim(
             text=f"it returns: at least {RETURNED:.0%} of the throughput when the NIC is back",
             measured=f"steps/s before {ours.throughput_before:.1f}, "
             f"during {ours.throughput_during:.1f}, after {ours.throughput_after:.1f}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syntony.demo.claims import Claim
+from syntony.demo.claims import DemoClaim
 from syntony.lab.drill import contention
 from syntony.lab.drill.contention_figures import Figures, figures
 from syntony.model import S
@@ -12,7 +12,7 @@ from syntony.model import S
 if TYPE_CHECKING:
     from syntony.demo.stage import Stage
 
-TIMES = contention.Times(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
+TIMES = contention.ContentionTimes(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
 FASTER = 1.1
 """Claimed least gain where ECMP had crowded a link, on a busy machine of two cores. What a quiet
 one does is in docs/reference/figures.md."""
@@ -22,28 +22,28 @@ CROWDED = 1.0
 """Shared links, on average, from which on there was something to resolve."""
 
 
-def nobody_waits(stage: Stage) -> tuple[Claim, ...]:
+def nobody_waits(stage: Stage) -> tuple[DemoClaim, ...]:
     """Nobody waits: two jobs whose flows ECMP put onto the same links; then Syntony acts."""
     stage.strike()
     stage.screen.say(
         "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
         "a minute goes into learning where each source port leads"
     )
-    wish = contention.Wish(times=TIMES)
+    wish = contention.ContentionOptions(times=TIMES)
     return claims(figures(contention.drill(wish, stage.screen.say)))
 
 
-def claims(found: Figures) -> tuple[Claim, ...]:
+def claims(found: Figures) -> tuple[DemoClaim, ...]:
     """On the figures of one drill. Pure."""
     before, after = found.before, found.after
-    right = Claim(
+    right = DemoClaim(
         text="flows are moved under two running jobs: both finish, every result right",
         measured=f"{found.moves} moves of {found.flows} flows, {found.wrong} wrong, "
         f"{found.lost} connections lost",
         held=found.finished and found.wrong == found.lost == 0,
     )
     if before.shared_links < CROWDED:
-        lucky = Claim(
+        lucky = DemoClaim(
             text="ECMP was lucky this time, hardly two flows on one link: at most one move a "
             "flow, and no job the worse for it",
             measured=f"{found.moves} moves of {found.flows} flows, {found.gain:.2f} × ECMP",
@@ -52,13 +52,13 @@ def claims(found: Figures) -> tuple[Claim, ...]:
         return (right, lucky)
     return (
         right,
-        Claim(
+        DemoClaim(
             text=f"contention goes: at least {FASTER:.1f} × ECMP",
             measured=f"{found.gain:.2f} ×: {before.total_mbps:.0f} → {after.total_mbps:.0f} Mb/s; "
             f"each alone {found.alone_mbps:.0f}, the wires {found.optimum_mbps:.0f}",
             held=found.gain >= FASTER,
         ),
-        Claim(
+        DemoClaim(
             text="and so does the queue: no link between switches is shared any more",
             measured=f"{before.shared_links:.1f} → {after.shared_links:.1f} shared links, "
             f"one-way delay p99 {_ms(before.owd_p99_ms)} → {_ms(after.owd_p99_ms)}",

@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.demo.claims import Claim
+from syntony.demo.claims import DemoClaim
 from syntony.lab.drill import rank_loss
 from syntony.lab.drill.rank_loss_report import figures
 from syntony.lab.jobs.torch_build import find_torch
 
 if TYPE_CHECKING:
     from syntony.demo.stage import Stage
-    from syntony.lab.drill.rank_loss_report import RunFigures
+    from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
 STEPS, KILL_AT = 160, 60
 """A spare is ready some 20 s after the start on a slow machine: steps are left then."""
@@ -23,13 +23,13 @@ STALL_S = 5.0
 docs/reference/figures.md."""
 
 
-def rank_lost(stage: Stage) -> tuple[Claim, ...]:
+def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
     """A rank is lost: the same training job twice; the second time a rank is killed.
 
     Raises:
         MissingError: PyTorch is not installed.
     """
-    wish = rank_loss.Wish(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
+    wish = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []
         for name in (rank_loss.CALM, rank_loss.SYNTONY):
@@ -38,22 +38,22 @@ def rank_lost(stage: Stage) -> tuple[Claim, ...]:
     return claims(*(figures(wish, each, trials[0]) for each in trials))
 
 
-def claims(calm: RunFigures, ours: RunFigures) -> tuple[Claim, ...]:
+def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[DemoClaim, ...]:
     """On the two runs. Pure."""
     stall = "never went on" if ours.stall_s is None else f"{ours.stall_s:.2f} s"
     return (
-        Claim(
+        DemoClaim(
             text="a rank is killed: every loss and all weights are those of the undisturbed job",
             measured=f"killed after step {ours.killed_at_step}, exit code {ours.exit_code}, "
             f"{'the same' if ours.same else 'another result'}",
             held=calm.exit_code == 0 and ours.killed_at_step is not None and ours.same,
         ),
-        Claim(
+        DemoClaim(
             text="all ranks agree on the parameters two steps after, by SHA-256",
             measured="equal" if ours.digest_equal else "not equal, or not compared",
             held=bool(ours.digest_equal),
         ),
-        Claim(
+        DemoClaim(
             text=f"the others stand still for less than {STALL_S:.0f} s and repeat no step",
             measured=f"{stall}, {ours.steps_again} steps again",
             held=ours.stall_s is not None and ours.stall_s < STALL_S and ours.steps_again == 0,

@@ -18,7 +18,7 @@ from syntony.view.heatmap import heatmap
 from syntony.wire.probes import MatrixCell
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class FleetScene(msgspec.Struct, frozen=True, kw_only=True):
     """What the fleet looks like now."""
 
     fleet: str
@@ -48,7 +48,7 @@ class Screen:
         """One line of the story."""
         self.console.print(f"[bold]▸[/] {text}")
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: FleetScene) -> None:
         """The fleet as it is now."""
 
 
@@ -66,12 +66,12 @@ class LiveScreen(Screen):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def show(self, scene: Scene) -> None:
+    def show(self, scene: FleetScene) -> None:
         """The fleet as it is now."""
         self._live.update(draw(scene, width=self.console.width), refresh=True)
 
 
-def draw(scene: Scene, *, width: int) -> RenderableType:
+def draw(scene: FleetScene, *, width: int) -> RenderableType:
     """The scene as one panel."""
     facts = Table.grid(padding=(0, 3))
     facts.add_row(

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from syntony.controller.client import ask
 from syntony.demo.claims import Truth
-from syntony.demo.screen import Scene, Screen
+from syntony.demo.screen import FleetScene, Screen
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
-from syntony.lab.messages import Status
+from syntony.lab.messages import LabStatus
 from syntony.model import S, Timeline
 from syntony.wire.clocks import ClockQuery
 from syntony.wire.incidents import IncidentsQuery
@@ -35,7 +35,7 @@ class Stage:
         self.screen = screen
         self.struck = False
         """An act has ended the lab."""
-        self.status: Status = lab.status()
+        self.status: LabStatus = lab.status()
         self._target = f"unix:{lab.controller_socket}"
         self._title = (
             f"{len(self.status.hosts)} hosts × {self.status.spec.rails} rails, "
@@ -131,14 +131,14 @@ class Stage:
                 return found or None, took_ns
             self.watch(S)
 
-    def scene(self) -> Scene:
+    def scene(self) -> FleetScene:
         """The fleet as it is now."""
         try:
             fleet = ask(self._target, FleetQuery())
             cells = self.matrix(SCENE_WINDOW_NS)
         except RemoteError:
             fleet, cells = Fleet(agents=(), rows_stored=0, probes_per_s=0.0), ()
-        return Scene(
+        return FleetScene(
             fleet=self._title,
             agents=sum(agent.connected for agent in fleet.agents),
             hosts=len(self.status.hosts),

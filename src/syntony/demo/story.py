@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from syntony.demo.claims import ActReport, Claim
+from syntony.demo.claims import ActReport, DemoClaim
 from syntony.demo.screen import Screen
 from syntony.demo.stage import Stage
 from syntony.errors import SyntonyError
@@ -16,7 +16,7 @@ from syntony.lab.world import World, new_lab
 
 
 def tell(
-    acts: Mapping[str, Callable[[Stage], tuple[Claim, ...]]],
+    acts: Mapping[str, Callable[[Stage], tuple[DemoClaim, ...]]],
     screen: Screen,
     *,
     hosts: int,
@@ -68,7 +68,7 @@ def hold_lab(world: World, screen: Screen) -> None:
             screen.say(event.text)
 
 
-def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> ActReport:
+def play(name: str, act: Callable[[Stage], tuple[DemoClaim, ...]], stage: Stage) -> ActReport:
     """Play one act. An error that has a name means that it could not run here; any other error is a
     defect of ours, and a claim that failed."""
     try:
@@ -77,7 +77,7 @@ def play(name: str, act: Callable[[Stage], tuple[Claim, ...]], stage: Stage) -> 
         report = ActReport(act=name, not_run="; ".join((str(error), *_crash_reports(stage))))
     except Exception as error:  # noqa: BLE001 - the supervisor of the acts: the others go on
         broken = f"{type(error).__name__}: {error}"
-        claim = Claim(text="the act runs to its end", measured=broken, held=False)
+        claim = DemoClaim(text="the act runs to its end", measured=broken, held=False)
         report = ActReport(act=name, claims=(claim,))
     stage.screen.say(f"{name} ended early: {report.not_run or report.claims[0].measured}")
     with suppress(SyntonyError):  # the act may have ended the lab

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.crossed import Crossed
+from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.directions import Cable
 from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.names import ComponentKind, cable_name, link_ends, link_name
@@ -50,7 +50,7 @@ class Candidates:
     """Per candidate: its twins, which are not in `crossed`."""
     shares: Floats
     """Prior probability of each among its twins, (candidates,)."""
-    crossed: Crossed
+    crossed: PathCrossings
     """By each path."""
     one_of: Ints
     """How many parallel cables each is one of, (candidates,); 1 for all else."""

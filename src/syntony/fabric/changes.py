@@ -43,7 +43,7 @@ MAX_TOLD = 32
 """Changes of one kind reported at a time; of more, only their number."""
 
 
-class Move(msgspec.Struct, frozen=True):
+class NicMove(msgspec.Struct, frozen=True):
     """A NIC that is at another switch than it was."""
 
     before: str
@@ -57,7 +57,7 @@ class MapState(msgspec.Struct, kw_only=True):
     cables: list[str] = msgspec.field(default_factory=list)
     lost: dict[str, int] = msgspec.field(default_factory=dict)
     """Cable between switches to when it was lost, fleet time."""
-    moved: dict[str, Move] = msgspec.field(default_factory=dict)
+    moved: dict[str, NicMove] = msgspec.field(default_factory=dict)
     twins: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Lost cable → others that all of its ways left as well: one of them is why."""
     down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -245,7 +245,7 @@ class FabricMap:
         known = self.moved.pop(nic, None)
         if known is None or known.before != after:
             first = before if known is None else known.before
-            self.moved[nic] = Move(first, after, now_ns)
+            self.moved[nic] = NicMove(first, after, now_ns)
         return TopologyDifference(
             change="moved", what="device", name=nic, detail=f"from {before} to {after}"
         )

@@ -35,7 +35,7 @@ NARROW = 3
 """Candidates that one path crosses: what targets answered crosses no more."""
 
 
-class Crossed:
+class PathCrossings:
     """What paths cross, and which paths cross a candidate.
 
     Args:
@@ -133,7 +133,7 @@ class Carrying(NamedTuple):
     """Paths across each, (candidates,)."""
 
     @classmethod
-    def of(cls, crossed: Crossed, paths: int) -> Carrying:
+    def of(cls, crossed: PathCrossings, paths: int) -> Carrying:
         from scipy.sparse import csr_array
 
         real = crossed.crossings[:paths] >= 0
@@ -171,7 +171,7 @@ class ChangedTally:
     """
 
     def __init__(
-        self, crossed: Crossed, carried: Carried, paths: Index, sent: Ints, lost: Ints
+        self, crossed: PathCrossings, carried: Carried, paths: Index, sent: Ints, lost: Ints
     ) -> None:
         self._crossed, self._carried = crossed, carried
         self._changed = paths
@@ -250,7 +250,7 @@ class PathTally:
         lost: of these, how many did not come out, (paths,).
     """
 
-    def __init__(self, crossed: Crossed, sent: Ints, lost: Ints) -> None:
+    def __init__(self, crossed: PathCrossings, sent: Ints, lost: Ints) -> None:
         self._crossed = crossed
         self._all_sent, self._all_lost = sent, lost
         # Most windows have lost little: what was sent is looked at only there.
@@ -305,7 +305,7 @@ class PathTally:
         return _partly(self._crossed, self._clean_sent)
 
 
-def _partly(crossed: Crossed, sent: Floats) -> Floats:
+def _partly(crossed: PathCrossings, sent: Floats) -> Floats:
     """Paths that may cross each candidate and lost nothing, and their probes, (2, candidates).
 
     Args:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric.crossed import Crossed
+from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.tally import SHARES, Floats, Index
 
 Mask = NDArray[np.bool_]
@@ -77,7 +77,7 @@ class DelayFinding(NamedTuple):
 
 
 def find_delays(
-    crossed: Crossed,
+    crossed: PathCrossings,
     change_ns: Floats,
     sigma_ns: Floats,
     penalty: Floats,
@@ -113,7 +113,7 @@ def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
     return (uneven if 0 < uneven.found < even.found else even).findings()
 
 
-def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
+def is_any_late(crossed: PathCrossings, change_ns: Floats, sigma_ns: Floats) -> bool:
     """Whether enough paths of any component are late (or early), arguments as `find_delays`."""
     # Most of a fleet's paths are as they were: nothing more is asked of those.
     moved = np.flatnonzero(np.abs(change_ns) > LATE_SIGMAS * MIN_SIGMA_NS)
@@ -126,7 +126,7 @@ def is_any_late(crossed: Crossed, change_ns: Floats, sigma_ns: Floats) -> bool:
 class _Search:
     def __init__(
         self,
-        crossed: Crossed,
+        crossed: PathCrossings,
         change_ns: Floats,
         sigma_ns: Floats,
         penalty: Floats,

@@ -48,7 +48,7 @@ class SecondCounts(NamedTuple):
     """(flows,): 1-sigma of the clocks in these."""
 
 
-class Window(NamedTuple):
+class HistoryWindow(NamedTuple):
     """Sums over a window."""
 
     name: str
@@ -64,7 +64,7 @@ class DelayChange(NamedTuple):
     """(flows,)."""
 
 
-class Excess(NamedTuple):
+class DelayExcess(NamedTuple):
     """Delay above the path's floor that is there in nearly every second, (2, flows); NaN where
     there are too few of them."""
 
@@ -101,10 +101,10 @@ class FlowHistory:
         most `FINE_S`. Delays stay."""
         self.counts.forget(flows, keep_s)
 
-    def windows(self, flows: int) -> list[Window]:
+    def windows(self, flows: int) -> list[HistoryWindow]:
         """As `WindowSums.windows`."""
         return [
-            Window(f"{seconds}s", seconds, _widened(total, flows, 0))
+            HistoryWindow(f"{seconds}s", seconds, _widened(total, flows, 0))
             for seconds, total in self.counts.windows()
         ]
 
@@ -153,7 +153,7 @@ class FlowHistory:
             delay_ns[:, part] = _median(self._newest(part, DELAY_S)) - _median(before)
         return DelayChange(delay_ns, self.worst_error(flows))
 
-    def excess(self, flows: int, least_ns: float = 0.0) -> Excess | None:
+    def excess(self, flows: int, least_ns: float = 0.0) -> DelayExcess | None:
         """What the newest `DELAY_S` seconds held above the floor, again and again.
 
         Args:
@@ -173,7 +173,7 @@ class FlowHistory:
             known = (count >= MIN_DELAY_SECONDS) & np.isfinite(floor[:, part])
             low = _at(now, count, _persistent)
             delay_ns[:, part] = np.where(known, low - floor[:, part], np.nan)
-        return Excess(delay_ns, self.worst_error(flows))
+        return DelayExcess(delay_ns, self.worst_error(flows))
 
     def _blocks(self, chosen: NDArray[np.bool_] | None = None) -> list[slice | Index]:
         """All flows or these, some at a time: their seconds fit into the processor's cache."""

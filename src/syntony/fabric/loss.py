@@ -13,7 +13,10 @@ from syntony.fabric.loss_search import (
     Search,
 )
 from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
+from syntony.fabric.unevenness import CLEARLY
 
+_ROUNDS = 3
+"""Of more, each changed less than a fifth."""
 _NOTHING_KNOWN = NoStructure()
 
 
@@ -43,8 +46,9 @@ class LossSearch:
         self._search: Search | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
-            self._search = Search(tally, penalty + threshold, max_found, structure)
-            self.findings = self._search.run()
+            self._search, self.findings = _searched(
+                tally, penalty + threshold, max_found, structure
+            )
 
     def gain_at(self, candidate: int, loss: float) -> float:
         """Nats gained (lost, if negative) by `candidate` losing so much beside what was found, less
@@ -60,3 +64,19 @@ class LossSearch:
             each = rate * clean.partly_probes[0] / max(clean.partly_paths[0], 1)
             return float(np.log1p(share * np.expm1(-each)) * clean.partly_paths[0])
         return -min(float(rate * clean.probes[0]), OUTLIER_MARGIN * float(clean.paths[0]))
+
+
+def _searched(
+    tally: Tally, price: Floats, max_found: int, structure: Structure
+) -> tuple[Search, list[LossFinding]]:
+    """Again with the unevenness that was seen, while that is clearly more than was assumed."""
+    assumed = 0.0
+    for at_most in (*(CLEARLY,) * _ROUNDS, np.inf):
+        search = Search(
+            tally, price, max_found, structure, assumed=assumed, at_most=at_most * assumed
+        )
+        findings = search.run()
+        if findings is not None:
+            break
+        assumed = search.unevenness()
+    return search, findings or []

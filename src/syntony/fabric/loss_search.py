@@ -31,6 +31,7 @@ from syntony.fabric import loss_gains, loss_pairs
 from syntony.fabric.loss_gains import Gains, Paths, entropy, likelihood
 from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
 from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tally
+from syntony.fabric.unevenness import unevenness, weights
 
 MIN_LOSS = 2e-4
 """Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -57,6 +58,8 @@ _SWEEPS = 12
 _SETTLED = 0.1
 """The background holds some of what a newly found component loses, and gives it back sweep by
 sweep: until it changes by less, a further candidate would be found for the rest."""
+_ENOUGH = 2
+"""From more findings on, each further one may only explain that paths are uneven."""
 _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
 
@@ -86,27 +89,41 @@ class LossFinding(NamedTuple):
 
 
 class Search:
-    """The state of one search: what is selected, and every lossy path's rate under it."""
+    """The state of one search: what is selected, and every lossy path's rate under it.
+
+    Args:
+        tally: the window's counts.
+        price: nats that each candidate must gain.
+        max_found: stop there.
+        structure: how candidates hang together.
+        assumed: unevenness of what paths lose across one component.
+        at_most: give up where it turns out to be larger than this.
+    """
 
     def __init__(
         self,
         tally: Tally,
-        penalty: Floats,
+        price: Floats,
         max_found: int,
         structure: Structure,
+        *,
+        assumed: float = 0.0,
+        at_most: float = np.inf,
     ) -> None:
-        self.price = penalty
+        self.price = price
         self._structure = structure
         self._instead: dict[int, dict[int, float]] = {}
         """Of each found one, what may lose instead if another found one is another, too → odds."""
         self._paired = set[int]()
         """Found as two parts of one that was found before."""
         self._max_found = max_found
-        finite = penalty[np.isfinite(penalty)]
+        finite = price[np.isfinite(price)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
-        self._lost, self._sent = tally.lost, tally.sent
-        self._came = tally.sent - tally.lost
-        self._best = entropy(tally.lost, tally.sent)
+        self._counted, self._at_most = tally, at_most
+        weight = weights(tally.sent, tally.lost, assumed)
+        self._lost, self._sent = tally.lost * weight, tally.sent * weight
+        self._came = self._sent - self._lost
+        self._best = entropy(self._lost, self._sent)
         rows, columns = np.nonzero(tally.crossings >= 0)
         candidate = tally.crossings[rows, columns].astype(np.int64)
         may_row, may_candidate = tally.partly.pairs(tally.crossings)
@@ -128,8 +145,11 @@ class Search:
         """Of each found one, as long as nothing that was found changes."""
         self._set_background()
 
-    def run(self) -> list[LossFinding]:
+    def run(self) -> list[LossFinding] | None:
+        """What was found; None: paths are more uneven than `at_most`."""
         self._search()
+        if self._is_uneven():
+            return None
         for candidate in list(self._found):
             if candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
@@ -138,11 +158,28 @@ class Search:
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
+    def unevenness(self) -> float:
+        """Of the paths that surely cross what was found; of those that may, each as the one that
+        explains it best says: what is found for the worst of them alone is no evidence."""
+        surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
+        for candidate, rate in self._found.items():
+            rows, times = self._entries.of(candidate)
+            surely[rows] += rate * times
+            rows, times = self._held[candidate]
+            maybe[rows] = np.maximum(maybe[rows], rate * times)
+        rates = np.where(surely > 0, surely, maybe)
+        return unevenness(self._counted.sent, self._counted.lost, rates)
+
+    def _is_uneven(self) -> bool:
+        return self.unevenness() > self._at_most
+
     def _search(self) -> None:
         # Adding, exchanging and dropping can come back to where they were: then it is over.
         seen: set[frozenset[int]] = set()
         while len(self._found) < self._max_found and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
+            if len(self._found) > _ENOUGH and self._is_uneven():
+                return
             candidates = self._promising()
             gain, rate = self._score(candidates)
             if not len(gain) or gain.max() <= 0:
@@ -485,7 +522,7 @@ class Search:
             loss=float(-np.expm1(-rate)),
             nats=own,
             confidence=1.0 / total,
-            lost=float((self._lost[rows] * rate * times / self._rates[rows]).sum()),
+            lost=float((self._counted.lost[rows] * rate * times / self._rates[rows]).sum()),
             paths=len(rows),
             alternatives=tuple(close),
             probabilities=tuple(odds[each] / total for each in close),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.candidates import Candidates, Ints, Listing
-from syntony.fabric.crossed import Crossed
+from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.names import (
     ANY,
     GROUP,
@@ -363,7 +363,7 @@ class _Builder:
             self._prices(stands_for),
             tuple(same),
             self._shares(stands_for),
-            Crossed(crossings, padded, len(names), partly),
+            PathCrossings(crossings, padded, len(names), partly),
             np.array([self._parallel.get(number, 1) for number in range(len(names))]),
             np.array([sort == _BOTH_WAYS for _, sort in self._number], dtype=np.bool_),
         )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from syntony.fabric import history
 from syntony.fabric.book import Way
-from syntony.fabric.history import Window
+from syntony.fabric.history import HistoryWindow
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.names import ComponentKind, hosts_at, link_ends, replies_name
 from syntony.fabric.tally import Index, Ints
@@ -89,7 +89,7 @@ def or_its_hosts(found: Finding) -> Finding:
 
 
 def reclassify_slow_hosts(
-    findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[Window]
+    findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[HistoryWindow]
 ) -> tuple[Finding, ...]:
     """The same findings, those that are but a late host's as such.
 
@@ -107,7 +107,7 @@ def reclassify_slow_hosts(
     )
 
 
-def _late(found: Finding, flows: FlowEnds, window: Window) -> Finding | None:
+def _late(found: Finding, flows: FlowEnds, window: HistoryWindow) -> Finding | None:
     edge = _edge(found.component, found.kind)
     if not edge:
         return None
@@ -138,7 +138,7 @@ def _is_at(nic: str, edge: str) -> bool:
     return nic == edge or nic.startswith(f"{edge}/")
 
 
-def _fate(window: Window, flows: NDArray[np.bool_]) -> tuple[float, float]:
+def _fate(window: HistoryWindow, flows: NDArray[np.bool_]) -> tuple[float, float]:
     """Probes sent, and of these not answered."""
     counts = window.counts[:, flows]
     lost = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]

@@ -26,7 +26,13 @@ from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import LATE_SIGMAS, is_any_late
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.history import DelayChange, Excess, FlowHistory, SecondCounts, Window
+from syntony.fabric.history import (
+    DelayChange,
+    DelayExcess,
+    FlowHistory,
+    HistoryWindow,
+    SecondCounts,
+)
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.numbering import make_candidates
@@ -290,7 +296,7 @@ class Watch:
         waits = overflow.waits(self._history, self._layout().ends, there, back)
         return overflow.judged(Seconds(sent, lost, waits))
 
-    def _searched(self, candidates: Candidates) -> tuple[list[Window], Located]:
+    def _searched(self, candidates: Candidates) -> tuple[list[HistoryWindow], Located]:
         windows = self._history.windows(len(self._flows))
         self._carrying = candidates.crossed.carrying(WAYS * len(self._flows))
         if self._carried is None:
@@ -336,7 +342,7 @@ class Watch:
         return (*located, *(each for each in self._overflowing if each.component not in known))
 
     def _delays(
-        self, measured: Callable[[int, float], DelayChange | Excess | None], least_ns: float
+        self, measured: Callable[[int, float], DelayChange | DelayExcess | None], least_ns: float
     ) -> list[WindowCounts]:
         """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
         nothing. Paths that can hold no more are measured only where others tell of something."""
@@ -393,7 +399,9 @@ class Watch:
             self._laid_out = _Layout(pair, of_pair, ends, nothing)
         return self._laid_out
 
-    def _observed(self, candidates: Candidates, window: Window, probes: Ints) -> WindowCounts:
+    def _observed(
+        self, candidates: Candidates, window: HistoryWindow, probes: Ints
+    ) -> WindowCounts:
         """Of a window and of its probes by candidate. What few flows lost is told apart from what
         all of them carried."""
         counts, flows = window.counts, len(self._flows)
@@ -433,7 +441,9 @@ class Watch:
         nothing = self._layout().nothing
         return WindowCounts(window.name, nothing, nothing, overlaps=True, tally=tally)
 
-    def _attributed(self, window: Window, flows: Index) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def _attributed(
+        self, window: HistoryWindow, flows: Index
+    ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Unresolved round trips of these flows as lost there, lost back, and flows of which
         nobody can say; (len(flows),) each."""
         layout = self._layout()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from syntony.wire.jobs import RecordedRows
-    from syntony.workload.schema import Column, Kind
+    from syntony.workload.schema import BundleColumn, Kind
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -164,7 +164,7 @@ def _bundle(manifest: Manifest, tables: Mapping[str, pa.Table], gaps: tuple[Gap,
     return make_bundle(manifest, columns, tuple(found))
 
 
-def _columns(name: str, table: pa.Table) -> Iterator[tuple[Column, Any, str]]:
+def _columns(name: str, table: pa.Table) -> Iterator[tuple[BundleColumn, Any, str]]:
     """Each column of the schema that the table has: its values, or what is wrong with it."""
     import pyarrow as pa
 
@@ -183,7 +183,7 @@ def _columns(name: str, table: pa.Table) -> Iterator[tuple[Column, Any, str]]:
         yield column, values, problem if values is None else ""
 
 
-def _typed(values: pa.ChunkedArray, column: Column) -> Any:
+def _typed(values: pa.ChunkedArray, column: BundleColumn) -> Any:
     """The column as the rules want it; None if its type does not fit."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -125,7 +125,7 @@ class CarrierWatch(Closing):
             for message in netlink.messages(data):
                 self._take(message)
 
-    def _take(self, message: netlink.Message) -> None:
+    def _take(self, message: netlink.NetlinkMessage) -> None:
         self._changed = True
         match message.type:
             case rtnetlink.RTM_NEWLINK | rtnetlink.RTM_DELLINK:
@@ -152,7 +152,7 @@ class CarrierWatch(Closing):
         self._addresses.pop(ifindex, None)
         self._forget_counter(ifindex)
 
-    def _take_address(self, message: netlink.Message) -> None:
+    def _take_address(self, message: netlink.NetlinkMessage) -> None:
         address = rtnetlink.parse_address(message.payload)
         if address is None or not address.is_global:
             return

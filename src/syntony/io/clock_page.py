@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.clock.served import Piece
+from syntony.clock.served import TimelinePiece
 from syntony.clock.steps import Moment, Pace
 from syntony.errors import MissingError, SyntonyError
 from syntony.io._library import ffi, library
@@ -57,7 +57,7 @@ class Reading(NamedTuple):
 class Left(NamedTuple):
     """What an agent before this one left in the page."""
 
-    piece: Piece
+    piece: TimelinePiece
     seen: Moment
     """The last moment it looked at."""
     pace: Pace
@@ -104,7 +104,13 @@ class PageWriter:
         return Left(newest, seen, known, pace.epoch)
 
     def write(
-        self, piece: Piece | None, now: Moment, pace: Pace, *, epoch: int, void_after_ns: int
+        self,
+        piece: TimelinePiece | None,
+        now: Moment,
+        pace: Pace,
+        *,
+        epoch: int,
+        void_after_ns: int,
     ) -> None:
         """A new piece, if any, the present moment, and that the writer lives.
 
@@ -277,7 +283,7 @@ def _cannot(path: Path, code: int) -> SyntonyError:
     return MissingError(f"{path} cannot be written: {os.strerror(code)}")
 
 
-def _c_piece(piece: Piece) -> Any:
+def _c_piece(piece: TimelinePiece) -> Any:
     line = piece.line
     return ffi.new(
         "struct syn_clock_piece *",
@@ -297,7 +303,7 @@ def _c_piece(piece: Piece) -> Any:
     )
 
 
-def _piece_of(raw: Any) -> Piece:
+def _piece_of(raw: Any) -> TimelinePiece:
     state = STATES[raw.status]
     line = Timeline(
         node="",
@@ -309,7 +315,7 @@ def _piece_of(raw: Any) -> Piece:
         asymmetry_ns=raw.asymmetry_ns,
         state=state,
     )
-    return Piece(raw.from_ns, line, raw.residual_ns, raw.slew_ppb, state, raw.steps)
+    return TimelinePiece(raw.from_ns, line, raw.residual_ns, raw.slew_ppb, state, raw.steps)
 
 
 def _reading(out: Any) -> Reading:

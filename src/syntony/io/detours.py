@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from syntony.errors import MissingError, WireError
-from syntony.io.netlink import Message, attribute, attributes
+from syntony.io.netlink import NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import NetlinkSocket
 from syntony.io.nft import run_nft
 from syntony.io.nft_elements import Element, NftElements, concatenated
@@ -192,7 +192,7 @@ def strict_nics(nics: Iterable[str], conf: Path = CONF) -> list[str]:
     return [nic for nic in nics if max(value("all"), value(nic)) == 1]
 
 
-def parse_heard(message: Message) -> FourTuple | None:
+def parse_heard(message: NetlinkMessage) -> FourTuple | None:
     """The way of a logged packet, our end first; None for other messages.
 
     Raises:

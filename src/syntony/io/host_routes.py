@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 
 from syntony.errors import MissingError
-from syntony.io.netlink import NLM_F_REPLACE, Message, attribute, attributes
+from syntony.io.netlink import NLM_F_REPLACE, NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import CREATE, NetlinkSocket
 from syntony.io.routes import (
     GETROUTE,
@@ -129,7 +129,7 @@ class HostRoutes:
                 return attributes(message.payload, RTMSG.size).get(_RTA_GATEWAY, b"")
         return b""
 
-    def _ask(self, kind: int, body: bytes, flags: int = 0, fine: int = 0) -> list[Message]:
+    def _ask(self, kind: int, body: bytes, flags: int = 0, fine: int = 0) -> list[NetlinkMessage]:
         """`fine`: the errno that says that it has been done already."""
         try:
             return self._kernel.ask(kind, body, flags)

@@ -29,7 +29,7 @@ _SWITCHES = Path("proc/sys/net/mptcp")
 _PATH_MANAGERS = {"0": "kernel", "1": "userspace"}
 
 
-class Facts(NamedTuple):
+class MptcpSupport(NamedTuple):
     """What this host has that multi-path connections need or profit from."""
 
     mptcp: bool
@@ -134,12 +134,12 @@ def _is_prefix(entry: str) -> bool:
     return not slash or int(bits) <= most
 
 
-def facts(root: Path = Path("/")) -> Facts:
+def facts(root: Path = Path("/")) -> MptcpSupport:
     """What is so here and now; `root` is where /proc is looked for."""
     switches = root / _SWITCHES
     detail = _obstacle(switches)
     manager = None if detail else _path_manager(switches)
-    return Facts(not detail, detail, manager, _agent_runs(root / "proc"))
+    return MptcpSupport(not detail, detail, manager, _agent_runs(root / "proc"))
 
 
 def _obstacle(switches: Path) -> str:

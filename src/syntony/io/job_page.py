@@ -28,7 +28,7 @@ class Subject(enum.IntEnum):
     PATH_AVOID = 7
 
 
-class Reported(NamedTuple):
+class JobPageContents(NamedTuple):
     """What a process has told, unchecked."""
 
     records: list[bytes]
@@ -63,12 +63,14 @@ class JobPage:
             os.close(self.fd)
         self.fd = -1
 
-    def read(self, most: int) -> Reported:
+    def read(self, most: int) -> JobPageContents:
         """What the process tells now; `most` records at most."""
         flows, torn = _buffers()
         count = int(library().syn_job_page_read(self._page, flows, torn))
         raw = bytes(ffi.buffer(flows, count * RECORD.size))
-        return Reported(_longest_waiting(raw, most), count, int(torn[0]), int(self._page.left_out))
+        return JobPageContents(
+            _longest_waiting(raw, most), count, int(torn[0]), int(self._page.left_out)
+        )
 
     def notify(
         self,

@@ -26,7 +26,7 @@ _SO_PEERPIDFD = 77
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
-class Credentials(NamedTuple):
+class PeerCredentials(NamedTuple):
     """Who connected, by the kernel's word (SO_PEERCRED)."""
 
     pid: int
@@ -75,11 +75,11 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
     return listener
 
 
-def credentials(connection: socket.socket) -> Credentials:
+def credentials(connection: socket.socket) -> PeerCredentials:
     """Anyone who connected, as it was then. Raises `OSError`."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return Credentials(pid, uid)
+    return PeerCredentials(pid, uid)
 
 
 def open_process(connection: socket.socket, pid: int) -> int:
@@ -102,7 +102,7 @@ def open_process(connection: socket.socket, pid: int) -> int:
     return pidfd
 
 
-def identify(pidfd: int, who: Credentials, proc: Path = Path("/proc")) -> Process:
+def identify(pidfd: int, who: PeerCredentials, proc: Path = Path("/proc")) -> Process:
     """Which job's process it is, by its environment when its program began.
 
     Raises:

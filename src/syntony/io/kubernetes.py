@@ -22,7 +22,7 @@ class ConflictError(RemoteError):
     """Somebody else changed the object since it was read: read it again."""
 
 
-class ApiServer:
+class KubernetesApi:
     """Requests, each on a connection of its own, with the token that is in the file now.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from syntony.errors import MissingError, WireError
-from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
+from syntony.io.netlink import NLM_F_DUMP, NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import NESTED, NetlinkSocket, find_family, generic, opened
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import (
@@ -146,7 +146,7 @@ class PathManagerEvents:
         return [event for event in found if event is not None]
 
 
-def parse_event(message: Message, at_ns: int) -> Event | None:
+def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
     """One event; None for a kind that nobody here needs.
 
     Raises:
@@ -163,7 +163,7 @@ def parse_event(message: Message, at_ns: int) -> Event | None:
         raise WireError(f"MPTCP event {command} lacks something: {error!r}") from error
 
 
-def parse_address(message: Message) -> KnownAddress:
+def parse_address(message: NetlinkMessage) -> KnownAddress:
     """One entry of a listing.
 
     Raises:

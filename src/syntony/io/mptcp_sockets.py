@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from syntony.errors import WireError
-from syntony.io.netlink import NLM_F_DUMP, Message, attribute, attributes
+from syntony.io.netlink import NLM_F_DUMP, NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import NetlinkSocket
 
 _NETLINK_SOCK_DIAG = 4
@@ -76,7 +76,7 @@ def _listening(conn: MptcpSocket, listeners: Iterable[MptcpSocket]) -> set[int]:
     return exact or {each.inode for each in at_port if each.address in _ANY}
 
 
-def parse(message: Message) -> MptcpSocket:
+def parse(message: NetlinkMessage) -> MptcpSocket:
     """One socket.
 
     Raises:

@@ -16,21 +16,21 @@ from syntony.workload.nccl_operations import (
     VERSION,
     NcclOperation,
     NcclPageReader,
-    Progress,
+    PageProgress,
 )
 
 if TYPE_CHECKING:
     import socket
 
 
-Known = Mapping[str, Progress]
+Known = Mapping[str, PageProgress]
 """``pid/number`` of a page to how far it was read."""
 
 
 def load_progress(path: Path) -> Known:
     """What an agent before this one had read; nothing where the file is not there, or broken."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Progress])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, PageProgress])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return {}
 
@@ -72,7 +72,7 @@ class NcclPage:
         return self._reader.read(before, after, time.monotonic_ns(), last=last)
 
     @property
-    def progress(self) -> tuple[str, Progress] | None:
+    def progress(self) -> tuple[str, PageProgress] | None:
         """Its name, and how far it was read; None: not yet."""
         return (self._name, self._reader.progress) if self._name else None
 

@@ -22,7 +22,7 @@ _TYPE_MASK = 0x3FFF
 """Without NLA_F_NESTED and NLA_F_NET_BYTEORDER."""
 
 
-class Message(NamedTuple):
+class NetlinkMessage(NamedTuple):
     """One netlink message without its header."""
 
     type: int
@@ -42,7 +42,7 @@ def attribute(kind: int, value: bytes) -> bytes:
     return _ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
 
 
-def messages(data: bytes) -> Iterator[Message]:
+def messages(data: bytes) -> Iterator[NetlinkMessage]:
     """The messages of one datagram.
 
     Raises:
@@ -55,7 +55,7 @@ def messages(data: bytes) -> Iterator[Message]:
         length, kind, flags, seq, _ = HEADER.unpack_from(data, at)
         if length < HEADER.size or at + length > len(data):
             raise WireError("netlink message with a wrong length")
-        yield Message(kind, flags, seq, data[at + HEADER.size : at + length])
+        yield NetlinkMessage(kind, flags, seq, data[at + HEADER.size : at + length])
         at += (length + 3) & ~3
 
 
@@ -83,7 +83,7 @@ def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += (length + 3) & ~3
 
 
-def error_of(message: Message) -> int:
+def error_of(message: NetlinkMessage) -> int:
     """The errno that an NLMSG_ERROR carries, positive; 0 is an acknowledgement.
 
     Raises:

@@ -17,7 +17,7 @@ from syntony.io.netlink import (
     NLM_F_ACK,
     NLMSG_DONE,
     NLMSG_ERROR,
-    Message,
+    NetlinkMessage,
     attribute,
     attribute_list,
     attributes,
@@ -50,13 +50,13 @@ class Family(NamedTuple):
     groups: dict[str, int]
 
 
-def refusal(message: Message) -> OSError | None:
+def refusal(message: NetlinkMessage) -> OSError | None:
     """What an NLMSG_ERROR says; None for a mere acknowledgement. Raises `WireError`."""
     number = error_of(message)
     return OSError(number, _reason(message) or os.strerror(number)) if number else None
 
 
-def _reason(message: Message) -> str:
+def _reason(message: NetlinkMessage) -> str:
     """The kernel's own words, if it gave any."""
     if not message.flags & _EXTENDED:
         return ""
@@ -103,13 +103,13 @@ class NetlinkSocket(Closing):
         """From now on `heard` never waits, and nothing is to be asked."""
         self._socket.setblocking(False)
 
-    def heard(self) -> list[Message]:
+    def heard(self) -> list[NetlinkMessage]:
         """What has been multicast since the last call.
 
         Raises:
             OSError: ENOBUFS when the kernel had to leave something out.
         """
-        found: list[Message] = []
+        found: list[NetlinkMessage] = []
         while True:
             try:
                 data = self._socket.recv(_RECEIVE_BYTES)
@@ -117,7 +117,7 @@ class NetlinkSocket(Closing):
                 return found
             found += messages(data)
 
-    def ask(self, kind: int, body: bytes, flags: int = 0) -> list[Message]:
+    def ask(self, kind: int, body: bytes, flags: int = 0) -> list[NetlinkMessage]:
         """One request, and everything the kernel answers to it.
 
         Raises:
@@ -125,7 +125,7 @@ class NetlinkSocket(Closing):
         """
         self._seq = self._seq % 0xFFFFFFFF + 1
         self._socket.send(request(kind, NLM_F_ACK | flags, self._seq, body))
-        found: list[Message] = []
+        found: list[NetlinkMessage] = []
         while True:
             for message in messages(self._socket.recv(_RECEIVE_BYTES)):
                 if message.seq != self._seq:
@@ -176,7 +176,7 @@ def generic(command: int, version: int, body: bytes) -> bytes:
     return _GENERIC.pack(command, version, 0) + body
 
 
-def opened(message: Message) -> tuple[int, dict[int, bytes]]:
+def opened(message: NetlinkMessage) -> tuple[int, dict[int, bytes]]:
     """Command and attributes of a generic netlink message. Raises `WireError`."""
     if len(message.payload) < _GENERIC.size:
         raise WireError("generic netlink message without a command")

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from syntony.io.handed_page import HandedPage
-from syntony.traffic.operations_page import PAGE_BYTES, VERSION, OperationsReader, Reported
+from syntony.traffic.operations_page import PAGE_BYTES, VERSION, NewOperations, OperationsReader
 
 if TYPE_CHECKING:
     import socket
@@ -28,7 +28,7 @@ class OperationsPage:
         """Records that could not be used, a page that is none included."""
         return self._reader.malformed + self._page.refused
 
-    def read(self) -> Reported | None:
+    def read(self) -> NewOperations | None:
         """What the process has told since the last call; None as long as it has sent no page."""
         if not self._page.is_there():
             return None

@@ -25,7 +25,7 @@ from syntony.io.probe_records import (
     NicStatus,
     PeerKeys,
     ProbeNic,
-    Route,
+    VerbsRoute,
     WatchStatus,
 )
 from syntony.model import MS, US, S
@@ -288,7 +288,7 @@ class ProbeEngine(Closing):
             if row.qpn != 0
         }
 
-    def set_routes(self, routes: Sequence[Route]) -> tuple[int, str]:
+    def set_routes(self, routes: Sequence[VerbsRoute]) -> tuple[int, str]:
         """Over verbs: replace all routes; flows without one are not sent. It may take seconds, in
         which probing goes on.
 

@@ -65,7 +65,7 @@ class Endpoint(NamedTuple):
     infiniband: bool
 
 
-class Route(NamedTuple):
+class VerbsRoute(NamedTuple):
     """How packets of one class and flow label get to a remote NIC over verbs."""
 
     src: str

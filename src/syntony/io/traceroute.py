@@ -35,7 +35,7 @@ _LISTEN = {
 _MAX_OPEN = 4096
 
 
-class Answer(NamedTuple):
+class HopReply(NamedTuple):
     """Who said that the packet's time was up."""
 
     ask: Ask
@@ -83,15 +83,15 @@ class Traceroute:
             return
         self._open[secret] = (now_ns + ANSWER_NS, ask)
 
-    def receive(self, now_ns: int) -> list[Answer]:
+    def receive(self, now_ns: int) -> list[HopReply]:
         """Answers that have come since, forged ones not among them. What was to be answered by now
         and was not is forgotten after that: who looks late finds what came in time."""
-        answers: list[Answer] = []
+        answers: list[HopReply] = []
         for quoted in self._quoted():
             _, ask = self._open.get(quoted.secret, (0, None))
             if ask is not None and is_about(ask, quoted):
                 del self._open[quoted.secret]
-                answers.append(Answer(ask, quoted.router))
+                answers.append(HopReply(ask, quoted.router))
         self._forget(now_ns)
         return answers
 

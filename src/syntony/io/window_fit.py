@@ -11,7 +11,7 @@ import numpy as np
 
 from syntony.clock import envelope, mixture, purity
 from syntony.clock import fit as reference
-from syntony.clock.envelope import Line
+from syntony.clock.envelope import EnvelopeLine
 from syntony.clock.fit import Prior, WindowFit
 from syntony.clock.samples import Clouds
 from syntony.io._library import ffi, library, pointer_to
@@ -44,7 +44,7 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
         message = f"window of {len(t)} points, {clouds.forward} forward: {os.strerror(error)}"
         raise MemoryError(message) if error == 12 else ValueError(message)
     return WindowFit(
-        line=Line(found.slope, found.forward_ns, found.reverse_ns),
+        line=EnvelopeLine(found.slope, found.forward_ns, found.reverse_ns),
         theta_var=found.theta_var,
         slope_var=found.slope_var,
         covariance=found.covariance,

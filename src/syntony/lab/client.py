@@ -29,13 +29,13 @@ from syntony.lab.messages import (
     Injected,
     InjectRequest,
     LabFile,
+    LabRefusal,
+    LabStatus,
     PathAnswer,
     PathRequest,
     Paths,
-    Refused,
     Reply,
     Request,
-    Status,
     StatusRequest,
 )
 from syntony.lab.netns import inside
@@ -89,8 +89,8 @@ class Lab:
             raise RemoteError(f"lab {self.name!r} has just ended") from error
         return msgspec.json.decode(data, type=LabFile)
 
-    def status(self) -> Status:
-        return self._expect(StatusRequest(), Status)
+    def status(self) -> LabStatus:
+        return self._expect(StatusRequest(), LabStatus)
 
     def console_url(self) -> str:
         """Where the console is, with a token that is good for one session.
@@ -267,7 +267,7 @@ class Lab:
 
     def _expect(self, request: Request, kind: type[_R]) -> _R:
         reply = self._ask(request)
-        if isinstance(reply, Refused):
+        if isinstance(reply, LabRefusal):
             error = getattr(errors, reply.kind, SyntonyError)
             raise error(reply.reason)
         if not isinstance(reply, kind):

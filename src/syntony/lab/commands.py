@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from syntony.lab.plan import CONTROLLER, Link, LinkKind, Plan, Port
-from syntony.lab.routes import Route, source_rules
+from syntony.lab.plan import CONTROLLER, LabPlan, Link, LinkKind, Port
+from syntony.lab.routes import NamespaceRoute, source_rules
 
 RULE_PREFERENCE = 1000
 HASH_FIELDS = 55
@@ -52,19 +52,19 @@ SEED_SYSCTL = "net/ipv4/fib_multipath_hash_seed"
 """Both families use it; kernels before 6.11 have one seed for the whole machine instead."""
 
 
-def sysctls(plan: Plan, node: str) -> dict[str, str]:
+def sysctls(plan: LabPlan, node: str) -> dict[str, str]:
     """/proc/sys paths to values for one namespace, to be written before it gets interfaces."""
     if node in plan.hosts or node == CONTROLLER:
         return _EVERYWHERE
     return _EVERYWHERE | _FORWARDING
 
 
-def hash_seed(plan: Plan, node: str) -> int:
+def hash_seed(plan: LabPlan, node: str) -> int:
     """The ECMP seed of one switch: never 0, which means the kernel's own random one."""
     return plan.spec.seed * 1000 + plan.nodes.index(node) + 1
 
 
-def veth_lines(plan: Plan) -> list[str]:
+def veth_lines(plan: LabPlan) -> list[str]:
     """One `ip -batch` line per link, creating both ends in their namespaces."""
     return [
         f"link add name {a.name} index {a.index} netns {a.node} type veth "
@@ -73,12 +73,12 @@ def veth_lines(plan: Plan) -> list[str]:
     ]
 
 
-def up_lines(plan: Plan, node: str) -> list[str]:
+def up_lines(plan: LabPlan, node: str) -> list[str]:
     """Ports up without addresses, to run inside `node`."""
     return [f"link set {link.port_at(node).name} up" for link in plan.links_of(node)]
 
 
-def address_lines(plan: Plan, node: str) -> list[str]:
+def address_lines(plan: LabPlan, node: str) -> list[str]:
     """Addresses and link up, to run inside `node`."""
     lines = ["link set lo up"]
     for port in (link.port_at(node) for link in plan.links_of(node)):
@@ -90,12 +90,12 @@ def address_lines(plan: Plan, node: str) -> list[str]:
     return lines
 
 
-def route_lines(verb: str, routes: Iterable[Route]) -> list[str]:
+def route_lines(verb: str, routes: Iterable[NamespaceRoute]) -> list[str]:
     """`verb` is ``add``, ``replace`` or ``del``."""
     return [_route_line(verb, route) for route in routes]
 
 
-def _route_line(verb: str, route: Route) -> str:
+def _route_line(verb: str, route: NamespaceRoute) -> str:
     head = f"route {verb} {route.prefix} table {route.table}"
     if verb == "del":
         return head
@@ -104,7 +104,7 @@ def _route_line(verb: str, route: Route) -> str:
     return head + "".join(f" nexthop via {hop.via} dev {hop.dev}" for hop in route.hops)
 
 
-def rule_lines(plan: Plan, host: str, family: int) -> list[str]:
+def rule_lines(plan: LabPlan, host: str, family: int) -> list[str]:
     """Per-NIC source rules of a host, for `ip -4 -batch` or `ip -6 -batch`."""
     return [
         f"rule add from {rule.source} table {rule.table} pref {RULE_PREFERENCE}"
@@ -113,7 +113,7 @@ def rule_lines(plan: Plan, host: str, family: int) -> list[str]:
     ]
 
 
-def shaper_lines(plan: Plan, node: str) -> list[str]:
+def shaper_lines(plan: LabPlan, node: str) -> list[str]:
     """A token bucket on every fabric port of `node`; the front-end network is not shaped."""
     return [
         shaper_line("add", plan, link.port_at(node), plan.spec.rate_bps)
@@ -122,7 +122,7 @@ def shaper_lines(plan: Plan, node: str) -> list[str]:
     ]
 
 
-def shaper_line(verb: str, plan: Plan, port: Port, rate_bps: int) -> str:
+def shaper_line(verb: str, plan: LabPlan, port: Port, rate_bps: int) -> str:
     """One `tc -batch` line for `port`; `verb` is ``add`` or ``change``."""
     spec = plan.spec
     return (

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from syntony.lab.plan import LinkKind, Plan
-from syntony.lab.routes import Route, routes
+from syntony.lab.plan import LabPlan, LinkKind
+from syntony.lab.routes import NamespaceRoute, routes
 
 
 class Update(NamedTuple):
     """What one switch must change: remove, then install (again)."""
 
     node: str
-    withdraw: tuple[Route, ...]
-    install: tuple[Route, ...]
+    withdraw: tuple[NamespaceRoute, ...]
+    install: tuple[NamespaceRoute, ...]
 
 
 class ControlPlane:
     """Knows which fabric links are up, and which the routes in force assume to be up."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LabPlan) -> None:
         self._plan = plan
         self._links = {
             (port.node, port.name): link
@@ -80,7 +80,7 @@ class ControlPlane:
     def _down_links(self) -> set[str]:
         return {self._links[port].name for port in self._ports_down if port in self._links}
 
-    def _update(self, node: str, wanted: tuple[Route, ...], touched: bool) -> Update:
+    def _update(self, node: str, wanted: tuple[NamespaceRoute, ...], touched: bool) -> Update:
         before = set(self._installed[node])
         keys = {(route.table, route.prefix) for route in wanted}
         gone = tuple(r for r in self._installed[node] if (r.table, r.prefix) not in keys)

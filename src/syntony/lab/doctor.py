@@ -17,7 +17,7 @@ from syntony.lab.verbs import image
 from syntony.lab.world import TOOLS, missing_tools, need, search_path, unshare_argv
 
 
-class Level(enum.StrEnum):
+class RequirementLevel(enum.StrEnum):
     """How bad it is: `warning` costs one feature, `missing` costs the lab."""
 
     OK = "ok"
@@ -25,11 +25,11 @@ class Level(enum.StrEnum):
     MISSING = "missing"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class LabRequirement(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a lab needs."""
 
     name: str
-    level: Level
+    level: RequirementLevel
     detail: str
     remedy: str = ""
 
@@ -58,44 +58,44 @@ _REMEDIES = {
 }
 
 
-def examine() -> list[Check]:
+def examine() -> list[LabRequirement]:
     """Every check, in the order in which a lab needs them."""
     checks = list(_tools())
     try:
         argv = unshare_argv()
     except MissingError as error:
         lack, _, remedy = str(error).partition("; ")
-        checks.append(_check("private namespaces", Level.MISSING, lack, remedy))
+        checks.append(_check("private namespaces", RequirementLevel.MISSING, lack, remedy))
         return checks
     how = "as this user" if "-Urnmpf" in argv else "as root, user namespaces are forbidden"
-    checks.append(_check("private namespaces", Level.OK, how))
+    checks.append(_check("private namespaces", RequirementLevel.OK, how))
     checks += _features(argv)
     checks += [_seed(), _tun(), _relay(), _machines()]
     return checks
 
 
-def exit_code(checks: list[Check]) -> int:
+def exit_code(checks: list[LabRequirement]) -> int:
     """0 all there, 1 a feature is lacking, 2 no lab can be brought up."""
     levels = {check.level for check in checks}
-    if Level.MISSING in levels:
+    if RequirementLevel.MISSING in levels:
         return 2
-    return 1 if Level.WARNING in levels else 0
+    return 1 if RequirementLevel.WARNING in levels else 0
 
 
-def _check(name: str, level: Level, detail: str, remedy: str = "") -> Check:
-    return Check(name=name, level=level, detail=detail, remedy=remedy)
+def _check(name: str, level: RequirementLevel, detail: str, remedy: str = "") -> LabRequirement:
+    return LabRequirement(name=name, level=level, detail=detail, remedy=remedy)
 
 
-def _tools() -> Iterator[Check]:
+def _tools() -> Iterator[LabRequirement]:
     missing = missing_tools()
     for name, package in TOOLS.items():
         if name in missing:
-            yield _check(name, Level.MISSING, "not found", f"apt install {package}")
+            yield _check(name, RequirementLevel.MISSING, "not found", f"apt install {package}")
         else:
-            yield _check(name, Level.OK, f"found ({package})")
+            yield _check(name, RequirementLevel.OK, f"found ({package})")
 
 
-def _features(argv: list[str]) -> Iterator[Check]:
+def _features(argv: list[str]) -> Iterator[LabRequirement]:
     script = "\n".join(
         f'm=$( ({command}) 2>&1 ) && echo ok || echo "$m" | head -n1 | sed "s/^$/no/"'
         for command in _FEATURES.values()
@@ -108,43 +108,47 @@ def _features(argv: list[str]) -> Iterator[Check]:
     for i, name in enumerate(_FEATURES):
         said = lines[i] if i < len(lines) else done.stderr.strip() or "no answer"
         if said == "ok":
-            yield _check(name, Level.OK, "works")
+            yield _check(name, RequirementLevel.OK, "works")
         else:
-            yield _check(name, Level.MISSING, said, _REMEDIES[name])
+            yield _check(name, RequirementLevel.MISSING, said, _REMEDIES[name])
 
 
-def _seed() -> Check:
+def _seed() -> LabRequirement:
     name = "ECMP seed per switch"
     if Path("/proc/sys", SEED_SYSCTL).exists():
-        return _check(name, Level.OK, "works")
-    return _check(name, Level.WARNING, "all switches hash alike", "use Linux 6.11 or later")
+        return _check(name, RequirementLevel.OK, "works")
+    return _check(
+        name, RequirementLevel.WARNING, "all switches hash alike", "use Linux 6.11 or later"
+    )
 
 
-def _tun() -> Check:
+def _tun() -> LabRequirement:
     name = "TUN device (delay fault)"
     if not relay.TUN_DEVICE.exists():
-        return _check(name, Level.WARNING, f"no {relay.TUN_DEVICE}", "modprobe tun")
+        return _check(name, RequirementLevel.WARNING, f"no {relay.TUN_DEVICE}", "modprobe tun")
     if not os.access(relay.TUN_DEVICE, os.R_OK | os.W_OK):
         remedy = f"as root: chmod 0666 {relay.TUN_DEVICE}"
-        return _check(name, Level.WARNING, f"{relay.TUN_DEVICE} is not yours to open", remedy)
-    return _check(name, Level.OK, "works")
+        return _check(
+            name, RequirementLevel.WARNING, f"{relay.TUN_DEVICE} is not yours to open", remedy
+        )
+    return _check(name, RequirementLevel.OK, "works")
 
 
-def _machines() -> Check:
+def _machines() -> LabRequirement:
     name = "machines with Soft-RoCE (lab verbs)"
     try:
         need(image.TOOLS)
     except MissingError as error:
         detail, _, remedy = str(error).partition("; ")
-        return _check(name, Level.WARNING, detail, remedy.removeprefix("install with: "))
-    return _check(name, Level.OK, "all programs found")
+        return _check(name, RequirementLevel.WARNING, detail, remedy.removeprefix("install with: "))
+    return _check(name, RequirementLevel.OK, "all programs found")
 
 
-def _relay() -> Check:
+def _relay() -> LabRequirement:
     name = "delay relay (delay fault)"
     try:
         program = relay.relay_program()
     except MissingError as error:
         detail, _, remedy = str(error).partition("; ")
-        return _check(name, Level.WARNING, detail, remedy)
-    return _check(name, Level.OK, str(program))
+        return _check(name, RequirementLevel.WARNING, detail, remedy)
+    return _check(name, RequirementLevel.OK, str(program))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from syntony.lab.plan import Link, Plan, Port
+    from syntony.lab.plan import LabPlan, Link, Port
 
 PROTOCOLS = ("udp", "tcp")
 _MAX_PORT = 65535
@@ -38,7 +38,7 @@ _ANSWER_NS = 300 * MS
 """An answer of a lab takes a millisecond, and what faults add."""
 
 
-def paths(plan: Plan, request: PathRequest) -> tuple[PathAnswer, ...]:
+def paths(plan: LabPlan, request: PathRequest) -> tuple[PathAnswer, ...]:
     """The way of one flow per source port of `request`, with the routes as they are now.
 
     Raises:
@@ -68,7 +68,7 @@ def _check(request: PathRequest) -> None:
             raise UsageError(f"{port} is not a port number; use 1 to {_MAX_PORT}")
 
 
-def _traced(plan: Plan, request: PathRequest, src: Link, dst: Link) -> tuple[PathAnswer, ...]:
+def _traced(plan: LabPlan, request: PathRequest, src: Link, dst: Link) -> tuple[PathAnswer, ...]:
     """Over IPv6: each flow's own packets, sent from its host."""
     if src.b.node == dst.b.node:
         return tuple(_answer(plan, src, dst, sport, dst.a.node) for sport in request.sports)
@@ -167,7 +167,7 @@ def _devices(said: str) -> list[str]:
     return devices
 
 
-def _answer(plan: Plan, src: Link, dst: Link, sport: int, device: str) -> PathAnswer:
+def _answer(plan: LabPlan, src: Link, dst: Link, sport: int, device: str) -> PathAnswer:
     host, leaf = src.a.node, src.b.node
     if device in {*plan.spines, UNKNOWN}:
         return PathAnswer(

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from syntony.lab import commands, netns
-from syntony.lab.plan import CONTROLLER, Plan
-from syntony.lab.routes import Route, routes
+from syntony.lab.plan import CONTROLLER, LabPlan
+from syntony.lab.routes import NamespaceRoute, routes
 
 _THREADS = 4
 """`ip` and `tc` mostly wait for the kernel's RTNL lock: more threads than this gain nothing."""
 
 
-def build(plan: Plan, *, guests: bool = False) -> None:
+def build(plan: LabPlan, *, guests: bool = False) -> None:
     """Brings the whole fabric up in the current (private, empty) world.
 
     With `guests` the hosts' addresses and routes are left to the machines that run there.
@@ -36,23 +36,23 @@ def build(plan: Plan, *, guests: bool = False) -> None:
         list(pool.map(lambda node: _only_up(plan, node), empty))
 
 
-def _sysctls(plan: Plan, node: str) -> dict[str, str]:
+def _sysctls(plan: LabPlan, node: str) -> dict[str, str]:
     values = commands.sysctls(plan, node)
     if node in plan.switches and Path("/proc/sys", commands.SEED_SYSCTL).exists():
         values = values | {commands.SEED_SYSCTL: str(commands.hash_seed(plan, node))}
     return values
 
 
-def _routes(node: str, wanted: tuple[Route, ...]) -> None:
+def _routes(node: str, wanted: tuple[NamespaceRoute, ...]) -> None:
     netns.batch(node, ["ip"], commands.route_lines("add", wanted))
 
 
-def _only_up(plan: Plan, node: str) -> None:
+def _only_up(plan: LabPlan, node: str) -> None:
     netns.batch(node, ["ip"], commands.up_lines(plan, node))
     netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
 
 
-def _addresses(plan: Plan, node: str) -> None:
+def _addresses(plan: LabPlan, node: str) -> None:
     netns.batch(node, ["ip"], commands.address_lines(plan, node))
     netns.batch(node, ["tc"], commands.shaper_lines(plan, node))
     if node in plan.hosts or node == CONTROLLER:

@@ -21,7 +21,7 @@ class LinkState(NamedTuple):
     up: bool
 
 
-class LinkWatch:
+class NamespaceLinkWatch:
     """The link events of one namespace; `fileno` is readable when there are some."""
 
     def __init__(self, node: str) -> None:

@@ -126,7 +126,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_ns: int
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, tag="lab"):
+class LabStatus(msgspec.Struct, frozen=True, kw_only=True, tag="lab"):
     """A whole lab."""
 
     name: str
@@ -174,7 +174,7 @@ class Going(msgspec.Struct, frozen=True, kw_only=True, tag="going"):
     """The lab will be gone soon."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+class LabRefusal(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     """The request was not carried out."""
 
     kind: str
@@ -182,7 +182,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     reason: str
 
 
-Reply = Status | Injected | Cleared | Paths | Going | Refused
+Reply = LabStatus | Injected | Cleared | Paths | Going | LabRefusal
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class Link(msgspec.Struct, frozen=True):
         return self.a if self.a.node == node else self.b
 
 
-class Plan(msgspec.Struct, frozen=True):
+class LabPlan(msgspec.Struct, frozen=True):
     """A whole fabric."""
 
     spec: FabricSpec
@@ -158,7 +158,7 @@ def rail_prefixes(rail: int) -> tuple[str, str]:
     return f"10.{10 + rail}.0.0/16", f"{ULA}:{(16 + rail) << 8:x}::/56"
 
 
-def make_plan(spec: FabricSpec) -> Plan:
+def make_plan(spec: FabricSpec) -> LabPlan:
     """The fabric of a given size; the same spec always gives the same plan.
 
     Raises:
@@ -191,7 +191,7 @@ def make_plan(spec: FabricSpec) -> Plan:
     for i, node in enumerate((*hosts, CONTROLLER)):
         net = (_plus4("172.30.0.0", 2 * i), f"{ULA}:ffff::{2 * i:x}")
         join(LinkKind.MGMT, (node, MGMT), (ROUTER, node), net)
-    return Plan(spec, hosts, leaves, spines, tuple(links))
+    return LabPlan(spec, hosts, leaves, spines, tuple(links))
 
 
 def _check(spec: FabricSpec) -> None:

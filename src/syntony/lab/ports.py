@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from syntony.lab import commands, netns
-from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 from syntony.lab.relay import Relay, RelaySpot
 from syntony.lab.routes import nic_routes
 
@@ -20,7 +20,7 @@ Holder = int
 class Ports:
     """The state of every port that differs from the plan, and the commands that make it so."""
 
-    def __init__(self, plan: Plan, *, guests: bool = False) -> None:
+    def __init__(self, plan: LabPlan, *, guests: bool = False) -> None:
         self._plan = plan
         self._guests = guests
         self._down: dict[str, set[Holder]] = {}

@@ -13,7 +13,7 @@ from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
 from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
-from syntony.lab.plan import CONTROLLER, LinkKind, Plan
+from syntony.lab.plan import CONTROLLER, LabPlan, LinkKind
 from syntony.lab.state import (
     LOGS,
     clock_directory,
@@ -27,7 +27,7 @@ from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ DECAY_NS = 5 * S
 six times in two minutes flaps there; here someone tries one fault after the other, and would wait a
 minute for each return (decision 0143). A link that flaps every two seconds is held down as ever."""
 METRICS_PORT = 9862
+API_PORT = 8645
+"""Of gateways, inside the lab."""
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
 MACHINE_RUN = "/run/syntony"
@@ -59,7 +61,7 @@ CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 """A day: a lab lives shorter, and restarting it makes a new authority."""
 
 
-def provision(directory: Path, file: LabFile, plan: Plan) -> list[DaemonSpec]:
+def provision(directory: Path, file: LabFile, plan: LabPlan) -> list[DaemonSpec]:
     """Writes everything the daemons read; returns them in starting order, the controller first.
 
     Raises:
@@ -96,11 +98,11 @@ def _metrics(address: str, port: int = METRICS_PORT) -> MetricsConfig:
     return MetricsConfig(listen=f"{address}:{port}", tls=True, clients=(SCRAPER,))
 
 
-def _mgmt(plan: Plan, node: str) -> str:
+def _mgmt(plan: LabPlan, node: str) -> str:
     return plan.link(f"{node}/mgmt0").a.ipv4
 
 
-def _topology(plan: Plan) -> str:
+def _topology(plan: LabPlan) -> str:
     # Half of the product: for those who bring a lab up, not for all who speak to one.
     from syntony.fabric.files import format_topology
 
@@ -108,7 +110,7 @@ def _topology(plan: Plan) -> str:
 
 
 def _controller(
-    directory: Path, file: LabFile, plan: Plan, authority: Authority, number: int
+    directory: Path, file: LabFile, plan: LabPlan, authority: Authority, number: int
 ) -> DaemonSpec:
     from syntony.controller.config import ControllerConfig
 
@@ -145,7 +147,7 @@ def _controller(
 
 
 def _serving(
-    directory: Path, plan: Plan, authority: Authority, number: int, holder: Identity
+    directory: Path, plan: LabPlan, authority: Authority, number: int, holder: Identity
 ) -> dict[str, Any]:
     """Ports and certificate of a controller or gateway, the `number`-th of all."""
     address, further = _mgmt(plan, CONTROLLER), (number - 1) * PORTS_APART
@@ -165,12 +167,12 @@ def _serving(
     }
 
 
-def _addresses(plan: Plan, numbers: Iterable[int]) -> tuple[str, ...]:
+def _addresses(plan: LabPlan, numbers: Iterable[int]) -> tuple[str, ...]:
     """Where these of all controllers and gateways listen, from 1."""
     return tuple(_listen(plan, number) for number in numbers)
 
 
-def _listen(plan: Plan, number: int) -> str:
+def _listen(plan: LabPlan, number: int) -> str:
     return f"{_mgmt(plan, CONTROLLER)}:{CONTROLLER_PORT + (number - 1) * PORTS_APART}"
 
 
@@ -182,7 +184,7 @@ def _store(directory: Path) -> DaemonSpec:
 
 
 def _gateway(
-    directory: Path, file: LabFile, plan: Plan, authority: Authority, number: int
+    directory: Path, file: LabFile, plan: LabPlan, authority: Authority, number: int
 ) -> DaemonSpec:
     from syntony.controller.config import ControllerConfig
 
@@ -194,6 +196,7 @@ def _gateway(
             "store": URL,
             "gateway": True,
             "leaders": _addresses(plan, range(1, file.controllers + 1)),
+            "api": {"listen": f"{_mgmt(plan, CONTROLLER)}:{API_PORT + (place - 1) * PORTS_APART}"},
         },
         ControllerConfig,
     )
@@ -233,7 +236,7 @@ def _queue_ns(file: LabFile) -> int:
 
 
 def _agent(
-    directory: Path, file: LabFile, plan: Plan, authority: Authority, host: str
+    directory: Path, file: LabFile, plan: LabPlan, authority: Authority, host: str
 ) -> list[DaemonSpec]:
     """The reactor and the telemetry process, of one configuration."""
     tls = issue_agent(directory, plan, authority, host)
@@ -258,7 +261,7 @@ def _agent(
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
         reactor_dir=MACHINE_RUN if file.image else "",
-        traffic=Policy(mode=Mode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
+        traffic=Policy(mode=FailoverMode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         read_gpus=False,  # they are the machine's, not a host's of the lab
         synthetic_clock=file.clocks[host],
     )
@@ -271,7 +274,7 @@ def _agent(
     ]
 
 
-def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) -> TlsPaths:
+def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str) -> TlsPaths:
     """A certificate for a host's agent, in place of the one before."""
     return authority.issue(
         host,
@@ -282,7 +285,7 @@ def issue_agent(directory: Path, plan: Plan, authority: Authority, host: str) ->
     )
 
 
-def _entry(file: LabFile, plan: Plan, host: str) -> tuple[str, ...]:
+def _entry(file: LabFile, plan: LabPlan, host: str) -> tuple[str, ...]:
     return guest_entry(_mgmt(plan, host)) if file.image else inside(host)
 
 

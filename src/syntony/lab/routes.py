@@ -12,9 +12,9 @@ from typing import NamedTuple
 from syntony.lab.plan import (
     CONTROLLER,
     MGMT_PREFIXES,
+    LabPlan,
     Link,
     LinkKind,
-    Plan,
     Port,
     leaf_prefixes,
     rail_prefixes,
@@ -34,7 +34,7 @@ class NextHop(NamedTuple):
     dev: str
 
 
-class Route(NamedTuple):
+class NamespaceRoute(NamedTuple):
     """One route of one namespace; several next hops share the flows (ECMP)."""
 
     table: str
@@ -51,8 +51,8 @@ class SourceRule(NamedTuple):
 
 
 def routes(
-    plan: Plan, failed_links: Collection[str] = (), failed_switches: Collection[str] = ()
-) -> dict[str, tuple[Route, ...]]:
+    plan: LabPlan, failed_links: Collection[str] = (), failed_switches: Collection[str] = ()
+) -> dict[str, tuple[NamespaceRoute, ...]]:
     """The route set of every namespace once routing has converged on these failures.
 
     Args:
@@ -64,7 +64,9 @@ def routes(
         for link in plan.of_kind(LinkKind.FABRIC)
         if link.name not in failed_links and not {link.a.node, link.b.node} & set(failed_switches)
     }
-    table: dict[str, tuple[Route, ...]] = {host: host_routes(plan, host) for host in plan.hosts}
+    table: dict[str, tuple[NamespaceRoute, ...]] = {
+        host: host_routes(plan, host) for host in plan.hosts
+    }
     table[CONTROLLER] = host_routes(plan, CONTROLLER)
     for leaf in plan.leaves:
         table[leaf] = tuple(_leaf_routes(plan, alive, leaf))
@@ -73,7 +75,7 @@ def routes(
     return table
 
 
-def host_routes(plan: Plan, host: str) -> tuple[Route, ...]:
+def host_routes(plan: LabPlan, host: str) -> tuple[NamespaceRoute, ...]:
     """What a network manager installs on a host: one table per NIC, and each network by its NIC."""
     return tuple(
         route
@@ -83,17 +85,20 @@ def host_routes(plan: Plan, host: str) -> tuple[Route, ...]:
     )
 
 
-def nic_routes(link: Link) -> tuple[Route, ...]:
+def nic_routes(link: Link) -> tuple[NamespaceRoute, ...]:
     """The routes that go with one NIC of a host, lost when it goes down."""
     networks = MGMT_PREFIXES if link.kind is LinkKind.MGMT else rail_prefixes(_rail(link))
-    made: list[Route] = []
+    made: list[NamespaceRoute] = []
     for family, network in zip(FAMILIES, networks, strict=True):
         hop = (_hop(link.a, link.b, family),)
-        made += [Route(_table(link), _DEFAULT[family], hop), Route(MAIN, network, hop)]
+        made += [
+            NamespaceRoute(_table(link), _DEFAULT[family], hop),
+            NamespaceRoute(MAIN, network, hop),
+        ]
     return tuple(made)
 
 
-def source_rules(plan: Plan, host: str) -> tuple[SourceRule, ...]:
+def source_rules(plan: LabPlan, host: str) -> tuple[SourceRule, ...]:
     """Per-NIC source routing of a host, both families."""
     return tuple(
         SourceRule(family, _address(link.a, family), _table(link))
@@ -102,23 +107,29 @@ def source_rules(plan: Plan, host: str) -> tuple[SourceRule, ...]:
     )
 
 
-def _leaf_routes(plan: Plan, alive: dict[tuple[str, str], Link], leaf: str) -> Iterator[Route]:
+def _leaf_routes(
+    plan: LabPlan, alive: dict[tuple[str, str], Link], leaf: str
+) -> Iterator[NamespaceRoute]:
     for other in plan.leaves:
         via = [s for s in plan.spines if (leaf, s) in alive and (other, s) in alive]
         if other == leaf or not via:
             continue
         for family, prefix in zip(FAMILIES, leaf_prefixes(other), strict=True):
             links = (alive[leaf, spine] for spine in via)
-            yield Route(MAIN, prefix, tuple(_hop(link.a, link.b, family) for link in links))
+            yield NamespaceRoute(
+                MAIN, prefix, tuple(_hop(link.a, link.b, family) for link in links)
+            )
 
 
-def _spine_routes(plan: Plan, alive: dict[tuple[str, str], Link], spine: str) -> Iterator[Route]:
+def _spine_routes(
+    plan: LabPlan, alive: dict[tuple[str, str], Link], spine: str
+) -> Iterator[NamespaceRoute]:
     for leaf in plan.leaves:
         link = alive.get((leaf, spine))
         if link is None:
             continue
         for family, prefix in zip(FAMILIES, leaf_prefixes(leaf), strict=True):
-            yield Route(MAIN, prefix, (_hop(link.b, link.a, family),))
+            yield NamespaceRoute(MAIN, prefix, (_hop(link.b, link.a, family),))
 
 
 def _hop(local: Port, remote: Port, family: int) -> NextHop:

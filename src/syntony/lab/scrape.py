@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from syntony.lab.plan import CONTROLLER, Plan
+from syntony.lab.plan import CONTROLLER, LabPlan
 from syntony.lab.provision import METRICS_PORT, PORTS_APART, SCRAPER
 
 
-def scrape_config(directory: Path, plan: Plan, interval: str = "5s", controllers: int = 1) -> str:
+def scrape_config(
+    directory: Path, plan: LabPlan, interval: str = "5s", controllers: int = 1
+) -> str:
     """A ``prometheus.yml`` for a Prometheus that runs in namespace ``ctl`` of the lab."""
     return (
         f"global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n"
@@ -24,7 +26,7 @@ def scrape_config(directory: Path, plan: Plan, interval: str = "5s", controllers
     )
 
 
-def _target(plan: Plan, node: str, further: int = 0) -> str:
+def _target(plan: LabPlan, node: str, further: int = 0) -> str:
     return f"{plan.link(f'{node}/mgmt0').a.ipv4}:{METRICS_PORT + further * PORTS_APART}"
 
 

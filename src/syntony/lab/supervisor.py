@@ -18,7 +18,7 @@ from syntony.lab import commands, ecmp, fabric, netns, state
 from syntony.lab.control import ControlPlane
 from syntony.lab.daemons import Daemons, DaemonSpec
 from syntony.lab.faults import Registry, Site, parse_order
-from syntony.lab.linkwatch import LinkWatch
+from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import (
     Cleared,
     ClearRequest,
@@ -28,13 +28,13 @@ from syntony.lab.messages import (
     Injected,
     InjectRequest,
     LabFile,
+    LabRefusal,
+    LabStatus,
     LinkStatus,
     PathRequest,
     Paths,
-    Refused,
     Reply,
     Request,
-    Status,
     StatusRequest,
 )
 from syntony.lab.plan import ROUTER, make_plan
@@ -69,7 +69,7 @@ class Supervisor:
         self._ports = {p.index: p for link in self._plan.links for p in (link.a, link.b)}
         self._timer: asyncio.TimerHandle | None = None
         self._started_ns = time.monotonic_ns()
-        self._watches: list[LinkWatch] = []
+        self._watches: list[NamespaceLinkWatch] = []
         self._server: asyncio.Server | None = None
         self.stop = asyncio.Event()
 
@@ -79,7 +79,7 @@ class Supervisor:
         fabric.build(self._plan, guests=bool(self._file.image))
         loop = asyncio.get_running_loop()
         for node in (*self._plan.switches, ROUTER):
-            watch = LinkWatch(node)
+            watch = NamespaceLinkWatch(node)
             self._watches.append(watch)
             loop.add_reader(watch.fileno(), self._links_changed, watch)
         path = self._directory / state.CONTROL_SOCKET
@@ -103,7 +103,7 @@ class Supervisor:
 
     # --- links and routes -------------------------------------------------------------------
 
-    def _links_changed(self, watch: LinkWatch) -> None:
+    def _links_changed(self, watch: NamespaceLinkWatch) -> None:
         now_ns = time.monotonic_ns()
         for seen in watch.read():
             port = self._ports.get(seen.ifindex)
@@ -153,11 +153,11 @@ class Supervisor:
         try:
             return await self._answer(msgspec.json.decode(line, type=Request))
         except msgspec.DecodeError as error:
-            return Refused(kind="WireError", reason=f"not a request of this version: {error}")
+            return LabRefusal(kind="WireError", reason=f"not a request of this version: {error}")
         except SyntonyError as error:
-            return Refused(kind=type(error).__name__, reason=str(error))
+            return LabRefusal(kind=type(error).__name__, reason=str(error))
         except OSError as error:  # the kernel refused something a fault needed
-            return Refused(kind="MissingError", reason=str(error))
+            return LabRefusal(kind="MissingError", reason=str(error))
 
     async def _answer(self, request: Request) -> Reply:
         match request:
@@ -174,9 +174,9 @@ class Supervisor:
             case DownRequest():
                 return Going()
 
-    def _status(self) -> Status:
+    def _status(self) -> LabStatus:
         plan = self._plan
-        return Status(
+        return LabStatus(
             name=self._file.name,
             directory=str(self._directory),
             age_ns=time.monotonic_ns() - self._started_ns,

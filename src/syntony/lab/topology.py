@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import ComponentKind
-from syntony.lab.plan import LinkKind, Plan, Port
+from syntony.lab.plan import LabPlan, LinkKind, Port
 
 
-def topology(plan: Plan) -> Topology:
+def topology(plan: LabPlan) -> Topology:
     """Rail NICs, leaves and spines with every address they answer by; not the front-end."""
     links = [link for link in plan.links if link.kind is not LinkKind.MGMT]
     ports: dict[str, list[Port]] = {}

@@ -36,7 +36,7 @@ class Lane(NamedTuple):
     bias_ma: float | None
 
 
-class Identity(NamedTuple):
+class ModuleIdentity(NamedTuple):
     """Who made it."""
 
     kind: str
@@ -48,7 +48,7 @@ class Identity(NamedTuple):
 class Module(NamedTuple):
     """What a module measures of itself; None for what it does not. Copper measures nothing."""
 
-    identity: Identity
+    identity: ModuleIdentity
     temperature_c: float | None
     voltage_v: float | None
     lanes: tuple[Lane, ...]
@@ -172,12 +172,12 @@ def _cmis_lanes(page: bytes, scale: int | None) -> tuple[Lane, ...]:
     )
 
 
-def _identity(data: bytes, *, vendor: int, part: int, serial: int) -> Identity:
+def _identity(data: bytes, *, vendor: int, part: int, serial: int) -> ModuleIdentity:
     kind = _NAMES.get(data[0], "CMIS")
-    return Identity(kind, _text(data, vendor), _text(data, part), _text(data, serial))
+    return ModuleIdentity(kind, _text(data, vendor), _text(data, part), _text(data, serial))
 
 
-def _unmonitored(identity: Identity) -> Module:
+def _unmonitored(identity: ModuleIdentity) -> Module:
     return Module(identity, None, None, (), None, None)
 
 

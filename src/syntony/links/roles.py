@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from syntony.links.snapshot import PortSnapshot
 
 
-class Role(enum.StrEnum):
+class LinkRole(enum.StrEnum):
     COMPUTE = "compute"
     """Carries the job's collectives: back-end, one per GPU or so."""
     FRONTEND = "frontend"
@@ -48,7 +48,7 @@ SLOW_GBPS = 10.0
 """Nothing slower carries collectives: boards' own ports are 1 Gb/s, at most 10."""
 
 
-def role_of(nic: NicFacts, *, configured: bool = False) -> Role:
+def role_of(nic: NicFacts, *, configured: bool = False) -> LinkRole:
     """What the NIC is for.
 
     Args:
@@ -56,15 +56,15 @@ def role_of(nic: NicFacts, *, configured: bool = False) -> Role:
         configured: the operator lists it among the NICs to probe: then it is a compute NIC.
     """
     if configured or nic.infiniband:
-        return Role.COMPUTE
+        return LinkRole.COMPUTE
     if not nic.physical or nic.virtual_function:
-        return Role.VIRTUAL
+        return LinkRole.VIRTUAL
     if nic.default_route or nic.storage:
-        return Role.FRONTEND
+        return LinkRole.FRONTEND
     slow = nic.speed_gbps is not None and nic.speed_gbps <= SLOW_GBPS
     if nic.driver in MANAGEMENT_DRIVERS or (slow and not nic.rdma):
-        return Role.MANAGEMENT
-    return Role.COMPUTE if nic.rdma else Role.FRONTEND
+        return LinkRole.MANAGEMENT
+    return LinkRole.COMPUTE if nic.rdma else LinkRole.FRONTEND
 
 
 def with_backend(
@@ -85,5 +85,5 @@ def with_backend(
 def _reassigned(port: PortSnapshot, patterns: tuple[str, ...]) -> PortSnapshot:
     names = {port.name, port.netdev, port.rdma, port.rdma.partition(":")[0]} - {""}
     if any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns):
-        return port._replace(role=Role.COMPUTE)
-    return port._replace(role=Role.FRONTEND) if port.role is Role.COMPUTE else port
+        return port._replace(role=LinkRole.COMPUTE)
+    return port._replace(role=LinkRole.FRONTEND) if port.role is LinkRole.COMPUTE else port

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from syntony.links.ports import PortState, Rate
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 
 
 class Slot(NamedTuple):
@@ -32,7 +32,7 @@ class PortSnapshot(NamedTuple):
     link_layer: str
     """``Ethernet`` or ``InfiniBand``."""
     driver: str
-    role: Role
+    role: LinkRole
     state: PortState
     rate: Rate | None
     epoch: str

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -33,7 +33,7 @@ RESEND_NS = 5 * S
 _PERSON = b"syntony probes 2"
 
 
-class Phase(enum.StrEnum):
+class RotationPhase(enum.StrEnum):
     """Where a rotation is."""
 
     STEADY = "steady"
@@ -55,7 +55,7 @@ class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
 
     masters: tuple[Master, ...]
     """Oldest first: one, or two while a rotation is under way."""
-    phase: Phase = Phase.STEADY
+    phase: RotationPhase = RotationPhase.STEADY
     since_ns: int = 0
     """When the phase began, on the clock of anyone who calls."""
     hosts: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sending(self) -> int:
         """The epoch to send with."""
-        spreading = self.phase is Phase.SPREADING
+        spreading = self.phase is RotationPhase.SPREADING
         return self.epochs[0] if spreading else self.epochs[-1]
 
 
@@ -102,10 +102,10 @@ class KeyRotation:
     def begin(self, master: Master, now_ns: int) -> KeyRing | None:
         """The ring with a rotation begun; None while one is under way."""
         ring = self.ring
-        if ring.phase is not Phase.STEADY:
+        if ring.phase is not RotationPhase.STEADY:
             return None
         return msgspec.structs.replace(
-            ring, masters=(*ring.masters, master), phase=Phase.SPREADING, since_ns=now_ns,
+            ring, masters=(*ring.masters, master), phase=RotationPhase.SPREADING, since_ns=now_ns,
             left_behind=(),
         )  # fmt: skip
 
@@ -120,6 +120,16 @@ class KeyRotation:
             hosts=(*self.ring.hosts, host),
             left_behind=tuple(each for each in self.ring.left_behind if each != host),
         )
+        return True
+
+    def forget(self, removed: Container[str]) -> bool:
+        """Hosts that belong to the fleet no longer, which nobody waits for. Whether the ring has
+        changed: it is to be kept soon."""
+        hosts = tuple(host for host in self.ring.hosts if host not in removed)
+        left_behind = tuple(host for host in self.ring.left_behind if host not in removed)
+        if (hosts, left_behind) == (self.ring.hosts, self.ring.left_behind):
+            return False
+        self.ring = msgspec.structs.replace(self.ring, hosts=hosts, left_behind=left_behind)
         return True
 
     def sent(self, host: str, now_ns: int) -> None:
@@ -148,18 +158,21 @@ class KeyRotation:
         """The ring of the next phase, if this one is over: to be kept, and then adopted."""
         ring = self.ring
         waited_ns = now_ns - ring.since_ns
-        if ring.phase is Phase.STEADY or now_ns < self._ready_ns:
+        if ring.phase is RotationPhase.STEADY or now_ns < self._ready_ns:
             return None
-        if ring.phase is Phase.DRAINING:
+        if ring.phase is RotationPhase.DRAINING:
             if waited_ns < DRAIN_NS:
                 return None
             return msgspec.structs.replace(
-                ring, masters=ring.masters[-1:], phase=Phase.STEADY, since_ns=now_ns
+                ring, masters=ring.masters[-1:], phase=RotationPhase.STEADY, since_ns=now_ns
             )
         behind = self.waiting()
         if behind and waited_ns < PATIENCE_NS:
             return None
-        following = {Phase.SPREADING: Phase.SWITCHING, Phase.SWITCHING: Phase.DRAINING}
+        following = {
+            RotationPhase.SPREADING: RotationPhase.SWITCHING,
+            RotationPhase.SWITCHING: RotationPhase.DRAINING,
+        }
         return msgspec.structs.replace(
             ring,
             phase=following[ring.phase],

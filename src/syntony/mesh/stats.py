@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.mesh.totals import Direction, NicTotals
+from syntony.mesh.totals import DirectionCounts, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, STALLED, ProbeFlag, among
 from syntony.wire.probes import ProbeFlow
@@ -233,7 +233,7 @@ def _rows(
     flows: Sequence[FlowInfo],
     probes: _Probes,
     sent_ns: NDArray[np.int64],
-    directions: tuple[Direction, Direction],
+    directions: tuple[DirectionCounts, DirectionCounts],
 ) -> Columns:
     second = sent_ns // S
     first = int(second.min())
@@ -251,11 +251,11 @@ def _rows(
     return {name: _joined([half[name] for half in halves]) for name in halves[0]}
 
 
-def _forward(probes: _Probes) -> Direction:
+def _forward(probes: _Probes) -> DirectionCounts:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
     stamped = (records["t1_ns"] != 0) & (records["t2_ns"] != 0)
-    return Direction(
+    return DirectionCounts(
         owd_ns=probes.remote.to_fleet(records["t2_ns"]) - probes.local.to_fleet(records["t1_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled,
@@ -265,11 +265,11 @@ def _forward(probes: _Probes) -> Direction:
     )
 
 
-def _reverse(probes: _Probes) -> Direction:
+def _reverse(probes: _Probes) -> DirectionCounts:
     records, flags = probes.records, probes.records["flags"]
     stalled = _has(flags, LOST) & _has(flags, STALLED)
     stamped = (records["t3_ns"] != 0) & (records["t4_ns"] != 0)
-    return Direction(
+    return DirectionCounts(
         owd_ns=probes.local.to_fleet(records["t4_ns"]) - probes.remote.to_fleet(records["t3_ns"]),
         measured=stamped & probes.comparable,
         sent=~stalled & ~_has(flags, ProbeFlag.LOST_FWD),
@@ -298,7 +298,7 @@ def _identity(infos: Sequence[FlowInfo], ts_ns: NDArray[np.int64]) -> tuple[Colu
 
 
 def _summary(
-    direction: Direction, group: NDArray[np.intp], groups: int, clk_err: NDArray[np.float64]
+    direction: DirectionCounts, group: NDArray[np.intp], groups: int, clk_err: NDArray[np.float64]
 ) -> Columns:
     def count(mask: NDArray[np.bool_]) -> NDArray[np.uint32]:
         return np.bincount(group[mask], minlength=groups).astype(np.uint32)

@@ -19,7 +19,7 @@ _BOUNDS = np.array(BOUNDS_NS)
 DIRECTIONS = ("out", "in")
 
 
-class Direction(NamedTuple):
+class DirectionCounts(NamedTuple):
     """What each probe says of one direction, shape (n,) each."""
 
     owd_ns: NDArray[np.int64]
@@ -52,8 +52,8 @@ class _Waiting(NamedTuple):
 
     nics: Sequence[str]
     flow: NDArray[np.intp]
-    forward: Direction
-    reverse: Direction
+    forward: DirectionCounts
+    reverse: DirectionCounts
 
 
 class NicTotals:
@@ -72,8 +72,8 @@ class NicTotals:
         self,
         nics: Sequence[str],
         flow: NDArray[np.intp],
-        forward: Direction,
-        reverse: Direction,
+        forward: DirectionCounts,
+        reverse: DirectionCounts,
     ) -> None:
         """Add probes.
 
@@ -117,11 +117,11 @@ class NicTotals:
             yield nic, direction, Totals(sent, lost, unresolved, stalled, tuple(delays), total)
 
 
-def _joined(parts: Sequence[Direction]) -> Direction:
-    return Direction(*map(np.concatenate, zip(*parts, strict=True)))
+def _joined(parts: Sequence[DirectionCounts]) -> DirectionCounts:
+    return DirectionCounts(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _counted(nic: NDArray[np.intp], said: Direction, nics: int) -> NDArray[np.int64]:
+def _counted(nic: NDArray[np.intp], said: DirectionCounts, nics: int) -> NDArray[np.int64]:
     """Shape (5 + classes, nics): sent, lost, unresolved, stalled, sum of delays, their classes."""
 
     def per_nic(mask: NDArray[np.bool_], weights: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -17,7 +17,7 @@ class Histogram(NamedTuple):
     """Sum of all values."""
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value with its labels, in the order of the metric's."""
 
     labels: tuple[tuple[str, str], ...]
@@ -33,7 +33,7 @@ class Sheet:
 
     def __init__(self, constant: Mapping[str, str] | None = None) -> None:
         self._constant = dict(constant or {})
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, list[MetricSample]] = {}
 
     def put(self, name: str, value: float | Histogram | None, **labels: str) -> None:
         """One sample. None is a value that could not be measured: it is left out, so that what is
@@ -48,14 +48,14 @@ class Sheet:
             raise KeyError(f"{name}: labels {sorted(known)}, in the table {sorted(metric.labels)}")
         if value is not None:
             ordered = tuple((key, known[key]) for key in metric.labels)
-            self._samples.setdefault(name, []).append(Sample(ordered, value))
+            self._samples.setdefault(name, []).append(MetricSample(ordered, value))
 
     def state(self, name: str, states: Iterable[str], now: str, label: str = "state") -> None:
         """1 for the state that holds, 0 for all others."""
         for state in states:
             self.put(name, float(state == now), **{label: state})
 
-    def families(self) -> Iterable[tuple[Metric, Sequence[Sample]]]:
+    def families(self) -> Iterable[tuple[Metric, Sequence[MetricSample]]]:
         """Metrics that have samples, in the table's order."""
         for name, metric in EVERY.items():
             if name in self._samples:

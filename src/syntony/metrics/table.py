@@ -13,7 +13,7 @@ PREFIX = "syntony_"
 Kind = Literal["counter", "gauge", "histogram"]
 
 
-class Role(enum.StrEnum):
+class MetricOwner(enum.StrEnum):
     """Who exports a metric."""
 
     AGENT = "agent"
@@ -28,7 +28,7 @@ class Metric(NamedTuple):
     kind: Kind
     labels: tuple[str, ...]
     meaning: str
-    role: Role
+    role: MetricOwner
 
     @property
     def full_name(self) -> str:
@@ -42,22 +42,37 @@ HOST = "host"
 
 
 def _agent(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
-    return Metric(name, kind, (HOST, *labels.split()), meaning, Role.AGENT)
+    return Metric(name, kind, (HOST, *labels.split()), meaning, MetricOwner.AGENT)
 
 
 def _controller(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
-    return Metric(name, kind, tuple(labels.split()), meaning, Role.CONTROLLER)
+    return Metric(name, kind, tuple(labels.split()), meaning, MetricOwner.CONTROLLER)
 
 
 _BOTH = (
-    Metric("build_info", "gauge", (HOST, "role", "version"), "1; what runs here", Role.BOTH),
-    Metric("process_cpu_seconds_total", "counter", (HOST, "role"),
-           "CPU time of this process, all threads", Role.BOTH),
-    Metric("process_resident_memory_bytes", "gauge", (HOST, "role"),
-           "resident memory of this process", Role.BOTH),
-    Metric("certificate_expiry_seconds", "gauge", (HOST, "role"),
-           "until this process's certificate expires; 0: it has, or cannot be read", Role.BOTH),
-)  # fmt: skip
+    Metric("build_info", "gauge", (HOST, "role", "version"), "1; what runs here", MetricOwner.BOTH),
+    Metric(
+        "process_cpu_seconds_total",
+        "counter",
+        (HOST, "role"),
+        "CPU time of this process, all threads",
+        MetricOwner.BOTH,
+    ),
+    Metric(
+        "process_resident_memory_bytes",
+        "gauge",
+        (HOST, "role"),
+        "resident memory of this process",
+        MetricOwner.BOTH,
+    ),
+    Metric(
+        "certificate_expiry_seconds",
+        "gauge",
+        (HOST, "role"),
+        "until this process's certificate expires; 0: it has, or cannot be read",
+        MetricOwner.BOTH,
+    ),
+)
 
 _PARTS = (
     _agent(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from syntony.errors import UsageError
 from syntony.model import S
 from syntony.state.control import ControlState, log_change
-from syntony.state.database import Connection, take_number
+from syntony.state.database import DatabaseConnection, take_number
 from syntony.wire.access_tokens import AccessTokenView
 from syntony.wire.control import Issuer
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-class Kind(enum.StrEnum):
+class SecretKind(enum.StrEnum):
     """What a secret is good for."""
 
     TOKEN = "token"  # noqa: S105 - a kind
@@ -144,13 +144,13 @@ class AccessTokenStore:
                 (now_ns, number, number, now_ns),
             ).fetchall()
             kind, role, name = row
-            what = "session" if kind == Kind.SESSION else "access token"
+            what = "session" if kind == SecretKind.SESSION else "access token"
             log_change(database, at_ns, issuer, (what, f"{number}: {role} {name}", "", comment))
         return tuple(sorted(row[0] for row in revoked))
 
 
 def _keep_session(
-    database: Connection, session: Access, issuer: Issuer, at_ns: int, comment: str
+    database: DatabaseConnection, session: Access, issuer: Issuer, at_ns: int, comment: str
 ) -> Access:
     _end_oldest(database, session)
     kept = _insert(database, session)
@@ -159,12 +159,12 @@ def _keep_session(
     return kept
 
 
-def _insert(database: Connection, token: Access) -> Access:
+def _insert(database: DatabaseConnection, token: Access) -> Access:
     now_ns = token.made_ns
     database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
     database.execute(
         "DELETE FROM access_token WHERE kind = ? AND (expires_ns <= ? OR revoked_ns > 0)",
-        (Kind.SESSION, now_ns),
+        (SecretKind.SESSION, now_ns),
     )
     (live,) = database.execute(
         "SELECT COUNT(*) FROM access_token WHERE expires_ns > ? AND revoked_ns = 0", (now_ns,)
@@ -177,7 +177,7 @@ def _insert(database: Connection, token: Access) -> Access:
     return kept
 
 
-def _end_oldest(database: Connection, session: Access) -> None:
+def _end_oldest(database: DatabaseConnection, session: Access) -> None:
     """Make room for one more session of its token, or of its person."""
     rows = database.execute(
         "SELECT number FROM access_token WHERE kind = ? AND parent = ? AND name = ? "

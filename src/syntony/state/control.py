@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from syntony.state.database import Connection, Database, take_number, upsert
+from syntony.state.database import Database, DatabaseConnection, take_number, upsert
 from syntony.state.sqlite import SqliteDatabase
 from syntony.wire.control import Change, Issuer
 from syntony.wire.failover import Switch
@@ -58,7 +58,7 @@ class ControlState:
         return self.database.durable
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[DatabaseConnection]:
         """All of the block's changes, or none. Raises `StateError`: none."""
         with self.database.transaction() as connection:
             yield connection
@@ -136,7 +136,7 @@ def _position(switch: Switch) -> str:
 
 
 def log_change(
-    connection: Connection, at_ns: int, issuer: Issuer, change: tuple[str, str, str, str]
+    connection: DatabaseConnection, at_ns: int, issuer: Issuer, change: tuple[str, str, str, str]
 ) -> None:
     """Add a row to the audit log, in the transaction that makes the change.
 

@@ -40,7 +40,7 @@ class Cursor(Protocol):
     def rowcount(self) -> int: ...
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """An open transaction. Its errors become a `StateError` at the end of the transaction."""
 
     def execute(self, sql: str, values: Sequence[Any] = (), /) -> Cursor: ...
@@ -69,7 +69,7 @@ class Database(ABC):
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[DatabaseConnection]:
         """All of the block's changes, on disk when it ends, or none.
 
         Raises:
@@ -94,7 +94,7 @@ class Database(ABC):
         """Let go; another controller may take over at once."""
 
     @abstractmethod
-    def _begin(self) -> AbstractContextManager[Connection]:
+    def _begin(self) -> AbstractContextManager[DatabaseConnection]:
         """A transaction that commits at the end of the block, or rolls back."""
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Database(ABC):
 
 
 def upsert(
-    connection: Connection, table: str, row: Mapping[str, object], *, key: str = "id"
+    connection: DatabaseConnection, table: str, row: Mapping[str, object], *, key: str = "id"
 ) -> None:
     """Write one row, in place of the one with the same `key`."""
     names, marks = ", ".join(row), ", ".join("?" * len(row))
@@ -117,7 +117,7 @@ def upsert(
     )
 
 
-def take_number(connection: Connection, name: str) -> int:
+def take_number(connection: DatabaseConnection, name: str) -> int:
     """The next number of a name, from 1; none is given out twice."""
     row = connection.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
     number = 1 if row is None else int(row[0]) + 1
@@ -125,7 +125,7 @@ def take_number(connection: Connection, name: str) -> int:
     return number
 
 
-def next_epoch(connection: Connection) -> int:
+def next_epoch(connection: DatabaseConnection) -> int:
     """Number a controller that begins to hold this control state."""
     row = connection.execute("SELECT epoch FROM lease").fetchone()
     epoch = 1 if row is None else int(row[0]) + 1

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from syntony.state.control import ControlState
-from syntony.state.database import Connection, upsert
+from syntony.state.database import DatabaseConnection, upsert
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
@@ -51,7 +51,7 @@ class Document(Generic[T]):
         with self._state.transaction() as connection:
             self.put(connection, value)
 
-    def put(self, connection: Connection, value: T) -> None:
+    def put(self, connection: DatabaseConnection, value: T) -> None:
         """Replace the value as part of a transaction."""
         row = {"name": self._name, "body": msgspec.json.encode(value).decode()}
         upsert(connection, "document", row, key="name")

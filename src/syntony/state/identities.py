@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from syntony.errors import UsageError
 from syntony.state.control import ControlState, log_change
-from syntony.state.database import Connection
+from syntony.state.database import DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.enrol import CertificateView, Revocations, TokenView
 from syntony.wire.roles import Identity
@@ -262,7 +262,7 @@ class Identities:
             for row in rows
         )
 
-    def _keep(self, database: Connection, record: Record, now_ns: int) -> None:
+    def _keep(self, database: DatabaseConnection, record: Record, now_ns: int) -> None:
         role, name = record.identity
         database.execute(
             "DELETE FROM certificate WHERE expires_ns > 0 AND expires_ns <= ?", (now_ns - KEEP_NS,)
@@ -284,7 +284,7 @@ class Identities:
         )
 
 
-def _meant(database: Connection, what: str) -> tuple[str, str]:
+def _meant(database: DatabaseConnection, what: str) -> tuple[str, str]:
     """Whether `what` is a ``serial`` number or a ``name``, and its spelling."""
     serial = what.lower()
     for column, value in (("serial", serial), ("name", what)):

@@ -10,7 +10,7 @@ from syntony.alerts.incidents import BookState, Incident, Streak
 from syntony.alerts.silences import Silence
 from syntony.errors import StateError
 from syntony.state.control import ControlState
-from syntony.state.database import Connection, upsert
+from syntony.state.database import DatabaseConnection, upsert
 
 _KINDS: dict[str, tuple[str, Any]] = {
     "incident": ("number", Incident),
@@ -54,7 +54,7 @@ class IncidentStore:
         """Whether there is anything to save."""
         return self._rows(book) != self._stored
 
-    def save(self, connection: Connection, book: BookState) -> None:
+    def save(self, connection: DatabaseConnection, book: BookState) -> None:
         """Write what differs from the last `load` or `save`; after a transaction that failed,
         `load` comes first."""
         rows = self._rows(book)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from syntony.state.control import ControlState
-from syntony.state.database import Connection
+from syntony.state.database import DatabaseConnection
 
 
-class Message(NamedTuple):
+class OutboxMessage(NamedTuple):
     """One message to one receiver."""
 
     number: int
@@ -23,11 +23,11 @@ class Outbox:
     def __init__(self, state: ControlState) -> None:
         self._state = state
 
-    def append(self, connection: Connection, receiver: str, body: str) -> None:
+    def append(self, connection: DatabaseConnection, receiver: str, body: str) -> None:
         """Add a message in the transaction that makes the change it tells of."""
         connection.execute("INSERT INTO outbox (receiver, body) VALUES (?, ?)", (receiver, body))
 
-    def shed(self, connection: Connection, receiver: str, keep: int) -> int:
+    def shed(self, connection: DatabaseConnection, receiver: str, keep: int) -> int:
         """Drop the oldest messages beyond `keep`; returns how many."""
         newest = connection.execute(
             "SELECT number FROM outbox WHERE receiver = ? ORDER BY number DESC LIMIT 1 OFFSET ?",
@@ -39,7 +39,7 @@ class Outbox:
             "DELETE FROM outbox WHERE receiver = ? AND number <= ?", (receiver, newest[0])
         ).rowcount
 
-    def next(self, receiver: str, after: int = 0) -> Message | None:
+    def next(self, receiver: str, after: int = 0) -> OutboxMessage | None:
         """The oldest message for a receiver with a number above `after`. Raises `StateError`."""
         rows = self._state.read(
             "SELECT number, body FROM outbox WHERE receiver = ? AND number > ? "
@@ -47,7 +47,7 @@ class Outbox:
             receiver,
             after,
         )
-        return Message(*rows[0]) if rows else None
+        return OutboxMessage(*rows[0]) if rows else None
 
     def remove(self, number: int) -> None:
         """The receiver has it, or never will. Raises `StateError`: it comes again."""

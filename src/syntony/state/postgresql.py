@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.errors import ConfigError, MissingError, StateError
 from syntony.state.database import (
-    Connection,
     Cursor,
     Database,
+    DatabaseConnection,
     InUseError,
     LeaseLostError,
     migrations,
@@ -197,7 +197,7 @@ class PostgresDatabase(Database):
         return self._session
 
     @contextlib.contextmanager
-    def _begin(self) -> Iterator[Connection]:
+    def _begin(self) -> Iterator[DatabaseConnection]:
         session = self._usable()
         with session.transaction():
             yield _Translating(session)

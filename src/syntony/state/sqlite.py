@@ -12,8 +12,8 @@ from typing import Any
 
 from syntony.errors import ConfigError, StateError
 from syntony.state.database import (
-    Connection,
     Database,
+    DatabaseConnection,
     InUseError,
     migrations,
     missing,
@@ -109,7 +109,7 @@ class SqliteDatabase(Database):
             )
 
     @contextlib.contextmanager
-    def _begin(self) -> Iterator[Connection]:
+    def _begin(self) -> Iterator[DatabaseConnection]:
         self._database.execute("BEGIN IMMEDIATE")
         with self._database:  # commits, or rolls back
             yield self._database

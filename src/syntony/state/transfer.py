@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from syntony.state.control import ControlState
-from syntony.state.database import Connection, Database
+from syntony.state.database import Database, DatabaseConnection
 from syntony.state.sqlite import FILE, SqliteDatabase
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def import_sqlite(state: ControlState, directory: Path) -> None:
     _log.warning("imported into control state: %s", path)
 
 
-def _copy(source: Database, connection: Connection, table: str) -> None:
+def _copy(source: Database, connection: DatabaseConnection, table: str) -> None:
     columns = [row[1] for row in source.read(f"PRAGMA table_info({table})")]
     names, marks = ", ".join(columns), ", ".join("?" * len(columns))
     for row in source.read(f"SELECT {names} FROM {table}"):

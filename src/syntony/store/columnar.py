@@ -45,7 +45,7 @@ _NONE = Correction()
 _TABLES = {Plane.UDP: (PROBE, HEARD), Plane.VERBS: (VERBS, VERBS_HEARD)}
 
 
-class Recorded(NamedTuple):
+class StoredPart(NamedTuple):
     """A part of a batch that is in the store: its rows within one partition, all of them."""
 
     host: str
@@ -87,11 +87,11 @@ class Store:
                 times = wanted.column("ts_ns").to_numpy()
                 self.minutes.came(int(times.min()), int(times.max()))
 
-    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[Recorded]:
+    def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
         rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
         return frozenset(
-            Recorded(str(host), str(stream), integer(seq), integer(part))
+            StoredPart(str(host), str(stream), integer(seq), integer(part))
             for host, stream, seq, part in rows
         )
 
@@ -142,14 +142,23 @@ class Store:
             UsageError: more than `MAX_POINTS` of them.
         """
         of_minutes = step * S % MINUTE_NS == 0
-        parts = spans(first_ns, last_ns, self.minutes.hours() if of_minutes else ())
-        corrections = summed(correct_seconds(self._broken(parts, src, dst)), step)
-        rows = self._engine.select(
-            queries.minutes(parts, src, dst, step)
-            if of_minutes and parts
-            else queries.seconds(first_ns, last_ns, src, dst, step)
+        parts = (
+            self.minutes.spans(first_ns, last_ns) if of_minutes else spans(first_ns, last_ns, ())
         )
-        if len(rows) > MAX_POINTS:
+        # A point of one minute is that minute's row: no percentiles of percentiles to be found.
+        whole = [part for part in parts if part.minutes and step * S == MINUTE_NS]
+        rest = [part for part in parts if part not in whole]
+        rows, broken = self._minutes(whole, src, dst)
+        if not of_minutes:
+            broken = self._broken(rest, src, dst)
+            rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst, step))
+        elif rest:
+            both = self._engine.select(queries.steps(rest, src, dst, step))
+            rows += [row[:-1] for row in both if _wanted(row, src, dst)]
+            if any(row[-1] for row in both):
+                broken += self._broken(rest, src, dst)
+        corrections = summed(correct_seconds(broken), step)
+        if len(rows) > MAX_POINTS or len(broken) > MAX_POINTS:
             raise UsageError(
                 f"more than {MAX_POINTS} points of history; ask for a shorter window, longer "
                 "steps or one pair"
@@ -230,13 +239,29 @@ class Store:
             for row in self._engine.select(queries.partitions(table, self._engine.layout))
         ]
 
+    def _minutes(
+        self, parts: Sequence[Span], src: str, dst: str
+    ) -> tuple[list[Row], list[BrokenSecond]]:
+        """Points of one minute each, and broken round trips of either direction."""
+        rows: list[Row] = []
+        broken = []
+        for row in self._engine.select(queries.minutes(parts, src, dst)) if parts else ():
+            *point, reports, there, back = row
+            if there or back:
+                lost = integer(there)
+                second = str(row[0]), str(row[1]), integer(row[2])
+                broken.append(BrokenSecond(*second, lost, 0, lost + integer(back), 0))
+            if reports and _wanted(row, src, dst):
+                rows.append(point)
+        return rows, broken
+
     def _broken(
         self,
         parts: Sequence[Span],
         src: str = "",
         dst: str = "",
         tables: tuple[Table, Table] = (PROBE, HEARD),
-    ) -> Sequence[BrokenSecond]:
+    ) -> list[BrokenSecond]:
         if not parts:
             return []
         rows = self._engine.select_since(
@@ -293,6 +318,10 @@ def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
         owd_p50_ns=None,
         owd_p99_ns=None,
     )
+
+
+def _wanted(row: Row, src: str, dst: str) -> bool:
+    return src in {"", row[0]} and dst in {"", row[1]}
 
 
 def _point(row: Row, correction: Correction) -> SeriesPoint:

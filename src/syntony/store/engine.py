@@ -91,6 +91,8 @@ def newest_ns(engine: Engine, table: Table) -> int:
 
 def integer(value: Value) -> int:
     """A whole number of an answer. Raises `StoreError` if it is something else."""
+    if type(value) is int:
+        return value
     if isinstance(value, int | float):
         return int(value)
     raise StoreError(f"the store's answer has {value!r} where a number belongs")

@@ -7,6 +7,7 @@ has no transactions over statements: each must do no harm when it runs again aft
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -54,6 +55,8 @@ MIGRATIONS = (
     Migration(12),
     # Which hours are summed up by the minute: a table, once filled from the minutes.
     Migration(13),
+    # Which minutes of hours under way are summed up: a table.
+    Migration(14),
 )
 SUMMED_HOURS = 13
 """The version with that table: it is filled once the tables are there, of whichever layout."""
@@ -91,8 +94,8 @@ def migrate(
         for table in tables:
             for statement in layout.refresh(table.name, SHARD):
                 engine.execute(statement)
-    for migration in wanted:
-        engine.execute(f"INSERT INTO {VERSIONS} VALUES ({migration.version})")
+        reached = ", ".join(f"({each.version})" for each in wanted)
+        engine.execute(f"INSERT INTO {VERSIONS} VALUES {reached}")
 
 
 def _add_minutes(engine: Engine, present: int) -> None:
@@ -103,10 +106,16 @@ def _add_minutes(engine: Engine, present: int) -> None:
 
 
 def _add_tables_and_columns(engine: Engine, tables: Iterable[Table]) -> None:
+    layout = engine.layout
     can = capabilities(str(engine.select("SELECT version()")[0][0]))
+    present: defaultdict[str, set[str]] = defaultdict(set)
+    for name, column in engine.select(queries.columns(layout)):
+        present[str(name)].add(str(column))
     for table in tables:
-        for statement in create_table(table, can, engine.layout):
-            engine.execute(statement)
-        present = {str(row[0]) for row in engine.select(queries.columns(table, engine.layout))}
-        for statement in add_columns(table, present, can, engine.layout):
-            engine.execute(statement)
+        # Of a cluster, another server may lack the table.
+        if table.name not in present or layout.cluster:
+            for statement in create_table(table, can, layout):
+                engine.execute(statement)
+        if table.name in present:
+            for statement in add_columns(table, present[table.name], can, layout):
+                engine.execute(statement)

@@ -1,5 +1,5 @@
 """Rows by the minute, for questions about long times: each hour of probes is summed up once it is
-over.
+over, and the minutes of the hour under way soon after theirs.
 
 A minute's row has the sums of its seconds and five order statistics of their delays, the same
 summary that a second's row has: of one minute, every number is what the seconds themselves give.
@@ -10,21 +10,33 @@ one before, so that doing it twice, or at two controllers, does no harm.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from syntony.model import S
 from syntony.store.engine import Engine, integer
 from syntony.store.layout import Layout
-from syntony.store.queries import HOURS, MINUTE_NS, PERCENTILE_SHARES, Span, unresolved, window
+from syntony.store.queries import (
+    HOURS,
+    MARKS,
+    MINUTE_NS,
+    PERCENTILE_SHARES,
+    Span,
+    unresolved,
+    window,
+)
 from syntony.store.queries import MINUTES as NAME
 from syntony.store.schema import DAY_NS, HOUR_NS
 from syntony.wire.tables import HEARD, PROBE
 
 SETTLE_NS = 120 * S
 """How long after an hour's end its rows have mostly arrived."""
+MINUTE_SETTLE_NS = 60 * S
+"""The same of a minute."""
 RETENTION_DAYS = 90
 SLICE_NS = 600 * S
 """Summed up by one statement: other statements of the embedded store wait for it."""
+RECOUNT_NS = 600 * S
+HOUR_MINUTES = HOUR_NS // MINUTE_NS
 HOURS_AT_ONCE = 24
 """Of one call: a store from before minutes is caught up with in a few."""
 
@@ -37,7 +49,8 @@ COLUMNS = (
 """``rows``: of how many rows of the two tables. ``there``, ``back``: of the round trips that src
 began and that broke, those that were lost on the way to dst, and those on the way back."""
 HOUR_COLUMNS = "ts_ns Int64, rows UInt64"
-"""Which hours are summed up, of how many rows; an hour that was summed up again is there again."""
+"""Which hours are summed up, of how many rows; an hour that was summed up again is there again. The
+same for minutes of hours that are not."""
 RECALL = (
     f"INSERT INTO {HOURS} SELECT intDiv(ts_ns, {HOUR_NS}) * {HOUR_NS} AS begin, sum(rows) "
     f"FROM {NAME} FINAL GROUP BY begin"
@@ -57,14 +70,18 @@ def create(layout: Layout) -> list[str]:
     return [
         *layout.create(NAME, COLUMNS, "ReplacingMergeTree(rows)", order, "cityHash64(src, dst)"),
         *layout.create(HOURS, HOUR_COLUMNS, "MergeTree", hours, "cityHash64(ts_ns)"),
+        *layout.create(MARKS, HOUR_COLUMNS, "MergeTree", hours, "cityHash64(ts_ns)"),
     ]
 
 
-def spans(first_ns: int, last_ns: int, hours: Collection[int]) -> tuple[Span, ...]:
+def spans(
+    first_ns: int, last_ns: int, hours: Collection[int], minutes: Collection[int] = ()
+) -> tuple[Span, ...]:
     """A window in parts that are read from minutes and parts that are read from seconds.
 
     Args:
         hours: numbers of those that are summed up.
+        minutes: the same, of other hours.
     """
     found: list[Span] = []
 
@@ -79,11 +96,16 @@ def spans(first_ns: int, last_ns: int, hours: Collection[int]) -> tuple[Span, ..
         begin_ns, end_ns = max(first_ns, hour * HOUR_NS), min(last_ns, (hour + 1) * HOUR_NS)
         whole_ns = -(-begin_ns // MINUTE_NS) * MINUTE_NS
         until_ns = max(whole_ns, end_ns // MINUTE_NS * MINUTE_NS)
-        if hour not in hours or whole_ns >= end_ns:
+        if whole_ns >= end_ns:
             add(begin_ns, end_ns, minutes=False)
             continue
         add(begin_ns, whole_ns, minutes=False)
-        add(whole_ns, until_ns, minutes=True)
+        if hour in hours:
+            add(whole_ns, until_ns, minutes=True)
+        else:
+            for each_ns in range(whole_ns, until_ns, MINUTE_NS):
+                known = each_ns // MINUTE_NS in minutes
+                add(each_ns, each_ns + MINUTE_NS, minutes=known)
         add(until_ns, end_ns, minutes=False)
     return tuple(found)
 
@@ -98,6 +120,11 @@ class MinuteRows:
         """Hour → rows of it that were there before it was summed up."""
         self._late: set[int] = set()
         """Hours with rows that came while they were being summed up, or since."""
+        self._minutes: dict[int, int] = {}
+        """As `_summed`, minute by minute, of hours that are not in it."""
+        self._late_minutes: set[int] = set()
+        self._counted_ns = 0
+        """When all minutes of open hours were counted, fleet time."""
         self._read = False
 
     def hours(self) -> frozenset[int]:
@@ -107,13 +134,105 @@ class MinuteRows:
         with self._lock:
             return frozenset(self._summed)
 
+    def spans(self, first_ns: int, last_ns: int) -> tuple[Span, ...]:
+        """A window in parts, by what is summed up now."""
+        hours = self.hours()
+        with self._lock:
+            minutes = frozenset(self._minutes)
+        return spans(first_ns, last_ns, hours, minutes)
+
     def came(self, first_ns: int, last_ns: int) -> None:
         """Rows of seconds between these instants are in the store now; to be called after."""
         with self._lock:
-            late = range(first_ns // HOUR_NS, last_ns // HOUR_NS + 1)
-            self._late.update(late)
-            for hour in self._summed.keys() & set(late):
+            late = set(range(first_ns // HOUR_NS, last_ns // HOUR_NS + 1))
+            self._late |= late
+            for hour in self._summed.keys() & late:
                 del self._summed[hour]
+            minutes = set(range(first_ns // MINUTE_NS, last_ns // MINUTE_NS + 1))
+            self._late_minutes |= minutes
+            for minute in self._minutes.keys() & minutes:
+                del self._minutes[minute]
+
+    def follow(self, now_ns: int) -> int:
+        """Sum up minutes of the past two hours that are over and were not yet; returns how many.
+
+        Args:
+            now_ns: fleet time.
+        """
+        present = self._learn_minutes(now_ns)
+        over = (now_ns - MINUTE_SETTLE_NS) // MINUTE_NS
+        due = sorted(minute for minute in present if minute < over)
+        for run in _runs(due, SLICE_NS // MINUTE_NS):
+            self._sum_up_minutes({minute: present[minute] for minute in run})
+        return len(due)
+
+    def learn(self, now_ns: int) -> None:
+        """What somebody else has summed up: for who sums up nothing, once in a while.
+
+        Args:
+            now_ns: fleet time.
+        """
+        with self._lock:
+            self._late.clear()
+        self._recall(self._present())
+        self._learn_minutes(now_ns)
+
+    def _learn_minutes(self, now_ns: int) -> dict[int, int]:
+        """Forget minutes that rows came of, learn of marks; rows of each minute that is not known.
+        Those that are known are counted again every `RECOUNT_NS`: somebody else stores, too."""
+        last = now_ns // MINUTE_NS
+        hours = self.hours()
+        with self._lock:
+            self._late_minutes.clear()
+            known = self._minutes
+        if now_ns - self._counted_ns >= RECOUNT_NS:
+            self._counted_ns, known = now_ns, {}
+        marks = self._marks(last)
+        opened = [
+            minute
+            for minute in range(max(0, last // HOUR_MINUTES - 1) * HOUR_MINUTES, last + 1)
+            if minute // HOUR_MINUTES not in hours
+        ]
+        first = next((minute for minute in opened if minute not in known), last)
+        present = self._counted(first * MINUTE_NS, (last + 1) * MINUTE_NS)
+        with self._lock:
+            self._minutes = {
+                minute: marks[minute]
+                for minute in opened
+                if minute in marks
+                and minute not in self._late_minutes
+                and (minute < first or marks[minute] >= present.get(minute, 1))
+            }
+            return {each: n for each, n in present.items() if each not in self._minutes}
+
+    def _marks(self, last: int) -> dict[int, int]:
+        """Of the minutes of the past two hours."""
+        first_ns = (last // HOUR_MINUTES - 1) * HOUR_NS
+        rows = self._engine.select(
+            f"SELECT intDiv(ts_ns, {MINUTE_NS}) AS minute, max(rows) FROM {MARKS} "
+            f"WHERE ts_ns >= {first_ns} GROUP BY minute"
+        )
+        return {integer(minute): integer(count) for minute, count in rows}
+
+    def _counted(self, first_ns: int, last_ns: int) -> dict[int, int]:
+        of_each = " UNION ALL ".join(
+            f"SELECT intDiv(ts_ns, {MINUTE_NS}) AS minute FROM {table.name} "
+            f"WHERE {window(first_ns, last_ns)}"
+            for table in (PROBE, HEARD)
+        )
+        rows = self._engine.select(f"SELECT minute, count() FROM ({of_each}) GROUP BY minute")
+        return {integer(minute): integer(count) for minute, count in rows}
+
+    def _sum_up_minutes(self, rows: dict[int, int]) -> None:
+        """Minutes that follow each other, of so many rows each."""
+        first, last = min(rows), max(rows) + 1
+        self._engine.execute(summing(first * MINUTE_NS, last * MINUTE_NS))
+        marks = ", ".join(f"({minute * MINUTE_NS}, {count})" for minute, count in rows.items())
+        self._engine.execute(f"INSERT INTO {MARKS} VALUES {marks}")
+        with self._lock:
+            self._minutes |= {
+                minute: count for minute, count in rows.items() if minute not in self._late_minutes
+            }
 
     def sum_up(self, now_ns: int, most: int = HOURS_AT_ONCE) -> int:
         """Sum up hours that are over and were not yet, newest first; returns how many.
@@ -140,7 +259,7 @@ class MinuteRows:
         keep = now_ns // DAY_NS - RETENTION_DAYS
         old = {
             table: [day for day in self._partitions((table,)) if day < keep]
-            for table in (HOURS, NAME)
+            for table in (HOURS, MARKS, NAME)
         }
         for table, days in old.items():
             for day in days:
@@ -149,14 +268,19 @@ class MinuteRows:
         return len(old[NAME])
 
     def _sum_up(self, hour: int, rows: int) -> None:
+        of_hour = range(hour * HOUR_NS // MINUTE_NS, (hour + 1) * HOUR_NS // MINUTE_NS)
         with self._lock:
             self._late.discard(hour)
-        for first_ns in range(hour * HOUR_NS, (hour + 1) * HOUR_NS, SLICE_NS):
-            self._engine.execute(summing(first_ns, first_ns + SLICE_NS))
+            known = sum(self._minutes.get(minute, 0) for minute in of_hour)
+        if known < rows:
+            for first_ns in range(hour * HOUR_NS, (hour + 1) * HOUR_NS, SLICE_NS):
+                self._engine.execute(summing(first_ns, first_ns + SLICE_NS))
         self._engine.execute(f"INSERT INTO {HOURS} VALUES ({hour * HOUR_NS}, {rows})")
         with self._lock:
             if hour not in self._late:
                 self._summed[hour] = rows
+                for minute in of_hour:
+                    self._minutes.pop(minute, None)
 
     def _present(self) -> dict[int, int]:
         """Rows of seconds in each hour."""
@@ -183,6 +307,18 @@ class MinuteRows:
             f"AND table IN ({names}) GROUP BY part"
         )
         return {integer(part): integer(count) for part, count in rows}
+
+
+def _runs(minutes: list[int], longest: int) -> Iterator[list[int]]:
+    """Those that follow each other, together; newest first."""
+    run: list[int] = []
+    for minute in reversed(minutes):
+        if run and (run[-1] != minute + 1 or len(run) == longest):
+            yield run
+            run = []
+        run.append(minute)
+    if run:
+        yield run
 
 
 def summing(first_ns: int, last_ns: int) -> str:

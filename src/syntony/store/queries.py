@@ -35,7 +35,7 @@ STATES = (
 """From best to worst."""
 SECOND = f"intDiv(ts_ns, {S})"
 MINUTE_NS = 60 * S
-MINUTES, HOURS = "probe_1m", "probe_1m_hours"
+MINUTES, HOURS, MARKS = "probe_1m", "probe_1m_hours", "probe_1m_marks"
 """Tables of `syntony.store.minutes`."""
 
 
@@ -108,36 +108,35 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
     )
 
 
-def minutes(spans: Sequence[Span], src: str, dst: str, step: int) -> str:
-    """As `seconds`, of a window in spans; `step` is of whole minutes."""
-    whole = [span for span in spans if span.minutes and step * S == MINUTE_NS]
-    rest = [span for span in spans if span not in whole]
-    # A point of one minute is that minute's row: no percentiles of percentiles to be found.
-    parts = [_points(span, src, dst) for span in whole]
-    parts += [_grouped(rest, src, dst, step)] if rest else []
-    return _union(parts)
+def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
+    """Rows by the minute as they are kept, both ways: what `seconds` gives, and ``reports`` (0: of
+    what was heard alone), ``there`` and ``back``. Of the other way, only what tells of broken round
+    trips."""
+    where = " OR ".join(f"({_of(span)})" for span in spans)
+    one_way = pair(src, dst)
+    either = ""
+    if one_way:
+        either = f" AND (({one_way.removeprefix(' AND ')}) OR (there + back > 0{ways(src, dst)}))"
+    return (
+        f"SELECT src, dst, {SECOND} AS second, sent, doubtful, lost, count, owd_min_ns, "
+        f"[owd_p50_ns, owd_p99_ns], reports, there, back FROM {MINUTES} FINAL "
+        f"WHERE ({where}) AND (reports > 0 OR there + back > 0){either} LIMIT {2 * MAX_POINTS + 1}"
+    )
+
+
+def steps(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
+    """As `seconds`, of a window in spans, and how many round trips broke; both ways. `step` is of
+    whole minutes."""
+    return (
+        f"SELECT src, dst, intDiv(at, {step * S}) * {step} AS second, sum(s), sum(d), sum(l), "
+        f"sum(n), minIf(owd_min_ns, n > 0), {_QUANTILES.replace('count *', 'n *')}, sum(u) "
+        f"FROM ({' UNION ALL '.join(_rows(span, src, dst) for span in spans)}) "
+        f"GROUP BY src, dst, second HAVING sum(r) > 0 LIMIT {2 * MAX_POINTS + 1}"
+    )
 
 
 def _union(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"SELECT * FROM ({' UNION ALL '.join(parts)})"
-
-
-def _points(span: Span, src: str, dst: str) -> str:
-    return (
-        f"SELECT src, dst, {SECOND} AS second, sent, doubtful, lost, count, owd_min_ns, "
-        f"[owd_p50_ns, owd_p99_ns] FROM {MINUTES} FINAL "
-        f"WHERE {_of(span)}{pair(src, dst)} AND reports > 0 LIMIT {MAX_POINTS + 1}"
-    )
-
-
-def _grouped(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
-    return (
-        f"SELECT src, dst, intDiv(at, {step * S}) * {step} AS second, sum(s), sum(d), sum(l), "
-        f"sum(n), minIf(owd_min_ns, n > 0), "
-        f"{_QUANTILES.replace('count *', 'n *')} "
-        f"FROM ({' UNION ALL '.join(_rows(span, src, dst) for span in spans)}) "
-        f"GROUP BY src, dst, second HAVING sum(r) > 0 LIMIT {MAX_POINTS + 1}"
-    )
 
 
 def _rows(span: Span, src: str, dst: str) -> str:
@@ -146,12 +145,12 @@ def _rows(span: Span, src: str, dst: str) -> str:
     if span.minutes:
         return (
             f"SELECT ts_ns AS at, src, dst, reports AS r, sent AS s, doubtful AS d, {sums}, "
-            f"{delays} FROM {MINUTES} FINAL WHERE {_of(span)}{pair(src, dst)}"
+            f"there + back AS u, {delays} FROM {MINUTES} FINAL WHERE {_of(span)}{ways(src, dst)}"
         )
     return (
         "SELECT ts_ns AS at, src, dst, toInt64(1) AS r, toInt64(sent) AS s, "
-        f"toInt64(if(prober = dst, unresolved, 0)) AS d, {sums}, {delays} "
-        f"FROM {PROBE.name} WHERE {window(*span[:2])}{pair(src, dst)}"
+        f"toInt64(if(prober = dst, unresolved, 0)) AS d, {sums}, toInt64(unresolved) AS u, "
+        f"{delays} FROM {PROBE.name} WHERE {window(*span[:2])}{ways(src, dst)}"
     )
 
 
@@ -229,12 +228,9 @@ def clock_history(first_ns: int, last_ns: int, node: str, step_ns: int) -> str:
     )
 
 
-def columns(table: Table, layout: Layout) -> str:
-    """Names of the columns that the table has in this database."""
-    return (
-        "SELECT name FROM system.columns "
-        f"WHERE database = {layout.of_rows} AND table = {quote(table.name)}"
-    )
+def columns(layout: Layout) -> str:
+    """Tables that hold rows, and the names of their columns; one row a column."""
+    return f"SELECT table, name FROM system.columns WHERE database = {layout.of_rows}"
 
 
 def path_events(first_ns: int, last_ns: int, job: str, host: str, limit: int) -> str:
@@ -266,5 +262,5 @@ def count_rows(layout: Layout) -> str:
     """Rows of telemetry kept in this database."""
     return (
         f"SELECT sum(rows) FROM {layout.parts} "
-        f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}')"
+        f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}', '{MARKS}')"
     )

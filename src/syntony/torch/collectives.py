@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from syntony.torch.replica import Replica
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
 _work: Any = torch._C._distributed_c10d._create_work_from_future
 BACKEND = "syntony"
@@ -68,7 +68,7 @@ def open_sockets() -> dict[str, str]:
     return found
 
 
-class Group(dist.ProcessGroup):
+class RankGroup(dist.ProcessGroup):
     """What the program has as a process group; `inner` is gloo's, of this generation."""
 
     def __init__(self, executor: Executor, key: str, rank: int, size: int) -> None:
@@ -100,7 +100,7 @@ class Group(dist.ProcessGroup):
 
 
 def _method(name: str) -> Any:
-    def method(self: Group, *args: Any, opts: Any = None) -> Any:
+    def method(self: RankGroup, *args: Any, opts: Any = None) -> Any:
         if opts is not None:
             args = *args, opts
         return self._executor.submit(Operation(self, name, args, self._executor.boundary))
@@ -110,7 +110,7 @@ def _method(name: str) -> Any:
 
 
 def _unrepeatable(name: str) -> Any:
-    def method(self: Group, *args: Any, **kwargs: Any) -> Any:
+    def method(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
         return self._executor.unrepeatable(self, name, args, kwargs)
 
     method.__name__ = name
@@ -118,23 +118,23 @@ def _unrepeatable(name: str) -> Any:
 
 
 for _name in (*IN_PLACE, *TWO_SIDED, "barrier"):
-    setattr(Group, _name, _method(_name))
+    setattr(RankGroup, _name, _method(_name))
 for _name, _older in NEWER.items():
-    setattr(Group, _name, _method(_older))
+    setattr(RankGroup, _name, _method(_older))
 for _name in UNREPEATABLE:
-    setattr(Group, _name, _unrepeatable(_name))
+    setattr(RankGroup, _name, _unrepeatable(_name))
 
 
 class Executor:
     """Runs collectives, and takes this process from one generation to the next."""
 
-    def __init__(self, session: Session, replica: Replica) -> None:
+    def __init__(self, session: CoordinatorSession, replica: Replica) -> None:
         self._session = session
         self._replica = replica
         self._queue: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
         self._log: list[Operation] = []
         self._pool = Pool()
-        self._groups: list[Group] = []
+        self._groups: list[RankGroup] = []
         self._store: Any = None
         self._world: Any = None
         self._retired: list[Any] = []
@@ -162,9 +162,9 @@ class Executor:
     def start(self) -> None:
         threading.Thread(target=self._loop, name="syntony-collectives", daemon=True).start()
 
-    def new_group(self, key: str, rank: int, size: int) -> Group:
+    def new_group(self, key: str, rank: int, size: int) -> RankGroup:
         """One of the program's groups, of which this rank is a member."""
-        group = Group(self, key, rank, size)
+        group = RankGroup(self, key, rank, size)
         self._groups.append(group)
         if self.boundary > START:
             self._session.unprotect("a process group was made after training began")
@@ -202,7 +202,7 @@ class Executor:
         for each in self._groups:
             each.calls = kept.get(each.key, each.calls)
 
-    def unrepeatable(self, group: Group, name: str, args: Any, kwargs: Any) -> Any:
+    def unrepeatable(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
         self._session.unprotect(f"{name} is not repeated for a replacement")
         self.drain()
         return getattr(group.inner, name)(*args, **kwargs)
@@ -420,7 +420,7 @@ class Executor:
             self._connect_group(group, generation)
         self._ours = set(open_sockets()) - (self._sockets or set())
 
-    def _connect_group(self, group: Group, generation: int) -> None:
+    def _connect_group(self, group: RankGroup, generation: int) -> None:
         if not group.key:
             group.inner = self._world
         else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.torch import checkpoint, control
 from syntony.torch.feed import Feed, Trail
-from syntony.torch.hangs import Progress
+from syntony.torch.hangs import RankProgress
 from syntony.torch.lines import line
 from syntony.torch.membership import Membership
 from syntony.torch.messages import (
@@ -38,7 +38,7 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import Report
+from syntony.torch.recovery import RankReport
 from syntony.torch.spare_host import start_spare
 from syntony.torch.spool import PROLOGUE
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from syntony.torch.spool import Spool
+    from syntony.torch.spool import JobSpool
 
 TICK_S = 0.1
 RECENT = 12
@@ -61,7 +61,7 @@ class Coordinator:
     """Serves the keepers and workers of one job; starts its spares."""
 
     def __init__(
-        self, settings: Settings, spool: Spool, *, audit: Path | None, say: Any,
+        self, settings: Settings, spool: JobSpool, *, audit: Path | None, say: Any,
         origin: Origin | None = None,
     ) -> None:  # fmt: skip
         """`say` prints a line for the operator; `audit` is appended to, a JSON object a line."""
@@ -300,7 +300,7 @@ class Coordinator:
         state = self._state
         match message:
             case {"kind": "heard"}:
-                return state.on_heard(worker, now_ns, Progress.parse(message))
+                return state.on_heard(worker, now_ns, RankProgress.parse(message))
             case {"kind": "state", "stopped": bool(stopped)}:
                 return state.on_state(worker, stopped, now_ns)
             case {"kind": "exit", "code": int(code)}:
@@ -312,7 +312,7 @@ class Coordinator:
             case {"kind": "boundary", "boundary": int(boundary)}:
                 return state.on_boundary(worker, boundary, now_ns)
             case {"kind": "frozen", "generation": int(generation), **rest}:
-                report = Report(
+                report = RankReport(
                     int(rest["boundary"]), bool(rest["stepped"]), bool(rest["gives"]),
                     {int(r): tuple(map(int, each)) for r, each in rest["shadows"].items()},
                 )  # fmt: skip

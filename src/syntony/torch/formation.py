@@ -21,7 +21,7 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import START, Refusal, Report, make_plan
+from syntony.torch.recovery import START, RankReport, RecoveryRefusal, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -176,7 +176,7 @@ class Formation:
             return self._advance()
         return self._give_up(forming.shortage, forming.lost)
 
-    def on_frozen(self, worker: Worker, generation: int, report: Report) -> list[Order]:
+    def on_frozen(self, worker: Worker, generation: int, report: RankReport) -> list[Order]:
         """A survivor's state does not change any more until it hears of a plan."""
         forming = self.forming
         if forming is None or worker.rank is None or generation != self.generation:
@@ -219,7 +219,7 @@ class Formation:
         places = {rank: self.records.get(rank, START) for rank in range(self.world)}
         lost = {rank: place for rank, place in places.items() if rank not in survivors}
         plan = make_plan(forming.reports, lost)
-        if isinstance(plan, Refusal):
+        if isinstance(plan, RecoveryRefusal):
             return self._give_up(f"{forming.shortage}; {plan.reason}", forming.lost)
         if plan.boundary == START:
             return self._give_up(f"{forming.shortage}; no step was done yet", forming.lost)
@@ -263,7 +263,7 @@ class Formation:
         else:
             lost = {rank: self.records.get(rank, START) for rank in joiners}
             plan = make_plan(forming.reports, lost, self.shards)
-            if isinstance(plan, Refusal):
+            if isinstance(plan, RecoveryRefusal):
                 return self._give_up(plan.reason, forming.lost)
             forming.boundary, forming.provider, undo = plan.boundary, plan.provider, plan.undo
             sources = [[rank, *plan.source(rank)] for rank in sorted(joiners)]

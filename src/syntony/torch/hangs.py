@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
         return f"{self.name} {self.number}{where}"
 
 
-class Progress(NamedTuple):
+class RankProgress(NamedTuple):
     """What a rank said of itself last."""
 
     waiting: Waiting | None = None
@@ -36,7 +36,7 @@ class Progress(NamedTuple):
     """Group to how many operations the program has called in it."""
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> Progress:
+    def parse(cls, said: Mapping[str, Any]) -> RankProgress:
         """Of a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is none."""
         waiting = said.get("waiting")
         called = {str(key): int(count) for key, count in dict(said.get("called", {})).items()}
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
         return cls(Waiting(str(group), int(number), str(name)[:40], int(for_ns)), called)
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = RankProgress()
 
 
 class Hang(NamedTuple):
@@ -74,7 +74,7 @@ class Hang(NamedTuple):
         )
 
 
-def locate(ranks: Mapping[int, Progress]) -> Hang | None:
+def locate(ranks: Mapping[int, RankProgress]) -> Hang | None:
     """The operation that is waited in for longest, if for `REPORT_NS`.
 
     Args:
@@ -95,7 +95,7 @@ def locate(ranks: Mapping[int, Progress]) -> Hang | None:
     return Hang(oldest, absent, tuple(sorted(same)), disagree)
 
 
-def _in(ranks: Mapping[int, Progress], group: str, number: int) -> dict[int, Waiting]:
+def _in(ranks: Mapping[int, RankProgress], group: str, number: int) -> dict[int, Waiting]:
     return {
         rank: each.waiting
         for rank, each in ranks.items()

@@ -19,15 +19,15 @@ from syntony.torch.recovery import START, VERIFY_AFTER
 from syntony.torch.replica import Replica
 
 if TYPE_CHECKING:
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
 GLOO = {None, "gloo", "cpu:gloo"}
 
 
-class Job:
+class RankProcess:
     """Everything of this process."""
 
-    def __init__(self, session: Session, modules: frozenset[str]) -> None:
+    def __init__(self, session: CoordinatorSession, modules: frozenset[str]) -> None:
         self.session = session
         self.replica = Replica(session)
         self.executor = Executor(session, self.replica)

@@ -65,7 +65,7 @@ class Keeper:
         self._target = os.environ[messages.VARIABLE]
         self._connection: Any = None
         try:
-            self._connection = messages.Connection(self._target, self._hello)
+            self._connection = messages.CoordinatorConnection(self._target, self._hello)
         except (OSError, ValueError) as error:
             print(f"syntony: not protected: no coordinator: {error}", file=sys.stderr)
 
@@ -132,7 +132,7 @@ class Keeper:
         while time.monotonic() < end_s:
             said = {"again": True, "code": self._process.poll()}
             with contextlib.suppress(OSError):
-                return self._messages.Connection(self._target, self._hello | said)
+                return self._messages.CoordinatorConnection(self._target, self._hello | said)
             time.sleep(POLL_S)
         return None
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from syntony.torch import suspicion
 from syntony.torch.formation import Formation
-from syntony.torch.hangs import NO_PROGRESS, Progress, locate
+from syntony.torch.hangs import NO_PROGRESS, RankProgress, locate
 from syntony.torch.orders import Forget, Log, Order, S, Send, Worker
 from syntony.torch.recovery import START
 
@@ -155,7 +155,7 @@ class Membership(Formation):
         self,
         worker: Worker,
         now_ns: int,
-        progress: Progress = NO_PROGRESS,
+        progress: RankProgress = NO_PROGRESS,
     ) -> list[Order]:
         """A worker speaks for itself."""
         worker.heard_ns, worker.progress = now_ns, progress

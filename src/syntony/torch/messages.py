@@ -57,7 +57,7 @@ def decode(text: bytes) -> dict[str, Any]:
     return message
 
 
-class Connection:
+class CoordinatorConnection:
     """A blocking connection to the coordinator; any thread may send, one receives."""
 
     def __init__(self, target: str, hello: dict[str, Any], *, timeout_s: float = 10.0) -> None:

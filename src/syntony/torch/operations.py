@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.torch.collectives import Group
+    from syntony.torch.collectives import RankGroup
 
 IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})
 """Their first argument is input and output."""
@@ -51,7 +51,7 @@ class Pool:
 class Operation:
     """One collective: how to run it, and its inputs as they were."""
 
-    def __init__(self, group: Group, name: str, args: tuple[Any, ...], boundary: int) -> None:
+    def __init__(self, group: RankGroup, name: str, args: tuple[Any, ...], boundary: int) -> None:
         self.group = group
         self.name = name
         self.args = args

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.hangs import NO_PROGRESS, Progress
+from syntony.torch.hangs import NO_PROGRESS, RankProgress
 from syntony.torch.recovery import START
 
 if TYPE_CHECKING:
-    from syntony.torch.recovery import Report
+    from syntony.torch.recovery import RankReport
 
 MS, S = 1_000_000, 1_000_000_000
 PRESERVED = 75
@@ -98,7 +98,7 @@ class Worker:
     heard_ns: int = 0
     host: str = ""
     """What tells it from workers of other hosts."""
-    progress: Progress = NO_PROGRESS
+    progress: RankProgress = NO_PROGRESS
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Forming:
     lost: dict[int, str]
     """Ranks to be replaced, with the reason."""
     began_ns: int
-    reports: dict[int, Report] = field(default_factory=dict)
+    reports: dict[int, RankReport] = field(default_factory=dict)
     arrived: set[int] = field(default_factory=set)
     formed: set[int] = field(default_factory=set)
     boundary: int | None = None

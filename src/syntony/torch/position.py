@@ -25,7 +25,7 @@ MAX_RECORD_BYTES = 32 << 20
 
 
 @dataclass
-class Level:
+class LoopLevel:
     """One loop that the program is in."""
 
     site: str
@@ -42,10 +42,10 @@ class Level:
     visits: dict[str, int] = field(default_factory=dict)
     """Loops entered in this iteration, by site."""
 
-    def copy(self) -> Level:
+    def copy(self) -> LoopLevel:
         return replace(self, visits=dict(self.visits))
 
-    def kept(self, *, worked_on: bool) -> Level:
+    def kept(self, *, worked_on: bool) -> LoopLevel:
         """For a record; `worked_on`: there is a loop in it."""
         reading = self.reading and self.reading.state(worked_on=worked_on)
         return replace(self, reading=reading)
@@ -62,9 +62,9 @@ class Position:
         self._job = job
         self._modules = modules
         """Whose objects are followed."""
-        self._top = Level("", 0)
-        self._stack: list[Level] = []
-        self._target: list[Level] | None = None
+        self._top = LoopLevel("", 0)
+        self._stack: list[LoopLevel] = []
+        self._target: list[LoopLevel] | None = None
         """Where a replacement must go; None once it is there."""
         self._pending: dict[str, dict[str, Any]] = {}
         """Variables to be assigned again, by site."""
@@ -91,7 +91,7 @@ class Position:
         around = self._stack[-1] if self._stack else self._top
         self._outer.add(around.site)
         visit = around.visits[site] = around.visits.get(site, -1) + 1
-        level = Level(site, visit, span=iterable if isinstance(iterable, range) else None)
+        level = LoopLevel(site, visit, span=iterable if isinstance(iterable, range) else None)
         if self._target is not None:
             found = self._on_the_way(level)
             if found is None:
@@ -104,7 +104,7 @@ class Position:
         finally:
             self._stack.pop()
 
-    def _on_the_way(self, level: Level) -> Level | None:
+    def _on_the_way(self, level: LoopLevel) -> LoopLevel | None:
         assert self._target is not None
         depth = len(self._stack)
         if depth >= len(self._target):
@@ -114,7 +114,7 @@ class Position:
             return None
         return target.copy()
 
-    def _iterate(self, iterable: Any, level: Level, frame: FrameType) -> Iterator[Any]:
+    def _iterate(self, iterable: Any, level: LoopLevel, frame: FrameType) -> Iterator[Any]:
         iterator = self._opened(iterable, level)
         while True:
             if self._target is not None:
@@ -131,7 +131,7 @@ class Position:
             yield value
             level.at += 1
 
-    def _opened(self, iterable: Any, level: Level) -> Iterator[Any]:
+    def _opened(self, iterable: Any, level: LoopLevel) -> Iterator[Any]:
         """An iterator; of a replacement, at the place where the lost rank was."""
         if level.span is not None or isinstance(iterable, itertools.count):
             return itertools.islice(iterable, level.at, None)
@@ -194,7 +194,7 @@ class Position:
         self._target = record["stack"]
         self._globals = record["globals"]
 
-    def _reach(self, level: Level, frame: FrameType) -> None:
+    def _reach(self, level: LoopLevel, frame: FrameType) -> None:
         """This loop is where it must be; at the last one, the replacement becomes the rank.
 
         Before that: what is read here to come to a place in the data may call collectives, which

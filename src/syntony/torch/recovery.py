@@ -21,7 +21,7 @@ what went wrong at once, the others a learning rate or the like that takes effec
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RankReport:
     """What a surviving rank says of itself once nothing of its state changes any more."""
 
     boundary: int
@@ -34,7 +34,7 @@ class Report:
     """Of which ranks it holds a copy of their state (`shadow`), at which boundaries."""
 
 
-class Source(NamedTuple):
+class StateSource(NamedTuple):
     """Who gives a replacement its parameters and optimizer state."""
 
     rank: int
@@ -43,7 +43,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """How a generation begins."""
 
     boundary: int
@@ -53,26 +53,26 @@ class Plan:
     it sends parameters and optimizer state as well."""
     undo: bool
     """The provider is past the boundary's step: it sends the parameters from before it as well."""
-    sources: Mapping[int, Source] = field(default_factory=dict)
+    sources: Mapping[int, StateSource] = field(default_factory=dict)
     """Of lost ranks whose parameters are not everybody's."""
 
-    def source(self, rank: int) -> Source:
+    def source(self, rank: int) -> StateSource:
         """Of a replacement's state."""
-        return self.sources.get(rank, Source(self.provider, self.undo))
+        return self.sources.get(rank, StateSource(self.provider, self.undo))
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RecoveryRefusal:
     """Why no plan gives the same result as an undisturbed run."""
 
     reason: str
 
 
 def make_plan(
-    survivors: Mapping[int, Report],
+    survivors: Mapping[int, RankReport],
     lost: Mapping[int, int],
     shards: Mapping[int, str] | None = None,
-) -> Plan | Refusal:
+) -> RecoveryPlan | RecoveryRefusal:
     """Choose the boundary and who provides what.
 
     Args:
@@ -83,7 +83,7 @@ def make_plan(
             the same.
     """
     if not survivors:
-        return Refusal("no rank is left that has the parameters")
+        return RecoveryRefusal("no rank is left that has the parameters")
     boundary = min([report.boundary for report in survivors.values()] + list(lost.values()))
     if boundary > START and shards:
         return _sharded(survivors, lost, shards, boundary)
@@ -91,23 +91,27 @@ def make_plan(
 
 
 def _planned(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], boundary: int
-) -> Plan | Refusal:
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], boundary: int
+) -> RecoveryPlan | RecoveryRefusal:
     if boundary == START:
         return _from_the_start(survivors)
     ahead = {r: each for r, each in survivors.items() if each.boundary > boundary + 1}
     if ahead:
         rank, report = next(iter(ahead.items()))
-        return Refusal(
+        return RecoveryRefusal(
             f"rank {rank} is at step {report.boundary}, others at {boundary}: "
             "a step had no collective that all ranks take part in"
         )
-    return _provided(survivors, boundary) if lost else Plan(boundary, min(survivors), undo=False)
+    return (
+        _provided(survivors, boundary)
+        if lost
+        else RecoveryPlan(boundary, min(survivors), undo=False)
+    )
 
 
 def _peers(
-    survivors: Mapping[int, Report], shards: Mapping[int, str], rank: int
-) -> dict[int, Report]:
+    survivors: Mapping[int, RankReport], shards: Mapping[int, str], rank: int
+) -> dict[int, RankReport]:
     """Ranks with the same part of the parameters as a lost one."""
     return {
         other: each for other, each in survivors.items() if shards.get(other) == shards.get(rank)
@@ -115,8 +119,8 @@ def _peers(
 
 
 def _shadowed(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str]
-) -> dict[int, int] | Refusal:
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str]
+) -> dict[int, int] | RecoveryRefusal:
     """Of lost ranks that no survivor is like, the newest boundary of which there is a copy."""
     found = {}
     for rank, last in lost.items():
@@ -124,57 +128,61 @@ def _shadowed(
             continue
         kept = [n for each in survivors.values() for n in each.shadows.get(rank, ()) if n <= last]
         if not kept:
-            return Refusal(f"rank {rank} was lost, and nobody left has a copy of its parameters")
+            return RecoveryRefusal(
+                f"rank {rank} was lost, and nobody left has a copy of its parameters"
+            )
         found[rank] = max(kept)
     return found
 
 
 def _sharded(
-    survivors: Mapping[int, Report], lost: Mapping[int, int], shards: Mapping[int, str],
+    survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str],
     boundary: int,
-) -> Plan | Refusal:  # fmt: skip
+) -> RecoveryPlan | RecoveryRefusal:  # fmt: skip
     copies = _shadowed(survivors, lost, shards)
-    if isinstance(copies, Refusal):
+    if isinstance(copies, RecoveryRefusal):
         return copies
     boundary = min([boundary, *copies.values()])
     plan = _planned(survivors, {}, boundary)
-    if isinstance(plan, Refusal):
+    if isinstance(plan, RecoveryRefusal):
         return plan
     sources = {}
     for rank in lost:
         peers = _peers(survivors, shards, rank)
         if peers:
             found = _provided(peers, boundary)
-            if isinstance(found, Refusal):
+            if isinstance(found, RecoveryRefusal):
                 return found
-            sources[rank] = Source(found.provider, found.undo)
+            sources[rank] = StateSource(found.provider, found.undo)
             continue
         holder = min((r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())),
                      default=None)  # fmt: skip
         if holder is None:
-            return Refusal(f"nobody has a copy of rank {rank}'s parameters of step {boundary}")
-        sources[rank] = Source(holder, undo=False)
+            return RecoveryRefusal(
+                f"nobody has a copy of rank {rank}'s parameters of step {boundary}"
+            )
+        sources[rank] = StateSource(holder, undo=False)
     return replace(plan, sources=sources)
 
 
-def _provided(survivors: Mapping[int, Report], boundary: int) -> Plan | Refusal:
+def _provided(survivors: Mapping[int, RankReport], boundary: int) -> RecoveryPlan | RecoveryRefusal:
     live = _first(survivors, lambda each: each.boundary == boundary and not each.stepped)
     if live is not None:
-        return Plan(boundary, live, undo=False)
+        return RecoveryPlan(boundary, live, undo=False)
     past = _first(survivors, lambda each: (each.boundary == boundary) == each.stepped)
     if past is not None:
-        return Plan(boundary, past, undo=True)
-    return Refusal(f"no rank has the parameters of step {boundary} any more")
+        return RecoveryPlan(boundary, past, undo=True)
+    return RecoveryRefusal(f"no rank has the parameters of step {boundary} any more")
 
 
-def _from_the_start(survivors: Mapping[int, Report]) -> Plan | Refusal:
+def _from_the_start(survivors: Mapping[int, RankReport]) -> RecoveryPlan | RecoveryRefusal:
     late = [rank for rank, each in survivors.items() if each.boundary > START + 1 or each.stepped]
     if late:
-        return Refusal(f"rank {late[0]} is past its first step, another has not begun")
-    return Plan(START, min(survivors), undo=False)
+        return RecoveryRefusal(f"rank {late[0]} is past its first step, another has not begun")
+    return RecoveryPlan(START, min(survivors), undo=False)
 
 
-def _first(survivors: Mapping[int, Report], fits: Callable[[Report], bool]) -> int | None:
+def _first(survivors: Mapping[int, RankReport], fits: Callable[[RankReport], bool]) -> int | None:
     return min(
         (rank for rank, each in survivors.items() if each.gives and fits(each)), default=None
     )

@@ -24,14 +24,14 @@ from syntony.torch import ddp, sharding
 from syntony.torch.gradients import Gradients, parameters_of
 from syntony.torch.modules import Modules, bytes_in, memory_of
 from syntony.torch.random_state import random_state, set_random_state
-from syntony.torch.recovery import START, Report
+from syntony.torch.recovery import START, RankReport
 from syntony.torch.sharding import WHOLE, is_sharded, like, local
 from syntony.torch.track import patch_init, track
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
 STEP_S = 600.0
 """A step of an optimizer that takes longer hangs."""
@@ -42,7 +42,7 @@ CARRIED = "gradients are added up beyond another optimizer's step (or cleared wi
 class Replica:
     """Tracks what the program makes; hooks its optimizers' steps."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
         self.optimizers: list[Any] = []
         self.models: list[Any] = []
@@ -142,12 +142,12 @@ class Replica:
             self._stepping = False
             self.cv.notify_all()
 
-    def freeze(self) -> Report:
+    def freeze(self) -> RankReport:
         """Wait for a step under way; from now on none begins, and no boundary is passed."""
         with self.cv:
             self.cv.wait_for(lambda: not self._stepping, STEP_S)
             self._frozen = True
-            return Report(self.boundary, bool(self.stepped), gives=not self._after)
+            return RankReport(self.boundary, bool(self.stepped), gives=not self._after)
 
     def thaw(self) -> None:
         with self.cv:
@@ -313,7 +313,7 @@ class _Closure:
     """An optimizer's, which is to call it once, before it changes anything."""
 
     def __init__(
-        self, closure: Callable[[], Any], begin: Callable[[], None], session: Session
+        self, closure: Callable[[], Any], begin: Callable[[], None], session: CoordinatorSession
     ) -> None:
         self._closure, self._begin, self._session = closure, begin, session
         self._called = False

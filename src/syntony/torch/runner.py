@@ -72,13 +72,13 @@ def _say(text: str) -> None:
 def main() -> None:
     _load_package()
     from syntony.torch import launchers, libraries, loops, messages
-    from syntony.torch.session import Session
+    from syntony.torch.session import CoordinatorSession
 
     name = os.environ.pop(messages.NAME_VARIABLE)
     target = os.environ.pop(messages.VARIABLE)
     program = _Program(sys.argv[1:])
     try:
-        session = Session(target, name)
+        session = CoordinatorSession(target, name)
     except (OSError, ValueError):
         _run_plain(program)  # the keeper has said why
         return
@@ -114,7 +114,7 @@ def _run_protected(
 
     if place is None:  # a spare
         jobs.warm_up()
-    job = jobs.Job(session, frozenset({"__main__"}) | libraries.MODULES)
+    job = jobs.RankProcess(session, frozenset({"__main__"}) | libraries.MODULES)
     job.replica.expects_loop = not found.loops
     libraries.install(job.position, session.unprotect)
     syntony.torch._Active.job = job

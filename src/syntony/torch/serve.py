@@ -18,10 +18,10 @@ async def serve(config: dict[str, Any]) -> None:
     """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
     from syntony.torch.orders import Origin, Settings
-    from syntony.torch.spool import Spool
+    from syntony.torch.spool import JobSpool
 
     events = Path(config["events"]) if config["events"] else None
-    spool = Spool(Path(config["place"]))
+    spool = JobSpool(Path(config["place"]))
     origin = Origin(**config["origin"]) if config["origin"] else None
     settings = Settings(**config["settings"])
     coordinator = Coordinator(settings, spool, audit=events, say=say, origin=origin)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.torch.messages import Connection
+from syntony.torch.messages import CoordinatorConnection
 from syntony.torch.recovery import START
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class NewerError(Exception):
     """A newer generation is being formed."""
 
 
-class Session:
+class CoordinatorSession:
     """Receives in a thread of its own; everything else waits on `cv`."""
 
     def __init__(self, target: str, name: str) -> None:
@@ -54,7 +54,7 @@ class Session:
         """Why this worker is not protected."""
         self.on_freeze: Callable[[], None] = lambda: None
         self.progress: Callable[[], dict[str, Any]] = dict
-        """What operation this worker is in (`hangs.Progress`)."""
+        """What operation this worker is in (`hangs.RankProgress`)."""
         self._address: tuple[int, str] = (-1, "")
         self._host = -1
         self._released = False
@@ -68,7 +68,7 @@ class Session:
         self._prologue: bytes | None = None
         self._unsent: list[dict[str, Any]] = []
         self._said = {"waiting": False, "finished": False, "reason": "", "harms": False}
-        self._connection = Connection(target, {"role": "worker", "name": name})
+        self._connection = CoordinatorConnection(target, {"role": "worker", "name": name})
         self._address_here = self._connection.local_address
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
@@ -225,7 +225,7 @@ class Session:
         while time.monotonic() < end_s:
             with self._out, contextlib.suppress(OSError):
                 state = {"generation": self.generation, "wanted": self.wanted}
-                self._connection = Connection(self._target, hello | self._said | state)
+                self._connection = CoordinatorConnection(self._target, hello | self._said | state)
                 if self._prologue is not None:
                     self._connection.send({"kind": "prologue"}, self._prologue)
                 for number, record in sorted(self._records.items()):

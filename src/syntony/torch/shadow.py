@@ -20,7 +20,7 @@ from syntony.torch.operations import Operation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.torch.collectives import Group
+    from syntony.torch.collectives import RankGroup
     from syntony.torch.operations import Pool
     from syntony.torch.replica import Replica
 
@@ -64,7 +64,7 @@ class Shadows:
         self._copied = True
         self._stopped = False
 
-    def operation(self, group: Group, neighbours: tuple[int, int], boundary: int) -> Mirror:
+    def operation(self, group: RankGroup, neighbours: tuple[int, int], boundary: int) -> Mirror:
         """Sends this rank's state at the boundary it is at, and keeps the neighbour's."""
         self._of = neighbours[1]
         self._copied = False
@@ -120,7 +120,7 @@ class Mirror(Operation):
     """The exchange of a boundary: a collective of all ranks, and repeated like one."""
 
     def __init__(
-        self, group: Group, shadows: Shadows, neighbours: tuple[int, int], boundary: int
+        self, group: RankGroup, shadows: Shadows, neighbours: tuple[int, int], boundary: int
     ) -> None:
         super().__init__(group, "shadow", (), boundary)
         self._shadows = shadows

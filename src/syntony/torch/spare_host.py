@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.torch.launchers import RANK_NAMES
-from syntony.torch.messages import SPARE_VARIABLE, VARIABLE, Connection
+from syntony.torch.messages import SPARE_VARIABLE, VARIABLE, CoordinatorConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,11 +53,11 @@ def serve(target: str, count: int, say: Callable[[str], None]) -> int:
     return 1
 
 
-def _connect(target: str, hello: dict[str, Any], patience_s: float) -> Connection | None:
+def _connect(target: str, hello: dict[str, Any], patience_s: float) -> CoordinatorConnection | None:
     end_s = time.monotonic() + patience_s
     while time.monotonic() < end_s:
         with contextlib.suppress(OSError):
-            return Connection(target, hello)
+            return CoordinatorConnection(target, hello)
         time.sleep(RETRY_S)
     return None
 

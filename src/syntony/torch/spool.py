@@ -24,7 +24,7 @@ PROLOGUE = -2
 """Stands for a boundary's number where a prologue's results are kept."""
 
 
-class Spool:
+class JobSpool:
     """Of one job. Methods raise `OSError` (disk full)."""
 
     def __init__(self, place: Path) -> None:

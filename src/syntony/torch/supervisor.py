@@ -40,7 +40,7 @@ class ListenError(Exception):
     """The address cannot be listened at; one line."""
 
 
-class Wish(NamedTuple):
+class JobOptions(NamedTuple):
     """What the operator wants of a job."""
 
     settings: Settings
@@ -58,7 +58,7 @@ class Wish(NamedTuple):
 
 
 def run_job(
-    argv: Sequence[str], environ: Mapping[str, str], wish: Wish, say: Callable[[str], None]
+    argv: Sequence[str], environ: Mapping[str, str], wish: JobOptions, say: Callable[[str], None]
 ) -> int:
     """Run the launcher with a coordinator beside it; the launcher's exit code, or `PRESERVED`.
 
@@ -91,7 +91,7 @@ def run_job(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _listener(wish: Wish) -> socket.socket:
+def _listener(wish: JobOptions) -> socket.socket:
     try:
         return socket.create_server((wish.address, wish.port), backlog=BACKLOG)
     except OSError as error:
@@ -106,7 +106,7 @@ class Coordinators:
     """The coordinator of a job, and those that follow one that dies."""
 
     def __init__(
-        self, wish: Wish, environ: Mapping[str, str], listener: socket.socket, place: Path,
+        self, wish: JobOptions, environ: Mapping[str, str], listener: socket.socket, place: Path,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._wish = wish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Announce
 from syntony.traffic.pairs import LocalNic
@@ -57,7 +57,7 @@ class Announcer:
         else:
             turn.dues.append(again_ns)
 
-    def _from_ns(self, conn: Connection, nic: LocalNic, *, call: bool) -> int | None:
+    def _from_ns(self, conn: MptcpConnection, nic: LocalNic, *, call: bool) -> int | None:
         """When a NIC may be announced; None: not while things are as they are."""
         if self._health.dead(nic.name, "") is not None:
             return None
@@ -70,7 +70,7 @@ class Announcer:
             return None
         return max(self._health.usable_from_ns(*pair) for pair in pairs) if left else 0
 
-    def _order(self, conn: Connection, nic: LocalNic, address: str) -> Announce:
+    def _order(self, conn: MptcpConnection, nic: LocalNic, address: str) -> Announce:
         port = join_port(self._policy, address)
         joined_at = address, port or conn.local_port
         return Announce(

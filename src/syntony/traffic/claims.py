@@ -10,7 +10,7 @@ from syntony.traffic.instructions import Expect
 from syntony.traffic.plain_flow import PlainFlow
 
 
-class Claims:
+class NameClaims:
     """Who could mean what by a name: connections by themselves, and by all their ways. What two
     could mean is used by neither, at either end."""
 

@@ -40,7 +40,7 @@ UNREPEATED = 6
 trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
 
 
-class State(enum.Enum):
+class SubflowState(enum.Enum):
     """Of a subflow."""
 
     COMING = enum.auto()
@@ -88,7 +88,7 @@ class Subflow:
         "state",
     )  # fmt: skip
 
-    def __init__(self, flow: FourTuple, nic: str | None, state: State, now_ns: int) -> None:
+    def __init__(self, flow: FourTuple, nic: str | None, state: SubflowState, now_ns: int) -> None:
         self.flow = flow
         self.nic = nic
         """The local NIC; None when the address is on none that we manage."""
@@ -156,7 +156,7 @@ class Subflow:
             self.retransmits = sample.retransmits
             self.stalled = None
             return False
-        if self.stalled is not None or self.state is not State.UP:
+        if self.stalled is not None or self.state is not SubflowState.UP:
             return False
         heard_ns = sample.at_ns - sample.last_ack_ns
         partial = (
@@ -213,7 +213,7 @@ AT_ONCE, AT_ONCE_PARTIAL = 3, 24
 a thousand cases."""
 
 
-class Attempts:
+class FailedAttempts:
     """Failed attempts in a row: to make a subflow over one pair, or to have one order obeyed."""
 
     __slots__ = ("count", "failed_ns", "next_ns", "taken")
@@ -257,7 +257,7 @@ class Attempts:
         self.count = self.next_ns = 0
 
 
-class Connection:
+class MptcpConnection:
     """Known by its local token."""
 
     def __init__(self, token: int, now_ns: int, *, accepted: bool) -> None:
@@ -270,8 +270,8 @@ class Connection:
         """By the peer's address id; below 0: of the plan, not announced as far as we know."""
         self.announced: dict[str, int] = {}
         """Our addresses that the peer knows: NIC to address id."""
-        self.attempts: dict[tuple[str, str], Attempts] = {}
-        self.refused: dict[str, Attempts] = {}
+        self.attempts: dict[tuple[str, str], FailedAttempts] = {}
+        self.refused: dict[str, FailedAttempts] = {}
         """Orders that the kernel refused, by what they were about."""
         self.lost: dict[tuple[str, str], Reason] = {}
         """Pairs that were given up, and why."""
@@ -323,7 +323,7 @@ class Connection:
 
     def up(self) -> list[Subflow]:
         """Those that can carry data."""
-        return [each for each in self.subflows.values() if each.state is State.UP]
+        return [each for each in self.subflows.values() if each.state is SubflowState.UP]
 
     def uses(self, pair: tuple[str, str]) -> bool:
         """Whether a subflow is between a NIC and a remote address, or about to be."""
@@ -333,14 +333,14 @@ class Connection:
         """Whether one is there, and gets on."""
         return any(each.pair == pair and each.stalled is None for each in self.up())
 
-    def tries(self, nic: str, remote: str) -> Attempts:
+    def tries(self, nic: str, remote: str) -> FailedAttempts:
         """Of one pair."""
-        return self.attempts.setdefault((nic, remote), Attempts())
+        return self.attempts.setdefault((nic, remote), FailedAttempts())
 
-    def refusals(self, order: Steer) -> Attempts:
+    def refusals(self, order: Steer) -> FailedAttempts:
         """Of such orders in a row."""
         about = order.address if isinstance(order, Announce | Withdraw) else order.flow
-        return self.refused.setdefault(f"{type(order).__name__} {about}", Attempts())
+        return self.refused.setdefault(f"{type(order).__name__} {about}", FailedAttempts())
 
     def forget_remote(self, address: str) -> None:
         """Whatever was known of one of the peer's addresses is out of date."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from syntony.model import S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
 from syntony.traffic import events
-from syntony.traffic.connection import Connection, Remote, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Remote, Subflow, SubflowState
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
@@ -21,9 +21,9 @@ from syntony.traffic.instructions import (
     Create,
     Destroy,
     Instruction,
+    KernelRefusal,
     Note,
     Reason,
-    Refused,
     Retire,
     Withdraw,
 )
@@ -36,7 +36,9 @@ FORGET_NS = 5 * S
 _MAX_RAILS = 31
 _CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
-Reported = events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | Refused
+Reported = (
+    events.JobFound | events.SubflowUp | events.SubflowDown | events.AddressEvent | KernelRefusal
+)
 
 
 class ConnectionTable:
@@ -52,13 +54,13 @@ class ConnectionTable:
         self._policy = policy
         self._health = health
         self._ports = ports
-        self.by_token: dict[int, Connection] = {}
+        self.by_token: dict[int, MptcpConnection] = {}
 
     # --- connections ---
 
-    def established(self, event: events.ConnectionUp) -> Connection:
+    def established(self, event: events.ConnectionUp) -> MptcpConnection:
         """A connection may have further subflows from now on."""
-        conn = Connection(event.token, event.at_ns, accepted=event.accepted)
+        conn = MptcpConnection(event.token, event.at_ns, accepted=event.accepted)
         known = self.by_token.get(event.token)
         if known is not None:
             conn.job, conn.remotes = known.job, known.remotes
@@ -66,15 +68,15 @@ class ConnectionTable:
         self._add(conn, event.flow, event.at_ns, local_id=0)
         return conn
 
-    def find(self, event: Reported) -> Connection | None:
+    def find(self, event: Reported) -> MptcpConnection | None:
         """Whose event it is. The peer's side is established first: its announcement may overtake
         our own event."""
-        token = event.instruction.token if isinstance(event, Refused) else event.token
+        token = event.instruction.token if isinstance(event, KernelRefusal) else event.token
         if token not in self.by_token and isinstance(event, events.AddressAnnounced):
-            self.by_token[token] = Connection(token, event.at_ns, accepted=True)
+            self.by_token[token] = MptcpConnection(token, event.at_ns, accepted=True)
         return self.by_token.get(token)
 
-    def sampled(self, sample: FlowSample) -> tuple[Connection, Subflow | None]:
+    def sampled(self, sample: FlowSample) -> tuple[MptcpConnection, Subflow | None]:
         """What a sample is of; no subflow: one that was ended, and that the kernel still lists."""
         conn = self.by_token.get(sample.token)
         if conn is None:
@@ -88,23 +90,23 @@ class ConnectionTable:
             subflow = self._add(conn, sample.flow, sample.at_ns, sample.local_id)
         return conn, subflow
 
-    def _listed(self, sample: FlowSample) -> Connection:
+    def _listed(self, sample: FlowSample) -> MptcpConnection:
         """A connection older than we are. Who made it, the port tells: chosen by the kernel for
         the initiator, by the application for the other."""
         ours = sample.flow.local_port == self._policy.port
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
-        conn = Connection(sample.token, sample.at_ns, accepted=accepted)
+        conn = MptcpConnection(sample.token, sample.at_ns, accepted=accepted)
         conn.guessed = conn.inherited = True
         return conn
 
-    def forget(self, now_ns: int) -> list[Connection]:
+    def forget(self, now_ns: int) -> list[MptcpConnection]:
         """Drop what the kernel no longer lists; connections that are left with fewer subflows."""
         fewer = []
         for token, conn in list(self.by_token.items()):
             gone = [
                 flow
                 for flow, subflow in conn.subflows.items()
-                if subflow.state is State.UP and now_ns - subflow.seen_ns > FORGET_NS
+                if subflow.state is SubflowState.UP and now_ns - subflow.seen_ns > FORGET_NS
             ]
             for flow in gone:
                 del conn.subflows[flow]
@@ -160,7 +162,7 @@ class ConnectionTable:
 
     # --- what events say of one ---
 
-    def take(self, conn: Connection, event: Reported) -> Sequence[Instruction]:
+    def take(self, conn: MptcpConnection, event: Reported) -> Sequence[Instruction]:
         """Keep what an event says; what an operator should read of it."""
         match event:
             case events.JobFound():
@@ -173,17 +175,17 @@ class ConnectionTable:
                 self._announced(conn, event)
             case events.AddressWithdrawn():
                 _withdrawn(conn, event)
-            case Refused():
+            case KernelRefusal():
                 return self._refused(conn, event)
         return ()
 
-    def _job(self, conn: Connection, event: events.JobFound) -> None:
+    def _job(self, conn: MptcpConnection, event: events.JobFound) -> None:
         managed = event.job and is_named(event.job, self._policy.jobs)
         # A connection that began on another network (front end, loopback) stays there.
         ours = any(subflow.nic is not None for subflow in conn.subflows.values())
         conn.job = event.job if managed and ours else ""
 
-    def _announced(self, conn: Connection, event: events.AddressAnnounced) -> None:
+    def _announced(self, conn: MptcpConnection, event: events.AddressAnnounced) -> None:
         rail = self._rail(event.address, event.remote_id)
         port = event.port or next((flow.remote_port for flow in conn.subflows), 0)
         # Joins there were refused for want of this very announcement.
@@ -193,27 +195,29 @@ class ConnectionTable:
         conn.forget_remote(event.address)
         conn.remotes[event.remote_id] = Remote(event.address, port, rail)
 
-    def _subflow_up(self, conn: Connection, event: events.SubflowUp) -> Sequence[Instruction]:
+    def _subflow_up(self, conn: MptcpConnection, event: events.SubflowUp) -> Sequence[Instruction]:
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
             if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
                 self._add(conn, event.flow, event.at_ns, event.local_id)
             return ()
-        subflow.state = State.UP
+        subflow.state = SubflowState.UP
         subflow.since_ns = subflow.acked_ns = subflow.seen_ns = event.at_ns
         conn.tries(*subflow.pair).succeeded()
         conn.lost.pop(subflow.pair, None)
         conn.joined(event.flow.remote, event.remote_id)
         return join_succeeded(subflow)
 
-    def _subflow_down(self, conn: Connection, event: events.SubflowDown) -> Sequence[Instruction]:
+    def _subflow_down(
+        self, conn: MptcpConnection, event: events.SubflowDown
+    ) -> Sequence[Instruction]:
         subflow = conn.subflows.pop(event.flow, None)
         if subflow is None:
             return ()
         pair = subflow.pair
         tries = conn.tries(*pair)
         tries.failed(event.at_ns, self._policy)
-        if subflow.state is State.UP and not conn.uses(pair):
+        if subflow.state is SubflowState.UP and not conn.uses(pair):
             evidence = "ended by the peer or the kernel"
             conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)
         # The whole connection may be closing: its other subflows go within a moment.
@@ -223,7 +227,7 @@ class ConnectionTable:
 
     # --- refusals ---
 
-    def _refused(self, conn: Connection, event: Refused) -> Sequence[Instruction]:
+    def _refused(self, conn: MptcpConnection, event: KernelRefusal) -> Sequence[Instruction]:
         """Whatever was refused is no longer taken for done, so that it is ordered again."""
         order = event.instruction
         if isinstance(order, Create):
@@ -240,7 +244,7 @@ class ConnectionTable:
         return () if gone or not retry.reported else [_refusal(conn, order, event, retry.count)]
 
     def _create_refused(
-        self, conn: Connection, order: Create, event: Refused
+        self, conn: MptcpConnection, order: Create, event: KernelRefusal
     ) -> Sequence[Instruction]:
         subflow, flow = conn.subflows.pop(order.flow, None), order.flow
         self._ports.avoid(flow.local, flow.remote, flow.local_port)
@@ -254,8 +258,8 @@ class ConnectionTable:
 
     # --- within ---
 
-    def _add(self, conn: Connection, flow: FourTuple, now_ns: int, local_id: int) -> Subflow:
-        subflow = Subflow(flow, self._health.nic_of(flow.local), State.UP, now_ns)
+    def _add(self, conn: MptcpConnection, flow: FourTuple, now_ns: int, local_id: int) -> Subflow:
+        subflow = Subflow(flow, self._health.nic_of(flow.local), SubflowState.UP, now_ns)
         subflow.local_id = local_id
         conn.subflows[flow] = subflow
         if not conn.local:
@@ -273,7 +277,7 @@ class ConnectionTable:
         return remote_id - 1 if 1 <= remote_id <= _MAX_RAILS else -1
 
 
-def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:
+def _withdrawn(conn: MptcpConnection, event: events.AddressWithdrawn) -> None:
     remote = conn.remotes.get(event.remote_id)
     if remote is not None:
         evidence = "the peer has withdrawn the address"
@@ -281,7 +285,10 @@ def _withdrawn(conn: Connection, event: events.AddressWithdrawn) -> None:
 
 
 def _refusal(
-    conn: Connection, order: Destroy | Retire | Announce | Withdraw, event: Refused, count: int
+    conn: MptcpConnection,
+    order: Destroy | Retire | Announce | Withdraw,
+    event: KernelRefusal,
+    count: int,
 ) -> Note:
     """What an operator reads of it."""
     what = type(order).__name__.lower()

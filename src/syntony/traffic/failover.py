@@ -20,19 +20,19 @@ from syntony.model.paths import (
     StallEvent,
 )
 from syntony.traffic import events
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Create,
     Instruction,
-    Refused,
+    KernelRefusal,
     RestoreRoutes,
     Watch,
 )
-from syntony.traffic.moving import Order
+from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.path_notices import PathNotices, ProcessPath
 from syntony.traffic.plain import PlainPaths
@@ -48,7 +48,7 @@ WATCH_EVERY_NS = 50 * MS
 LISTED_NS = 1 * S
 """An older listing does not tell which connections have ended."""
 
-ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | Refused
+ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | KernelRefusal
 Event = PathEvent | ConnectionNews | events.PlainEvent
 
 
@@ -96,7 +96,7 @@ class Failover:
         return self._settle_all(now_ns)
 
     def use(
-        self, paths: frozenset[ProcessPath], now_ns: int, rails: Sequence[JobFlow] = ()
+        self, paths: frozenset[ProcessPath], now_ns: int, rails: Sequence[ReportedFlow] = ()
     ) -> None:
         """The paths that jobs' processes use by their own word: to be watched, and reported; and
         what they send by queue pairs."""
@@ -104,7 +104,7 @@ class Failover:
         if self.notices.use(paths):
             self._watch(now_ns)
 
-    def move(self, order: Order | RailOrder, now_ns: int) -> list[Instruction]:
+    def move(self, order: MoveOrder | RailOrder, now_ns: int) -> list[Instruction]:
         """The controller has a better path for one subflow, or for queue pairs of one rail."""
         if isinstance(order, RailOrder):
             return self.rails.order(order, now_ns)
@@ -297,7 +297,7 @@ class Failover:
 
     # --- within ---
 
-    def _settle(self, conn: Connection, now_ns: int) -> list[Instruction]:
+    def _settle(self, conn: MptcpConnection, now_ns: int) -> list[Instruction]:
         turn = self.steering.settle(conn, now_ns)
         self.relocation.advance(turn)
         return self._taken(turn)

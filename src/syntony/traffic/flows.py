@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.relocate import Relocation
 
@@ -15,7 +15,7 @@ PLAIN_BPS = 1_000_000
 thousands for its own control."""
 
 
-class JobFlow(NamedTuple):
+class ReportedFlow(NamedTuple):
     """One subflow, or plain connection, that can carry data."""
 
     job: str
@@ -60,8 +60,8 @@ class JobFlow(NamedTuple):
 
 
 def job_flows(
-    conns: Iterable[Connection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
-) -> Iterator[JobFlow]:
+    conns: Iterable[MptcpConnection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
+) -> Iterator[ReportedFlow]:
     """In no order; plain connections while they go by their own names only."""
     for conn in conns:
         if not conn.job:
@@ -70,7 +70,7 @@ def job_flows(
         for subflow in conn.up():
             if subflow.nic is None:
                 continue
-            yield JobFlow(
+            yield ReportedFlow(
                 job=conn.job,
                 token=conn.token,
                 nic=subflow.nic,
@@ -90,7 +90,7 @@ def job_flows(
         way = known.judge
         if way.nic is None or not known.job or known.detoured:
             continue
-        yield JobFlow(
+        yield ReportedFlow(
             job=known.job,
             token=0,
             nic=way.nic,

@@ -20,10 +20,10 @@ from syntony.traffic.late_peers import BACK_NS, late_until_ns
 from syntony.traffic.pairs import (
     BRIEF_STEP_NS,
     Answers,
+    ConnectionProgress,
     LocalNic,
     Pair,
     PairState,
-    Progress,
     Reply,
     WatchedFlow,
 )
@@ -259,7 +259,9 @@ class Health:
         """Pairs whose death is to be decided now: whose flows should be looked at before."""
         return self._due(now_ns)
 
-    def corroborate(self, nic: str, remote: str, flows: Iterable[Progress], now_ns: int) -> None:
+    def corroborate(
+        self, nic: str, remote: str, flows: Iterable[ConnectionProgress], now_ns: int
+    ) -> None:
         """How the jobs' own data on a pair get on, before its death is decided.
 
         What was sent after the probes' last answer and was acknowledged proves that the path

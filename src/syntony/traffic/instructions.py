@@ -1,4 +1,4 @@
-"""What failover wants done; anyone who carries it out reports refusals back as `Refused`."""
+"""What failover wants done; anyone who carries it out reports refusals back as `KernelRefusal`."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class Avoid(msgspec.Struct, frozen=True, kw_only=True):
     """Void from then on; 0: the path may be used again."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class KernelRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """An event: the kernel would not carry an instruction out."""
 
     at_ns: int

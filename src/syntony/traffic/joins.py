@@ -5,7 +5,7 @@ A join that fails again and again is told of at the first, second, fourth, eight
 
 from __future__ import annotations
 
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.instructions import Cause, Instruction, Note, Reason
 
 
@@ -26,9 +26,11 @@ def join_succeeded(subflow: Subflow) -> list[Instruction]:
     return [note]
 
 
-def join_failed(conn: Connection, subflow: Subflow, why: str, now_ns: int) -> list[Instruction]:
+def join_failed(
+    conn: MptcpConnection, subflow: Subflow, why: str, now_ns: int
+) -> list[Instruction]:
     """A subflow will not come up; to be called when it is counted among the pair's attempts."""
-    if subflow.state is not State.COMING or subflow.requested is None:
+    if subflow.state is not SubflowState.COMING or subflow.requested is None:
         return []
     tries = conn.tries(*subflow.pair)
     evidence = f"{why}; {tries.count} in a row failed"

@@ -24,7 +24,7 @@ WAIT_NS = LEASE_NS + EXPIRY_NS + 500 * MS
 """A controller that has just started, or that hosts have just come to, waits for so long."""
 
 
-class Heard(NamedTuple):
+class ListeningHost(NamedTuple):
     """One host that listens to us."""
 
     since_ns: int
@@ -34,7 +34,7 @@ class Heard(NamedTuple):
 
 
 def may_decide(
-    heard: Mapping[str, Heard], electorate: Collection[str], now_ns: int
+    heard: Mapping[str, ListeningHost], electorate: Collection[str], now_ns: int
 ) -> tuple[bool, str]:
     """Whether we may decide now; if not, why not.
 

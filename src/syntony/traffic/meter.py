@@ -18,7 +18,7 @@ RECENT = 4
 """Windows that are kept: two seconds."""
 
 
-class Window(NamedTuple):
+class MeterWindow(NamedTuple):
     """What happened in one."""
 
     tx_bits: int
@@ -41,7 +41,7 @@ class Meter:
         self.rx_bps = 0
         self.windows = 0
         """Whole windows so far; 0: the rates mean nothing yet."""
-        self.recent: deque[Window] = deque(maxlen=RECENT)
+        self.recent: deque[MeterWindow] = deque(maxlen=RECENT)
         self._began_ns = -1
         self._before: FlowSample | None = None
 
@@ -98,11 +98,11 @@ class Meter:
             received = max(0, sample.bytes_received - before.bytes_received)
             self.rx_bps = received * 8 * S // elapsed_ns
             busy_ns = sample.busy_ns - before.busy_ns
-            self.recent.append(Window(tx_bits, busy_ns, elapsed_ns, sample.delivery_bps))
+            self.recent.append(MeterWindow(tx_bits, busy_ns, elapsed_ns, sample.delivery_bps))
             self.windows += 1
         self._began_ns, self._before = sample.at_ns, sample
 
 
-def _share(windows: Iterable[Window], amount: int) -> float:
+def _share(windows: Iterable[MeterWindow], amount: int) -> float:
     """Of the windows' time."""
     return amount / max(1, sum(each.elapsed_ns for each in windows))

@@ -18,11 +18,11 @@ from syntony.traffic.demand import Flow
 from syntony.traffic.fair import Floats
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.model import Choice, Model
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.place import Placer, solve
 from syntony.traffic.problem import DEAD
 from syntony.traffic.seen import Fresh, Seen
-from syntony.traffic.trials import Trial, TrialResult, group_moves, links_of, rates_since
+from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
 """Causes that no rest and no doubt may delay."""
@@ -38,7 +38,7 @@ class Mover:
         self._paths: dict[str, str] = {}
         """Where flows are, or are going."""
         self._model = Model(())
-        self._trials: list[Trial] = []
+        self._trials: list[MoveTrial] = []
         self.judged: dict[str, TrialResult] = {}
         """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
         where nothing could judge them (an undo is not judged)."""
@@ -102,7 +102,7 @@ class Mover:
                 else:
                     self._untried[flow_id] = now_ns + self.policy.retry_ns
 
-    def step(self, seen: Seen, now_ns: int) -> tuple[Move, ...]:
+    def step(self, seen: Seen, now_ns: int) -> tuple[FlowMove, ...]:
         """What to do now, of what is seen now."""
         if not self._paths:
             return ()
@@ -117,10 +117,10 @@ class Mover:
                 for flow_id in tuple(trial.waiting):
                     self.done(flow_id, now_ns, ok=False)
 
-    def _judge(self, seen: Seen, now_ns: int) -> list[Move]:
+    def _judge(self, seen: Seen, now_ns: int) -> list[FlowMove]:
         """End the trials that can be judged; moves that take back those in vain."""
         wanted = self._model.wanted
-        undone: list[Move] = []
+        undone: list[FlowMove] = []
         going = []
         self.judged = {}
         for trial in self._trials:
@@ -136,14 +136,14 @@ class Mover:
             self._start(undone, seen, now_ns, undo=True)
         return undone
 
-    def _take_back(self, trial: Trial, now_ns: int) -> list[Move]:
+    def _take_back(self, trial: MoveTrial, now_ns: int) -> list[FlowMove]:
         moves = []
         for flow_id, move in trial.moves.items():
             self._bad[flow_id, move.new].failed(now_ns, self.policy)
             row = self._model.row(flow_id, move.old)
             if row != DEAD and self._model.alive(row) and self._budget.take(now_ns):
                 moves.append(
-                    Move(
+                    FlowMove(
                         flow_id=flow_id,
                         job=move.job,
                         old=move.new,
@@ -155,7 +155,7 @@ class Mover:
                 )
         return moves
 
-    def _decide(self, seen: Seen, now_ns: int) -> list[Move]:
+    def _decide(self, seen: Seen, now_ns: int) -> list[FlowMove]:
         model, policy = self._model, self.policy
         choice = model.choice(self._paths)
         fresh = Fresh(seen, now_ns, policy.stale_ns)
@@ -170,7 +170,7 @@ class Mover:
         flows = {flow.flow_id: flow for flow in model.flows}
         blocked = {link for trial in self._trials for link in trial.links}
         before, after = model.use(choice, background), model.use(better, background)
-        taken: list[Move] = []
+        taken: list[FlowMove] = []
         for group in sorted(group_moves(moves, flows), key=len):
             links = {link for move in group for link in links_of(move, flows[move.flow_id])}
             urgent = any(move.cause in URGENT for move in group)
@@ -187,7 +187,7 @@ class Mover:
         self._start(taken, seen, now_ns)
         return taken
 
-    def _affordable(self, group: list[Move], taken: list[Move], now_ns: int) -> bool:
+    def _affordable(self, group: list[FlowMove], taken: list[FlowMove], now_ns: int) -> bool:
         """A chain is done as a whole, unless it is larger than what may be done at all."""
         room = self.policy.max_moves - len(taken)
         if len(group) > room and (taken or any(move.cause not in URGENT for move in group)):
@@ -195,7 +195,7 @@ class Mover:
         del group[max(0, room) :]
         return all(self._budget.take(now_ns) for _ in group)
 
-    def _cut(self, group: list[Move], now_ns: int) -> bool:
+    def _cut(self, group: list[FlowMove], now_ns: int) -> bool:
         """A plan larger than the limit is begun: those that suffer first."""
         group.sort(key=lambda move: move.cause is MoveCause.ROOM)
         del group[self.policy.max_moves :]
@@ -249,13 +249,13 @@ class Mover:
         better: Choice,
         reasons: dict[str, tuple[MoveCause, str]],
         now_ns: int,
-    ) -> list[Move]:
+    ) -> list[FlowMove]:
         moves = []
         for number in np.flatnonzero((better != choice) & (better != DEAD)).tolist():
             flow = self._model.flows[number]
             cause, evidence = reasons.get(flow.flow_id, (MoveCause.ROOM, "in others' way"))
             moves.append(
-                Move(
+                FlowMove(
                     flow_id=flow.flow_id,
                     job=flow.job,
                     old=self._paths[flow.flow_id],
@@ -267,7 +267,9 @@ class Mover:
             )
         return moves
 
-    def _start(self, moves: Iterable[Move], seen: Seen, now_ns: int, *, undo: bool = False) -> None:
+    def _start(
+        self, moves: Iterable[FlowMove], seen: Seen, now_ns: int, *, undo: bool = False
+    ) -> None:
         """Moves are on their way: remember how things were."""
         moves = list(moves)
         flows = {flow.flow_id: flow for flow in self._model.flows}
@@ -284,7 +286,7 @@ class Mover:
                 if (delay := seen.delays.get((m.flow_id, m.old)))
             }
             self._trials.append(
-                Trial(
+                MoveTrial(
                     moves=movers,
                     links=links,
                     before=rates_since(seen.rates, watched, wanted, fresh_ns),

@@ -26,7 +26,7 @@ class MoveCause(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class FlowMove:
     """One flow to another path. Make before break is the actuator's matter."""
 
     flow_id: str

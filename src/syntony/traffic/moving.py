@@ -23,7 +23,7 @@ REMEMBERED = 64
 """Outcomes that are reported until newer ones take their place."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller wants moved."""
 
     move_id: str
@@ -39,7 +39,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Moving(msgspec.Struct):
     """A move under way."""
 
-    order: Order
+    order: MoveOrder
     new: FourTuple
     nic: str
     began_ns: int
@@ -57,7 +57,7 @@ class Moving(msgspec.Struct):
 class Guard(msgspec.Struct):
     """A move that was made, until someone has found that it helped."""
 
-    order: Order
+    order: MoveOrder
     before_bps: int
     due_ns: int
     """Looked at then, unless confirmed before."""

@@ -66,7 +66,7 @@ class Operation(NamedTuple):
     """0: not yet."""
 
 
-class Step(NamedTuple):
+class OperationStep(NamedTuple):
     number: int
     begin_ns: int
     end_ns: int
@@ -74,14 +74,14 @@ class Step(NamedTuple):
     """Waited for data."""
 
 
-class Reported(NamedTuple):
+class NewOperations(NamedTuple):
     """What is new."""
 
     rank: int
     """-1: not known."""
     ranks: int
     operations: tuple[Operation, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OperationStep, ...] = ()
     dropped: int = 0
     """Records lost since the reading before."""
 
@@ -97,13 +97,13 @@ class OperationsReader:
         self.malformed = 0
         """Records that could not be used."""
 
-    def read(self, read: Read, now_ns: int) -> Reported:
+    def read(self, read: Read, now_ns: int) -> NewOperations:
         """What has come since the last call; `now_ns` is CLOCK_MONOTONIC."""
         head = read(RECORDS_AT, 0)
         header = np.frombuffer(head, HEADER, 1)[0] if len(head) == RECORDS_AT else None
         if header is None or header["magic"] != MAGIC or header["version"] != VERSION:
             self.malformed += 1
-            return Reported(-1, 0)
+            return NewOperations(-1, 0)
         rank, ranks = int(header["rank"]), int(header["ranks"])
         if not -1 <= rank < ranks <= MAX_RANKS:
             rank, ranks = -1, 0
@@ -111,7 +111,7 @@ class OperationsReader:
         rows, skipped = self._rows(read, int(header["newest"]))
         comms = np.frombuffer(head, COMM, COMMS, HEADER.itemsize)
         operations, steps = self._parse(rows, comms, now_ns)
-        return Reported(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
+        return NewOperations(rank, ranks, tuple(operations), tuple(steps), dropped + skipped)
 
     def _count_lost(self, lost: int) -> int:
         fresh, self._lost = lost - self._lost, lost
@@ -138,14 +138,18 @@ class OperationsReader:
         self._next = newest + 1
         return rows, skipped
 
-    def _parse(self, rows: Any, comms: Any, now_ns: int) -> tuple[list[Operation], list[Step]]:
+    def _parse(
+        self, rows: Any, comms: Any, now_ns: int
+    ) -> tuple[list[Operation], list[OperationStep]]:
         reported: list[Operation] = []
-        steps: list[Step] = []
+        steps: list[OperationStep] = []
         for row in rows.tolist():
             kind, operation, comm, seq, size, at_ns, end_ns, data_ns, _, _ = row
             in_time = now_ns - OLDEST_NS < at_ns <= now_ns + S and seq < 1 << 62
             if kind == STEP and in_time and at_ns <= end_ns <= now_ns + S:
-                steps.append(Step(seq, at_ns, end_ns, min(max(0, data_ns), end_ns - at_ns)))
+                steps.append(
+                    OperationStep(seq, at_ns, end_ns, min(max(0, data_ns), end_ns - at_ns))
+                )
             elif kind == BEGIN and in_time and operation < len(NAMES) and size < 1 << 62:
                 named = _named(comms, comm)
                 if named is None:

@@ -22,7 +22,7 @@ import msgspec
 from syntony.model import MS, US, S
 from syntony.traffic.demand import Capacities, Priority
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.shares import Claim, share
+from syntony.traffic.shares import ShareClaim, share
 
 DRAINING = 8
 """A queue that shrinks by this part of what its link leaves free is on its way out: orders take
@@ -344,7 +344,7 @@ class Pacer:
             each for each in sendings if each.paceable and not budgets.keys().isdisjoint(each.links)
         ]
         claims = [
-            Claim(
+            ShareClaim(
                 links=tuple(link for link in each.links if link in budgets),
                 priority=each.priority,
                 weight=each.weight,

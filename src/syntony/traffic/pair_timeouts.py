@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from syntony.model import MS, S
 from syntony.traffic.late_peers import late_until_ns
-from syntony.traffic.pairs import Answers, Pair, Progress
+from syntony.traffic.pairs import Answers, ConnectionProgress, Pair
 
 SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
 """Within these a pair's patience follows its habit: a queue's usual depth, an outage's length."""
@@ -40,7 +40,7 @@ AWAKE_NS = 15 * MS
 """Anyone who was answered by anybody within so long is awake himself."""
 
 More = Callable[[Pair, int], int]
-Flows = Mapping[Pair, Sequence[Progress]]
+Flows = Mapping[Pair, Sequence[ConnectionProgress]]
 
 
 class _Longest:
@@ -151,7 +151,9 @@ class PairTimeouts:
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip
 
-    def until_ns(self, pair: Pair, answered_ns: int, flows: Sequence[Progress], now_ns: int) -> int:
+    def until_ns(
+        self, pair: Pair, answered_ns: int, flows: Sequence[ConnectionProgress], now_ns: int
+    ) -> int:
         """Until when a pair is believed in whose flows have all died by themselves: a starved peer
         answers no probes for as long as it likes, and its kernel acknowledges now and then.
 
@@ -172,7 +174,9 @@ class PairTimeouts:
         late_ns += 4 * max(0, late_ns - LATE_NS)
         return min(max(longest_ns + longest_ns // 4, SHORTEST_NS + late_ns), LONGEST_NS)
 
-    def _sign_ns(self, pair: Pair, answered_ns: int, flows: Sequence[Progress], now_ns: int) -> int:
+    def _sign_ns(
+        self, pair: Pair, answered_ns: int, flows: Sequence[ConnectionProgress], now_ns: int
+    ) -> int:
         """The newest sign of life of a pair, an answer or an acknowledgement; its habit learns."""
         sign_ns = max([answered_ns, *(each.acked_ns for each in flows)])
         hangs = any(each.hangs() for each in flows)
@@ -185,7 +189,7 @@ class PairTimeouts:
         return self._histories[pair]
 
 
-def _hangs(its: Answers, flows: Sequence[Progress], now_ns: int) -> bool:
+def _hangs(its: Answers, flows: Sequence[ConnectionProgress], now_ns: int) -> bool:
     """Whether data wait since the last answer or so: what has waited for long before it waits for
     something else, a retransmission after another outage for one."""
     most_ns = now_ns - its.newest_ns + FIRST_NS

@@ -100,7 +100,7 @@ class WatchedFlow(NamedTuple):
         return self.remote_name.partition("/")[0]
 
 
-class Progress(NamedTuple):
+class ConnectionProgress(NamedTuple):
     """How one connection of a job gets on."""
 
     flow: FourTuple
@@ -157,7 +157,7 @@ class PairState:
         self.alive = {each: alive for each, alive in self.alive.items() if each in flow_ids}
         self.partial.keep(flow_ids)
 
-    def corroborate(self, flows: Iterable[Progress], now_ns: int) -> None:
+    def corroborate(self, flows: Iterable[ConnectionProgress], now_ns: int) -> None:
         """How the jobs' data get on: it is not believed dead while they show that it carries, nor,
         for a while, if nobody waits for it."""
         until_ns, sign_ns, waits = self.carries_until_ns, self.since_ns, False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from syntony.model.paths import ip_version
-from syntony.traffic.connection import Connection, Remote, Subflow
+from syntony.traffic.connection import MptcpConnection, Remote, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Policy
@@ -31,7 +31,7 @@ class Peers:
         self._policy = policy
         self._health = health
 
-    def unheard(self, conn: Connection, family: int) -> dict[str, tuple[int, int]]:
+    def unheard(self, conn: MptcpConnection, family: int) -> dict[str, tuple[int, int]]:
         """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
         port to join at."""
         reported = {remote.address for remote in conn.remotes.values()}
@@ -44,7 +44,7 @@ class Peers:
 
     def assume(
         self,
-        conn: Connection,
+        conn: MptcpConnection,
         family: int,
         may: Callable[[str, int], bool] = lambda _address, _rail: True,
     ) -> None:
@@ -53,7 +53,7 @@ class Peers:
             if may(address, rail):
                 conn.remotes[-rail - 1] = Remote(address, port, rail)
 
-    def is_across(self, conn: Connection, subflow: Subflow) -> bool:
+    def is_across(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         rails = {nic.name: nic.rail for nic in self._health.nics()}
         far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
         return far >= 0 and rails.get(subflow.nic or "", far) != far
@@ -68,7 +68,9 @@ class Peers:
         after_ns = self._policy.join_max_ns if alive else self._policy.hold_down_max_ns
         return withdrawn.at_ns + after_ns
 
-    def wanted(self, conn: Connection, family: int, *, across: bool = False) -> Iterator[JoinPair]:
+    def wanted(
+        self, conn: MptcpConnection, family: int, *, across: bool = False
+    ) -> Iterator[JoinPair]:
         """Pairs of one rail, or of two."""
         for nic in self._health.nics():
             local = of_family(nic, family)
@@ -86,7 +88,7 @@ def join_port(policy: Policy, address: str) -> int:
     return 0 if ip_version(address) == 6 else policy.port
 
 
-def remote_at(conn: Connection, address: str) -> Remote | None:
+def remote_at(conn: MptcpConnection, address: str) -> Remote | None:
     """Where to join the peer at an address: where it announced, or where it was reached."""
     for remote in conn.remotes.values():
         if remote.address == address and remote.withdrawn is None:

@@ -15,13 +15,13 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, ip_version
 from syntony.traffic import events
 from syntony.traffic.budget import Budget
-from syntony.traffic.claims import Claims
+from syntony.traffic.claims import NameClaims
 from syntony.traffic.connection import LOSSY_BACKOFF
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Reason, Redirect
 from syntony.traffic.plain_flow import PlainFlow
-from syntony.traffic.policy import Mode, Policy, is_named
+from syntony.traffic.policy import FailoverMode, Policy, is_named
 from syntony.traffic.ways import ways_of
 
 FORGET_NS = 3 * S
@@ -60,7 +60,7 @@ class PlainPaths:
         self._ports = range(policy.port_low, policy.port_high + 1)
         self.flows: dict[int, PlainFlow] = {}
         """By the inode of their socket."""
-        self._claims = Claims()
+        self._claims = NameClaims()
         self._due_ns: int | None = None
         self._stranded = False
         """Whether a connection on a dead way found no other one."""
@@ -388,7 +388,7 @@ class PlainPaths:
         return [Quicken(inode=known.inode, rto_ns=self._policy.plain_rto_ns)]
 
     def _reported(self, expects: list[Expect]) -> list[Instruction]:
-        return [*expects] if self._policy.mode is Mode.ACT else []
+        return [*expects] if self._policy.mode is FailoverMode.ACT else []
 
     def _drop(self, known: PlainFlow) -> list[Instruction]:
         self.flows.pop(known.inode, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syntony.model import MS
 from syntony.model.paths import FlowSample, FourTuple
-from syntony.traffic.connection import State, Subflow
+from syntony.traffic.connection import Subflow, SubflowState
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Reason
 from syntony.traffic.policy import Policy
@@ -50,7 +50,7 @@ class PlainFlow:
         self.job: str | None = None
         """None: not known yet; empty: not ours to manage."""
         self.requested = 0
-        self.judge = Subflow(sample.flow, nic, State.UP, sample.at_ns)
+        self.judge = Subflow(sample.flow, nic, SubflowState.UP, sample.at_ns)
         self.wire = sample.flow
         """The way of what we send; its own unless it is on a detour."""
         self.claimed: tuple[FourTuple, ...] = ()

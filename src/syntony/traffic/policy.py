@@ -11,7 +11,7 @@ import msgspec
 from syntony.model import MS, S
 
 
-class Mode(enum.StrEnum):
+class FailoverMode(enum.StrEnum):
     """How far failover goes."""
 
     OFF = "off"
@@ -28,7 +28,7 @@ def is_named(job: str, patterns: Iterable[str]) -> bool:
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `[traffic]` section of an agent's configuration."""
 
-    mode: Mode = Mode.OBSERVE
+    mode: FailoverMode = FailoverMode.OBSERVE
     jobs: tuple[str, ...] = ("*",)
     """Which jobs are managed, as shell patterns over ``SYNTONY_JOB``."""
     hold_down_ns: int = 1 * S

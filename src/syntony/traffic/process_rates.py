@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from syntony.model import S
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.meter import WINDOW_NS
 from syntony.traffic.process_flows import Mechanism, ProcessFlow
 
@@ -35,7 +35,7 @@ class _Known(NamedTuple):
     """In the last whole one."""
     windows: int
     left: bool = False
-    """As in `JobFlow`."""
+    """As in `ReportedFlow`."""
 
 
 class ProcessRates:
@@ -85,14 +85,14 @@ class ProcessRates:
             return known._replace(bits=bits)
         return _Known(job, now_ns, 0, bits * S // elapsed_ns, known.windows + 1)
 
-    def flows(self, nics: Mapping[str, str]) -> tuple[JobFlow, ...]:
+    def flows(self, nics: Mapping[str, str]) -> tuple[ReportedFlow, ...]:
         """Paths that begin at our NICs.
 
         Args:
             nics: address to NIC.
         """
         return tuple(
-            JobFlow(
+            ReportedFlow(
                 job=known.job,
                 token=0,
                 nic=nics[local],

@@ -45,7 +45,7 @@ class Stamp(NamedTuple):
     """How far `at_ns` may be from fleet time."""
 
 
-class Sample(NamedTuple):
+class MessageDelay(NamedTuple):
     """One message."""
 
     number: int
@@ -72,7 +72,7 @@ class _End:
         self.stamps: dict[int, Stamp] = {}
         """By number, for `KEEP_NS`."""
         self.condemned: set[EndKey] = set()
-        self.samples: deque[Sample] = deque(maxlen=4 * MAX_STAMPS)
+        self.samples: deque[MessageDelay] = deque(maxlen=4 * MAX_STAMPS)
         """Of the sending end."""
         self.paired = 0
         self.peer = ""
@@ -120,7 +120,7 @@ class QueuePairDelays:
 
     def step(
         self, now_ns: int
-    ) -> list[tuple[Direction, tuple[str, QueuePairFigures], str, list[Sample]]]:
+    ) -> list[tuple[Direction, tuple[str, QueuePairFigures], str, list[MessageDelay]]]:
         """Pair what can be.
 
         Returns:
@@ -190,7 +190,7 @@ class QueuePairDelays:
             return "several threads poll its peer's completion queue at once"
         return "its messages do not match its peer's" if key in end.condemned else ""
 
-    def _pair(self, end: _End, partner: EndKey, other: _End) -> list[Sample]:
+    def _pair(self, end: _End, partner: EndKey, other: _End) -> list[MessageDelay]:
         samples = []
         lengths = not other.figures.flags & NO_LENGTHS
         for number in sorted(end.stamps.keys() & other.stamps.keys()):
@@ -203,7 +203,7 @@ class QueuePairDelays:
                 end.samples.clear()
                 end.why = "its messages do not match its peer's"
                 return []
-            samples.append(Sample(number, sent.at_ns, received.at_ns, sent.bytes))
+            samples.append(MessageDelay(number, sent.at_ns, received.at_ns, sent.bytes))
         end.samples.extend(samples)
         end.paired += len(samples)
         end.peer, end.why = partner[0], ""

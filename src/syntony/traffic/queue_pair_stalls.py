@@ -20,7 +20,7 @@ RETRY_EXCEEDED, RECEIVER_NOT_READY = 12, 13
 """``IBV_WC_RETRY_EXC_ERR``, ``IBV_WC_RNR_RETRY_EXC_ERR``."""
 
 
-class Cause(enum.StrEnum):
+class StallCause(enum.StrEnum):
     """Whose the next step is."""
 
     NETWORK = "network"
@@ -35,7 +35,7 @@ class Stall(NamedTuple):
     host: str
     figures: QueuePairFigures
     """Of the sending end."""
-    cause: Cause
+    cause: StallCause
     text: str
     """What was seen, for a person."""
 
@@ -113,19 +113,19 @@ def _stall(
     text += format_ns(waited_ns)
     credit = receiver.receives_posted - receiver.received
     if receiver.flags & SHARED_RECEIVES:
-        return Stall(host, sender, Cause.NETWORK, f"{text}, receives are shared")
+        return Stall(host, sender, StallCause.NETWORK, f"{text}, receives are shared")
     if credit > 0:
-        return Stall(host, sender, Cause.NETWORK, f"{text}, {credit} receives wait for them")
-    return Stall(host, sender, Cause.RECEIVER, f"{text}, the receiver has posted no receive")
+        return Stall(host, sender, StallCause.NETWORK, f"{text}, {credit} receives wait for them")
+    return Stall(host, sender, StallCause.RECEIVER, f"{text}, the receiver has posted no receive")
 
 
 def _given_up(host: str, each: QueuePairFigures) -> list[Stall]:
     """Of a queue pair whose retries came to an end."""
     if each.first_error == RETRY_EXCEEDED:
-        return [Stall(host, each, Cause.NETWORK, f"{_name(each)}: failed, retries exceeded")]
+        return [Stall(host, each, StallCause.NETWORK, f"{_name(each)}: failed, retries exceeded")]
     if each.first_error == RECEIVER_NOT_READY:
         text = f"{_name(each)}: failed, the receiver stayed not ready"
-        return [Stall(host, each, Cause.RECEIVER, text)]
+        return [Stall(host, each, StallCause.RECEIVER, text)]
     return []
 
 

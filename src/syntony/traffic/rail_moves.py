@@ -14,7 +14,7 @@ import msgspec
 
 from syntony.model import S
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Avoid, Cause, Instruction, Note, Reason
 from syntony.traffic.moving import WORSE, Outcome
@@ -79,7 +79,7 @@ class _Move(msgspec.Struct):
         return min(due for due in dues if due is not None)
 
 
-def _has_left(rail: JobFlow, move: _Move) -> bool:
+def _has_left(rail: ReportedFlow, move: _Move) -> bool:
     """Whether a whole window after the order had nothing of it; in the first one that ends after it
     what was under way may have been done."""
     return rail.left or (rail.windows > move.windows + 1 and rail.tx_bps == 0)
@@ -103,10 +103,10 @@ class RailMoves:
         tell: Callable[[Outcome], None],
     ) -> None:
         self._policy, self._health, self._acting, self._tell = policy, health, acting, tell
-        self._rails: dict[_Key, JobFlow] = {}
+        self._rails: dict[_Key, ReportedFlow] = {}
         self._moves: dict[_Key, _Move] = {}
 
-    def use(self, rails: Iterable[JobFlow]) -> None:
+    def use(self, rails: Iterable[ReportedFlow]) -> None:
         """What processes send by queue pairs, and how fast, rail by rail; replaces what was."""
         self._rails = {
             _Key(each.process, each.flow.local, each.flow.remote): each for each in rails

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from syntony.model import S
 from syntony.model.paths import ip_version
-from syntony.traffic.connection import Connection, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import Cause, Note, Reason
 from syntony.traffic.pairs import LocalNic, Pair
@@ -63,7 +63,7 @@ class Redundancy:
             turn.out.append(_note(turn, "whole", reason))
         conn.short_since_ns = conn.degraded = None
 
-    def missing(self, conn: Connection, living: Collection[Subflow]) -> list[LocalNic]:
+    def missing(self, conn: MptcpConnection, living: Collection[Subflow]) -> list[LocalNic]:
         """Our NICs that should have a living path and have none. Of a peer that is not in the plan
         every rail is expected."""
         family = ip_version(conn.local)
@@ -82,7 +82,7 @@ class Redundancy:
             and (of_family(nic, family) is not None or not nic.addresses)
         ]
 
-    def _obstacle(self, conn: Connection, nic: LocalNic, now_ns: int) -> str:
+    def _obstacle(self, conn: MptcpConnection, nic: LocalNic, now_ns: int) -> str:
         """Why a NIC has no path, as far as anyone knows here."""
         remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
         dead = (self._health.dead(nic.name, at) or conn.withdrawn(at) for at in [*remotes, ""])
@@ -99,7 +99,7 @@ class Redundancy:
             why = self._no_join(conn, [(nic.name, remote) for remote in remotes], now_ns)
         return f"{nic.name}: {why}"
 
-    def _no_join(self, conn: Connection, pairs: list[Pair], now_ns: int) -> str:
+    def _no_join(self, conn: MptcpConnection, pairs: list[Pair], now_ns: int) -> str:
         """Why we have not joined the peer."""
         if not pairs:
             return "the peer has announced no address of its rail"

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from syntony.model import MS, S
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.instructions import Cause, Reason, Retire
-from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, Moving, Order, Outcome
+from syntony.traffic.moving import DRAIN_NS, REMEMBERED, WORSE, Guard, MoveOrder, Moving, Outcome
 from syntony.traffic.peers import JoinPair, remote_at
 from syntony.traffic.policy import Policy, is_named
 from syntony.traffic.steering import Steering
@@ -40,7 +40,7 @@ class Relocation:
         self.outcomes: deque[Outcome] = deque(maxlen=REMEMBERED)
         """Oldest first."""
 
-    def refusal(self, conns: Mapping[int, Connection], order: Order) -> str:
+    def refusal(self, conns: Mapping[int, MptcpConnection], order: MoveOrder) -> str:
         """Why an order cannot be obeyed; empty if it can."""
         conn = conns.get(order.token)
         if conn is None:
@@ -51,17 +51,23 @@ class Relocation:
             return "not ours to move"
         return self._unfit(conn, order) or self._unreachable(conns, conn, order)
 
-    def _unfit(self, conn: Connection, order: Order) -> str:
+    def _unfit(self, conn: MptcpConnection, order: MoveOrder) -> str:
         subflow = conn.subflows.get(order.flow)
         if subflow is None:
             return GONE
         if (subflow.nic, subflow.flow.remote) in conn.moving:
             return MOVING
-        if subflow.state is not State.UP or subflow.stalled or self._steering.fault(conn, subflow):
+        if (
+            subflow.state is not SubflowState.UP
+            or subflow.stalled
+            or self._steering.fault(conn, subflow)
+        ):
             return IN_HAND
         return ""
 
-    def _unreachable(self, conns: Mapping[int, Connection], conn: Connection, order: Order) -> str:
+    def _unreachable(
+        self, conns: Mapping[int, MptcpConnection], conn: MptcpConnection, order: MoveOrder
+    ) -> str:
         remote = remote_at(conn, order.flow.remote)
         if remote is None or remote.port != self._policy.port:
             return "the peer cannot be joined at the agents' port"
@@ -70,12 +76,14 @@ class Relocation:
             return f"port {order.port} is in use"
         return ""
 
-    def movable(self, conn: Connection) -> bool:
+    def movable(self, conn: MptcpConnection) -> bool:
         """Whether its flows may be moved off paths that work."""
         named = is_named(conn.job or "", self._policy.place)
         return bool(conn.job) and named and self._steering.acting
 
-    def begin(self, conns: Mapping[int, Connection], order: Order, now_ns: int) -> Turn | None:
+    def begin(
+        self, conns: Mapping[int, MptcpConnection], order: MoveOrder, now_ns: int
+    ) -> Turn | None:
         """The first step of an order; None where it cannot be obeyed."""
         why = self.refusal(conns, order)
         if why:
@@ -85,7 +93,7 @@ class Relocation:
         self._make(turn, order, order.port)
         return turn
 
-    def confirm(self, conns: Iterable[Connection], moves: frozenset[str]) -> None:
+    def confirm(self, conns: Iterable[MptcpConnection], moves: frozenset[str]) -> None:
         """The controller has found that these helped."""
         for conn in conns:
             for flow, guard in list(conn.guards.items()):
@@ -107,10 +115,10 @@ class Relocation:
             self._done(turn, moving, new)
         elif turn.now_ns >= moving.began_ns + GIVE_UP_NS:
             self._call_off(turn, moving, old, "the old subflow could not be ended in time")
-        elif new.state is State.UP:
+        elif new.state is SubflowState.UP:
             self._drain(turn, moving, old, new)
 
-    def _make(self, turn: Turn, order: Order, port: int | None) -> None:
+    def _make(self, turn: Turn, order: MoveOrder, port: int | None) -> None:
         conn, flow = turn.conn, order.flow
         remote = remote_at(conn, flow.remote)
         subflow = conn.subflows[flow]
@@ -194,7 +202,7 @@ class Relocation:
             f"{subflow.meter.bps / 1e6:.1f} Mb/s after move {guard.order.move_id}, "
             f"{guard.before_bps / 1e6:.1f} before, and no word from the controller"
         )
-        order = Order(
+        order = MoveOrder(
             move_id=guard.order.move_id,
             token=turn.conn.token,
             flow=subflow.flow,
@@ -205,6 +213,6 @@ class Relocation:
         if not subflow.stalled and self._steering.fault(turn.conn, subflow) is None:
             self._make(turn, order, None)
 
-    def _tell(self, order: Order, result: str, now_ns: int, *, tried: bool = True) -> None:
+    def _tell(self, order: MoveOrder, result: str, now_ns: int, *, tried: bool = True) -> None:
         outcome = Outcome(move_id=order.move_id, result=result, at_ns=now_ns, tried=tried)
         self.outcomes.append(outcome)

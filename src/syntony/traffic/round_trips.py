@@ -15,7 +15,7 @@ LOOKS = 4
 """Looks that have to agree: two seconds, so that a queue that comes and goes is none."""
 
 
-class Excess(NamedTuple):
+class RoundTripExcess(NamedTuple):
     """How much longer one pair's round trip is than another's, over the last looks."""
 
     least_ns: int
@@ -49,10 +49,10 @@ class RoundTrips:
         known = {pair: looks[-1] for pair in pairs if (looks := self._looks.get(pair))}
         return min(known, key=known.__getitem__, default=None)
 
-    def excess(self, pair: Pair, other: Pair) -> Excess | None:
+    def excess(self, pair: Pair, other: Pair) -> RoundTripExcess | None:
         """Of `pair` over `other`; None before both have been answered at `LOOKS` looks in a row."""
         mine, its = self._looks.get(pair, ()), self._looks.get(other, ())
         if len(mine) < LOOKS or len(its) < LOOKS:
             return None
         each = [a - b for a, b in zip(mine, its, strict=True)]
-        return Excess(min(each), max(each))
+        return RoundTripExcess(min(each), max(each))

@@ -21,7 +21,7 @@ nothing dies, and one of the lowest class must see its own acknowledgements."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ShareClaim:
     """One flow's part in the links that are shared out."""
 
     links: tuple[str, ...]
@@ -32,7 +32,7 @@ class Claim:
     """What it seems to want; may be infinite."""
 
 
-def share(claims: Sequence[Claim], budgets: Mapping[str, float]) -> Floats:
+def share(claims: Sequence[ShareClaim], budgets: Mapping[str, float]) -> Floats:
     """Rates in bits per second, (claims,); infinite for a claim without links.
 
     Args:
@@ -57,7 +57,7 @@ def share(claims: Sequence[Claim], budgets: Mapping[str, float]) -> Floats:
     return rates
 
 
-def _matrix(claims: Sequence[Claim], number: Mapping[str, int]) -> Ints:
+def _matrix(claims: Sequence[ShareClaim], number: Mapping[str, int]) -> Ints:
     most = max((len(claim.links) for claim in claims), default=0)
     links = np.full((len(claims), max(1, most)), -1, dtype=np.int32)
     for row, claim in enumerate(claims):

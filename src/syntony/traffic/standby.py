@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from syntony.model import MS, S
-from syntony.traffic.connection import Connection, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Note, Reason, Retire
 from syntony.traffic.meter import RECENT
 from syntony.traffic.pairs import Pair
 from syntony.traffic.policy import Policy
-from syntony.traffic.round_trips import LOOK_NS, LOOKS, Excess, RoundTrips
+from syntony.traffic.round_trips import LOOK_NS, LOOKS, RoundTripExcess, RoundTrips
 from syntony.traffic.turn import Turn
 
 MIN_EXCESS_NS = 1 * MS
@@ -71,7 +71,7 @@ class Standby:
         self._health = health
         self._round_trips = round_trips
 
-    def concerns(self, conn: Connection) -> bool:
+    def concerns(self, conn: MptcpConnection) -> bool:
         """Whether a look at a connection may change anything."""
         subflows = conn.up()
         if len(subflows) < 2 or not conn.job:
@@ -194,7 +194,7 @@ class Standby:
         rtt_ns = self._round_trips.newest_ns(self._pair(subflow)) or 0
         return f"round trip {rtt_ns / MS:.1f} ms again"
 
-    def _excess(self, subflow: Subflow, other: Subflow) -> Excess | None:
+    def _excess(self, subflow: Subflow, other: Subflow) -> RoundTripExcess | None:
         return self._round_trips.excess(self._pair(subflow), self._pair(other))
 
     def _pair(self, subflow: Subflow) -> Pair:

@@ -15,9 +15,9 @@ from syntony.traffic.connection import (
     AT_ONCE,
     AT_ONCE_PARTIAL,
     TOGETHER_PARTIAL,
-    Connection,
-    State,
+    MptcpConnection,
     Subflow,
+    SubflowState,
 )
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
@@ -32,7 +32,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
 from syntony.traffic.standby import Standby
@@ -67,9 +67,9 @@ class Steering:
     @property
     def acting(self) -> bool:
         """Whether anything may be touched."""
-        return self._policy.mode is Mode.ACT and not self.stopped
+        return self._policy.mode is FailoverMode.ACT and not self.stopped
 
-    def settle(self, conn: Connection, now_ns: int) -> Turn:
+    def settle(self, conn: MptcpConnection, now_ns: int) -> Turn:
         """What to do now, and when to look again."""
         turn = Turn(conn, now_ns, [], [])
         if conn.job:
@@ -88,7 +88,7 @@ class Steering:
                 conn.short_since_ns = conn.degraded = None
         return turn
 
-    def fault(self, conn: Connection, subflow: Subflow) -> Reason | None:
+    def fault(self, conn: MptcpConnection, subflow: Subflow) -> Reason | None:
         """Why a subflow's path must not be used, if so."""
         if subflow.nic is None:
             return None
@@ -98,7 +98,7 @@ class Steering:
             return Reason(Cause.ADDRESS, f"{flow.local} is no longer here", since_ns, since_ns)
         return self._health.dead(subflow.nic, flow.remote) or conn.withdrawn(flow.remote)
 
-    def living(self, conn: Connection) -> list[Subflow]:
+    def living(self, conn: MptcpConnection) -> list[Subflow]:
         """Subflows that carry data as far as anyone knows."""
         return [
             subflow
@@ -128,7 +128,7 @@ class Steering:
     def _doubtful(self, subflow: Subflow) -> bool:
         return self._health.doubtful(*subflow.pair)
 
-    def _is_outlived(self, conn: Connection, subflow: Subflow) -> bool:
+    def _is_outlived(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         return any(self._outlives(each, subflow) for each in self.living(conn))
 
     def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
@@ -144,7 +144,7 @@ class Steering:
         """End subflows on dead paths, and those that would not come up."""
         for subflow in list(turn.conn.subflows.values()):
             reason = self.fault(turn.conn, subflow)
-            if subflow.state is State.COMING:
+            if subflow.state is SubflowState.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
                 heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
                 if subflow.one_of and turn.conn.carries(subflow.pair):
@@ -258,7 +258,7 @@ class Steering:
                 self.end(turn, subflow, subflow.stalled)
             elif not self.acting:
                 self._tell(turn, subflow, "would-replace", subflow.stalled)
-            elif not any(each.state is State.COMING for each in conn.subflows.values()):
+            elif not any(each.state is SubflowState.COMING for each in conn.subflows.values()):
                 self._replace(turn, subflow, subflow.stalled)
 
     def _replace(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
@@ -312,7 +312,7 @@ class Steering:
             turn.dues.append(due_ns)
         return turn.now_ns >= due_ns
 
-    def _joined_from_ns(self, conn: Connection, way: JoinPair) -> int:
+    def _joined_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
         """When to join over a pair while other paths live: hold-downs are waited for."""
         return max(
             conn.free_from_ns(*way.pair),
@@ -320,7 +320,7 @@ class Steering:
             self._peers.given_back_ns(way),
         )
 
-    def _alone_from_ns(self, conn: Connection, way: JoinPair) -> int:
+    def _alone_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
         """When to join over a pair while nothing else lives: the first path that is seen alive is
         used at once; only joins that failed since then are a reason to wait."""
         sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
@@ -332,7 +332,7 @@ class Steering:
         another's there, or an address that the peer gave up and may have again, for it has no path
         left to say so. Not every fabric routes between rails; the handshake tells."""
         conn = turn.conn
-        if any(each.state is State.COMING for each in conn.subflows.values()):
+        if any(each.state is SubflowState.COMING for each in conn.subflows.values()):
             return
         if not self._needs_cross_rail(turn):
             return
@@ -417,7 +417,7 @@ class Steering:
         if port is None:
             port = self._port(conn, way)
         flow = FourTuple(way.local, port, remote.address, remote.port)
-        subflow = Subflow(flow, way.nic, State.COMING, turn.now_ns)
+        subflow = Subflow(flow, way.nic, SubflowState.COMING, turn.now_ns)
         subflow.local_id = conn.new_id()
         conn.subflows[flow] = subflow
         create = Create(
@@ -434,7 +434,7 @@ class Steering:
         turn.dues.append(turn.now_ns + self._policy.join_ns)
         return flow
 
-    def _why(self, conn: Connection, pair: tuple[str, str], now_ns: int) -> Reason:
+    def _why(self, conn: MptcpConnection, pair: tuple[str, str], now_ns: int) -> Reason:
         lost = conn.lost.get(pair)
         if lost is None:
             return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
@@ -446,7 +446,7 @@ class Steering:
             return Reason(Cause.RETURN, reported, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
-    def _port(self, conn: Connection, way: JoinPair) -> int:
+    def _port(self, conn: MptcpConnection, way: JoinPair) -> int:
         """The one that was chosen for the pair, once; if it leads nowhere, any other."""
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syntony.traffic.demand import Flow
-from syntony.traffic.moves import Move, MoveCause, MovePolicy
+from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.seen import FlowRate, Seen
 
 
@@ -25,10 +25,10 @@ class TrialResult(enum.Enum):
 
 
 @dataclass(slots=True)
-class Trial:
+class MoveTrial:
     """Moves that were asked for together, and how those they touch fared before."""
 
-    moves: dict[str, Move]
+    moves: dict[str, FlowMove]
     """By flow; those that failed or whose flow vanished are taken out."""
     links: frozenset[str]
     """Of the old and the new paths."""
@@ -119,7 +119,7 @@ def rates_since(
     return found
 
 
-def group_moves(moves: Sequence[Move], flows: Mapping[str, Flow]) -> list[list[Move]]:
+def group_moves(moves: Sequence[FlowMove], flows: Mapping[str, Flow]) -> list[list[FlowMove]]:
     """Moves that share a link of their old or new paths, together."""
     parent = list(range(len(moves)))
 
@@ -133,13 +133,13 @@ def group_moves(moves: Sequence[Move], flows: Mapping[str, Flow]) -> list[list[M
     for number, move in enumerate(moves):
         for link in links_of(move, flows[move.flow_id]):
             parent[root(number)] = root(owner.setdefault(link, number))
-    groups: dict[int, list[Move]] = {}
+    groups: dict[int, list[FlowMove]] = {}
     for number, move in enumerate(moves):
         groups.setdefault(root(number), []).append(move)
     return list(groups.values())
 
 
-def links_of(move: Move, flow: Flow) -> set[str]:
+def links_of(move: FlowMove, flow: Flow) -> set[str]:
     """Links that the move takes load off or puts load on."""
     ways = [set(path.links) for path in flow.paths if path.path_id in {move.old, move.new}]
     if len(ways) < 2:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from syntony.traffic.connection import Connection
+from syntony.traffic.connection import MptcpConnection
 from syntony.traffic.instructions import Instruction
 
 
 class Turn(NamedTuple):
     """Filled by anyone who looks."""
 
-    conn: Connection
+    conn: MptcpConnection
     now_ns: int
     out: list[Instruction]
     dues: list[int]

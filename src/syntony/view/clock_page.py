@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.model import ClockState
-from syntony.view.clock_summary import ClockReport, Facts, OneClock, facts
+from syntony.view.clock_summary import ClockFigures, ClockReport, OneClock, facts
 from syntony.view.clocks import duration
 
 
@@ -84,7 +84,7 @@ def _span(report: ClockReport) -> str:
     )
 
 
-def _tiles(known: Facts) -> str:
+def _tiles(known: ClockFigures) -> str:
     tiles = [
         (f"{known.synchronized:.1%}", "of samples synchronized", known.synchronized < 1),
         (duration(known.bound_p50_ns), "median bound", False),
@@ -141,7 +141,7 @@ def _cells(clock: OneClock, report: ClockReport) -> list[str]:
     return cells
 
 
-def _notes(report: ClockReport, known: Facts) -> str:
+def _notes(report: ClockReport, known: ClockFigures) -> str:
     if not report.known_truth:
         return (
             "No error against truth: outside of the lab nobody knows it. What can be told is the "

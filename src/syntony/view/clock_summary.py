@@ -67,7 +67,7 @@ class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
     delays: DelayReport | None
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ClockFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the report says in numbers; None where there is nothing to count."""
 
     clocks: int
@@ -146,7 +146,7 @@ def most_lopsided(cells: Sequence[MatrixCell]) -> tuple[str, str] | None:
     return max(both, key=lambda way: p50[way] - p50[way[::-1]], default=None)
 
 
-def facts(report: ClockReport) -> Facts:
+def facts(report: ClockReport) -> ClockFigures:
     """Counts and quantiles over all clocks and samples."""
     states = [state for clock in report.clocks for state in clock.state]
     bounds = [b for clock in report.clocks for b in clock.bound_ns if b is not None]
@@ -157,7 +157,7 @@ def facts(report: ClockReport) -> Facts:
         if error is not None and bound is not None
     ]
     errors = [error for error, _ in pairs]
-    return Facts(
+    return ClockFigures(
         clocks=len(report.clocks),
         samples=len(states),
         synchronized=states.count(ClockState.SYNCHRONIZED) / len(states) if states else 0.0,

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "Curve", "Picture", "check", "render"]
+__all__ = ["FORMATS", "ContentionChart", "ContentionCurve", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
 _INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
 """Of the y axes, in largest values: labels have room."""
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
     """One line."""
 
     label: str
@@ -37,21 +37,21 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         return cls(label=label, at_s=tuple(at_s.tolist()), value=tuple(value.tolist()))
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says; time is in seconds since Syntony was switched on."""
 
     title: str
     subtitle: str
-    jobs: tuple[Curve, ...]
+    jobs: tuple[ContentionCurve, ...]
     """Mb/s."""
     optimum: float
     """Of all jobs together, Mb/s."""
     optimum_label: str = "optimum of all"
-    delay: Curve
+    delay: ContentionCurve
     """Milliseconds."""
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: ContentionChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -60,7 +60,7 @@ def render(picture: Picture, kind: str) -> bytes:
     return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: ContentionChart) -> None:
     above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
     below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
     if len(picture.jobs) > 1:
@@ -89,6 +89,6 @@ def _draw(figure: Any, picture: Picture) -> None:
     figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)
 
 
-def _total(curves: Sequence[Curve]) -> Curve:
+def _total(curves: Sequence[ContentionCurve]) -> ContentionCurve:
     sums = tuple(sum(values) for values in zip(*(c.value for c in curves), strict=True))
-    return Curve(label="both", at_s=curves[0].at_s, value=sums)
+    return ContentionCurve(label="both", at_s=curves[0].at_s, value=sums)

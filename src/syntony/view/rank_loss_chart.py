@@ -12,12 +12,12 @@ import msgspec
 
 from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
 
-__all__ = ["FORMATS", "Line", "Picture", "render"]
+__all__ = ["FORMATS", "RankLossChart", "RankLossLine", "render"]
 _SIZE_IN = (10.0, 6.0)
 _INK, _FAINT = "#22303c", "#8d99ae"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossLine(msgspec.Struct, frozen=True, kw_only=True):
     """One run, in the order in which it did its steps."""
 
     label: str
@@ -27,15 +27,15 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     loss: tuple[float, ...]
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says."""
 
     title: str
     subtitle: str
-    lines: tuple[Line, ...]
+    lines: tuple[RankLossLine, ...]
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: RankLossChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -44,7 +44,7 @@ def render(picture: Picture, kind: str) -> bytes:
     return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: RankLossChart) -> None:
     upper = figure.add_axes((0.085, 0.5, 0.89, 0.33))
     lower = figure.add_axes((0.085, 0.1, 0.89, 0.33), sharex=upper)
     for line, colour in zip(picture.lines, COLOURS, strict=False):

@@ -11,12 +11,12 @@ import msgspec
 
 from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
 
-__all__ = ["FORMATS", "Curve", "Picture", "render"]
+__all__ = ["FORMATS", "SlowJobChart", "SlowJobCurve", "render"]
 _SIZE_IN = (10.0, 5.0)
 _INK, _FAINT = "#22303c", "#8d99ae"
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobCurve(msgspec.Struct, frozen=True, kw_only=True):
     """One flow; NaN where nothing was recorded."""
 
     label: str
@@ -25,16 +25,16 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: tuple[float, ...]
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says; time is in seconds since the flow was made slow."""
 
     title: str
     subtitle: str
-    curves: tuple[Curve, ...]
+    curves: tuple[SlowJobCurve, ...]
     marks: tuple[tuple[float, str], ...]
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: SlowJobChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -43,7 +43,7 @@ def render(picture: Picture, kind: str) -> bytes:
     return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: SlowJobChart) -> None:
     axes = figure.add_axes((0.085, 0.115, 0.89, 0.7))
     for curve in sorted(picture.curves, key=lambda each: each.slow):
         colour, width = (COLOURS[1], 2.2) if curve.slow else (_FAINT, 1.0)

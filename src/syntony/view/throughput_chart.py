@@ -25,7 +25,7 @@ _BELOW, _ABOVE = -0.02, 1.22
 """Of the y axis, in highest throughputs: a line at zero stays visible, labels have room."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     label: str
@@ -38,13 +38,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """When the job died or was killed, since the fault; None: it finished."""
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputChart(msgspec.Struct, frozen=True, kw_only=True):
     """What a chart says."""
 
     title: str
     subtitle: str
     unit: str
-    lines: tuple[Line, ...]
+    lines: tuple[ThroughputLine, ...]
     faults_s: tuple[tuple[float, float], ...]
     """Start and end of each fault, since the first."""
     fault_label: str
@@ -56,7 +56,7 @@ def check() -> None:
         raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
 
 
-def render(picture: Picture, kind: str) -> bytes:
+def render(picture: ThroughputChart, kind: str) -> bytes:
     """The picture as one file of `FORMATS`.
 
     Raises:
@@ -85,7 +85,7 @@ def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) 
         return out.getvalue()
 
 
-def _draw(figure: Any, picture: Picture) -> None:
+def _draw(figure: Any, picture: ThroughputChart) -> None:
     axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
     top = max((max(line.rate, default=0.0) for line in picture.lines), default=0.0) or 1.0
     axes.set_ylim(top * _BELOW, top * _ABOVE)
@@ -103,12 +103,12 @@ def _draw(figure: Any, picture: Picture) -> None:
     _legend(figure, picture.lines)
 
 
-def _span(lines: Sequence[Line]) -> tuple[float, float]:
+def _span(lines: Sequence[ThroughputLine]) -> tuple[float, float]:
     instants = [at_s for line in lines for at_s in line.at_s] or [0.0, 1.0]
     return min(instants), max(instants)
 
 
-def _style(axes: Any, picture: Picture) -> None:
+def _style(axes: Any, picture: ThroughputChart) -> None:
     axes.set_xlabel("seconds since the fault", color=_FAINT)
     axes.set_ylabel(picture.unit, color=_FAINT)
     plain(axes)
@@ -132,13 +132,13 @@ def _mark(axes: Any, at_s: float, text: str, top: float) -> None:
     )  # fmt: skip
 
 
-def _line(axes: Any, line: Line, colour: str) -> None:
+def _line(axes: Any, line: ThroughputLine, colour: str) -> None:
     axes.plot(line.at_s, line.rate, color=colour, lw=2.0, solid_joinstyle="round")
     if line.ends_s is not None and line.at_s:
         axes.plot([line.ends_s], [0.0], marker="x", ms=9, mew=2.2, color=colour, clip_on=False)
 
 
-def _legend(figure: Any, lines: Sequence[Line]) -> None:
+def _legend(figure: Any, lines: Sequence[ThroughputLine]) -> None:
     """Labels above the plot, in the lines' colours; the verdict beside each."""
     for column, (line, colour) in enumerate(zip(lines, COLOURS, strict=False)):
         left = 0.075 + column * 0.9 / max(1, len(lines))

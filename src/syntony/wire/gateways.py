@@ -14,6 +14,7 @@ import msgspec
 from syntony.wire.coding import decode
 from syntony.wire.enrol import Revocations
 from syntony.wire.messages import Bundle, Refuse, Unknown, kinds_of, unbundled
+from syntony.wire.query import Failure
 
 RELAY = "/syntony.Fleet/Relay"
 RELAY_QUERY = "/syntony.Fleet/RelayQuery"
@@ -73,6 +74,21 @@ class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
     probes_per_s: float | None = None
 
 
+class ProbedColumns(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of probing of the batches of one table, one after the other."""
+
+    fresh: tuple[int, ...]
+    """Places of those batches whose rows are of other flows, or in another order, than those of the
+    batch of this host and table that was told of last on this stream."""
+    names: bytes
+    """What the rows of those are of, an Arrow IPC stream …"""
+    values: bytes
+    """… and what all rows measured, as narrow as the numbers are; both compressed."""
+    names_size: int
+    values_size: int
+    """Before they were compressed; 0 names: none is fresh."""
+
+
 class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     """What of agents' rows has been stored."""
 
@@ -82,6 +98,8 @@ class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
     that are of this table, one after the other."""
     sizes: dict[str, int] = {}
     """Table to the length of its stream, of those that are compressed by zstd."""
+    probed: dict[str, ProbedColumns] = {}
+    """Rows of probing, which are most. To a leader that does not read this: in `columns`."""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
@@ -118,6 +136,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
     leader: str
     epoch: int
+    probed: bool = False
+    """Whether it reads `RowsStored.probed`; a leader of an older version does not."""
 
 
 class ToAgent(msgspec.Struct, frozen=True, kw_only=True, tag="to-agent"):
@@ -139,7 +159,30 @@ class FleetNow(msgspec.Struct, frozen=True, kw_only=True, tag="fleet-now"):
     fleet_ns: int
 
 
-ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | Refuse
+class ApiAccess(msgspec.Struct, frozen=True, array_like=True):
+    """A token or session of the HTTP API that is good; see `state.access_tokens.Access`."""
+
+    digest: str
+    """SHA-256 of its secret, from which nothing follows: secrets have 256 random bits."""
+    number: int
+    kind: str
+    parent: int
+    role: str
+    name: str
+    expires_ns: int
+    """Civil time."""
+
+
+class AccessNews(msgspec.Struct, frozen=True, kw_only=True, tag="access-news"):
+    """Tokens and sessions that came or changed, and digests of those that are not good any more."""
+
+    known: tuple[ApiAccess, ...] = ()
+    gone: tuple[str, ...] = ()
+    first: bool = False
+    """Of this stream: what was known before is forgotten."""
+
+
+ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessNews | Refuse
 
 # --- requests --------------------------------------------------------------------------------
 
@@ -153,9 +196,53 @@ class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="relayed-req
     peer: str
 
 
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True, tag="api-request"):
+    """An HTTP request that came to a gateway, with the credentials that it came with: the leader
+    checks them itself. The answer is an `ApiHead` and the body, in pages."""
+
+    method: str
+    scheme: str
+    host: str
+    port: int
+    """Where the gateway serves it: the session's cookie is named after that."""
+    path: str
+    query: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    client: str
+    """Address of the client, as the gateway says."""
+    client_port: int
+
+
+class ApiHead(msgspec.Struct, frozen=True, kw_only=True, tag="api-head"):
+    """Of the answer to an `ApiRequest`."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+
+
+class EventsAfter(msgspec.Struct, frozen=True, kw_only=True, tag="events-after"):
+    """Live events after one that is known, as soon as there are any; none after some seconds."""
+
+    last_id: str
+
+
+class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, tag="live-event"):
+    """One of them."""
+
+    epoch: str
+    number: int
+    topic: str
+    data: bytes
+    """As browsers are sent it."""
+
+
 _UP = msgspec.msgpack.Decoder(FromGateway | Bundle), msgspec.msgpack.Decoder(FromGateway)
 _DOWN = msgspec.msgpack.Decoder(ToGateway | Bundle), msgspec.msgpack.Decoder(ToGateway)
-_request: msgspec.msgpack.Decoder[RelayedRequest] = msgspec.msgpack.Decoder(RelayedRequest)
+Relayed = RelayedRequest | ApiRequest | EventsAfter
+_request: msgspec.msgpack.Decoder[Relayed] = msgspec.msgpack.Decoder(Relayed)
+_head: msgspec.msgpack.Decoder[ApiHead | Failure] = msgspec.msgpack.Decoder(ApiHead | Failure)
+_event: msgspec.msgpack.Decoder[LiveEvent | Failure] = msgspec.msgpack.Decoder(LiveEvent | Failure)
 _KINDS = kinds_of(FromGateway | Bundle, ToGateway)
 
 
@@ -169,6 +256,16 @@ def to_gateway(data: bytes) -> Iterator[ToGateway | Unknown]:
     return unbundled(*_DOWN, data, _KINDS)
 
 
-def decode_relayed(data: bytes) -> RelayedRequest:
-    """Raises `WireError`."""
+def decode_relayed(data: bytes) -> Relayed:
+    """What a gateway asks. Raises `WireError`."""
     return decode(_request, data)
+
+
+def decode_head(data: bytes) -> ApiHead | Failure:
+    """First page of the answer to an `ApiRequest`. Raises `WireError`."""
+    return decode(_head, data)
+
+
+def decode_event(data: bytes) -> LiveEvent | Failure:
+    """A page of the answer to `EventsAfter`. Raises `WireError`."""
+    return decode(_event, data)

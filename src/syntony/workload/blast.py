@@ -9,7 +9,7 @@ import numpy as np
 from syntony.workload.verdict import BlastRadius, FaultClass
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.verdict import Finding
 
 MIN_STEPS = 3
@@ -17,7 +17,7 @@ MIN_STEPS = 3
 HOUR_NS = 3_600_000_000_000
 
 
-def blast_radius(facts: Facts, finding: Finding) -> BlastRadius:
+def blast_radius(facts: BundleFacts, finding: Finding) -> BlastRadius:
     """Jobs and ranks that wait for what the finding touches, and GPU time lost since its onset.
 
     A rank that shares a communicator with one that is touched waits for it.
@@ -37,7 +37,7 @@ def blast_radius(facts: Facts, finding: Finding) -> BlastRadius:
     )  # fmt: skip
 
 
-def _waiting(facts: Facts, touched: frozenset[int]) -> frozenset[int]:
+def _waiting(facts: BundleFacts, touched: frozenset[int]) -> frozenset[int]:
     if facts.ranks is None or not touched:
         return touched
     members = {int(rank) for comm in facts.ranks.comms_of(touched) for rank in comm.ranks}
@@ -45,7 +45,7 @@ def _waiting(facts: Facts, touched: frozenset[int]) -> frozenset[int]:
 
 
 def _cost(
-    facts: Facts, finding: Finding, waiting: frozenset[int]
+    facts: BundleFacts, finding: Finding, waiting: frozenset[int]
 ) -> tuple[float | None, float | None]:
     """Step time after over before, and time lost by all ranks that wait, in ns."""
     if finding.fault is FaultClass.HANG:

@@ -42,7 +42,7 @@ class Codes(NamedTuple):
         return self.values[code] if code >= 0 else None
 
 
-class Table:
+class BundleTable:
     """One table; columns that it lacks read as all null."""
 
     def __init__(self, name: str, columns: Mapping[str, Any], rows: int) -> None:
@@ -67,13 +67,13 @@ class Table:
         found: Codes | None = self.columns.get(name)
         return Codes(np.full(self.rows, -1, dtype=np.int64), ()) if found is None else found
 
-    def where(self, keep: NDArray[np.bool_]) -> Table:
+    def where(self, keep: NDArray[np.bool_]) -> BundleTable:
         """Rows that are to be kept."""
         kept = {
             name: Codes(each.codes[keep], each.values) if isinstance(each, Codes) else each[keep]
             for name, each in self.columns.items()
         }
-        return Table(self.name, kept, int(keep.sum()))
+        return BundleTable(self.name, kept, int(keep.sum()))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +107,12 @@ class Bundle(NamedTuple):
     """What is to be diagnosed."""
 
     manifest: Manifest
-    tables: Mapping[str, Table]
+    tables: Mapping[str, BundleTable]
     gaps: tuple[Gap, ...]
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> BundleTable:
         """The table, or one without rows."""
-        return self.tables.get(name) or Table(name, {}, 0)
+        return self.tables.get(name) or BundleTable(name, {}, 0)
 
 
 LIMITS = {
@@ -168,7 +168,7 @@ def make_bundle(
     Raises:
         InputError: no table can be used.
     """
-    tables: dict[str, Table] = {}
+    tables: dict[str, BundleTable] = {}
     found = list(gaps)
     named = {gap.table for gap in gaps if gap.limits}
     for name in TABLES:
@@ -187,7 +187,7 @@ def make_bundle(
     return Bundle(manifest, tables, tuple(found))
 
 
-def _checked(name: str, columns: Mapping[str, Any]) -> tuple[Table | None, list[Gap]]:
+def _checked(name: str, columns: Mapping[str, Any]) -> tuple[BundleTable | None, list[Gap]]:
     """The table without the rows that make no sense; None if it cannot be used."""
     rows = len(next(iter(columns.values()))) if columns else 0
     missing = [each.name for each in TABLES[name] if each.required and each.name not in columns]
@@ -206,7 +206,7 @@ def _checked(name: str, columns: Mapping[str, Any]) -> tuple[Table | None, list[
         elif column.required:
             keep &= values >= (1 if column.name == "window_ns" else 0)
         clean[column.name] = values
-    table, problems = Table(name, clean, rows), []
+    table, problems = BundleTable(name, clean, rows), []
     if not keep.all():
         table = table.where(keep)
         problems.append(Gap(name, f"{rows - table.rows:,} of {rows:,} rows make no sense"))
@@ -227,7 +227,7 @@ def _sane(name: str, values: Floats) -> Floats:
     return np.where(bad, np.nan, values)
 
 
-def instants(table: Table) -> Ints:
+def instants(table: BundleTable) -> Ints:
     """Where the table's rows lie in time, (rows,)."""
     for name in ("at_ns", "enqueue_ns", "begin_ns"):
         if name in table:
@@ -236,8 +236,8 @@ def instants(table: Table) -> Ints:
 
 
 def _of_one_clock(
-    manifest: Manifest, tables: dict[str, Table], gaps: list[Gap]
-) -> dict[str, Table]:
+    manifest: Manifest, tables: dict[str, BundleTable], gaps: list[Gap]
+) -> dict[str, BundleTable]:
     """Only tables, and only rows, on the manifest's timeline."""
     for name in [name for name in tables if manifest.timelines.get(name, manifest.timeline)
                  != manifest.timeline]:  # fmt: skip
@@ -259,7 +259,7 @@ def _of_one_clock(
     return kept
 
 
-def _middle(manifest: Manifest, tables: Mapping[str, Table]) -> int:
+def _middle(manifest: Manifest, tables: Mapping[str, BundleTable]) -> int:
     """An instant of the recording: the manifest's, else the median of the tables' medians."""
     if manifest.begin_ns is not None and manifest.end_ns is not None:
         return (manifest.begin_ns + manifest.end_ns) // 2

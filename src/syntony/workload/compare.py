@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.workload.bundle import Bundle, Floats, Ints, Table
+    from syntony.workload.bundle import Bundle, BundleTable, Floats, Ints
     from syntony.workload.verdict import Verdict
 
 MIN_RATIO = 1.1
@@ -162,7 +162,7 @@ def _hosts(bundle: Bundle) -> set[str]:
                     for nic in bundle.table("flows").codes(side).values}  # fmt: skip
 
 
-def _classes(one: Table, other: Table) -> list[str]:
+def _classes(one: BundleTable, other: BundleTable) -> list[str]:
     found = []
     for name in CLASS_COLUMNS:
         kinds = [sorted({float(each) for each in np.unique(table.numbers(name))
@@ -257,7 +257,7 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
     return took, late
 
 
-def _by(table: Table, column: str, keys: tuple[str, ...]) -> dict[str, Floats]:
+def _by(table: BundleTable, column: str, keys: tuple[str, ...]) -> dict[str, Floats]:
     """Values of a column by what these text columns name; all as one where there are none."""
     values = table.numbers(column)
     known = np.flatnonzero(np.isfinite(values))

@@ -9,7 +9,7 @@ import msgspec
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
     ALIKE,
@@ -47,7 +47,7 @@ class Diagnosis(NamedTuple):
 
 def diagnose(bundle: Bundle) -> Diagnosis:
     """Judges a bundle. The same bundle gives the same verdicts."""
-    facts = Facts(bundle)
+    facts = BundleFacts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
@@ -216,7 +216,7 @@ def _undetermined(one: Finding, other: Finding) -> Finding:
     )  # fmt: skip
 
 
-def _verdict(facts: Facts, finding: Finding, follows: tuple[str, ...]) -> Verdict:
+def _verdict(facts: BundleFacts, finding: Finding, follows: tuple[str, ...]) -> Verdict:
     """The finding, with its blast radius and whether it is over."""
     over = finding.last_ns < facts.end_ns - 0.15 * (facts.end_ns - facts.begin_ns)
     return Verdict(

@@ -36,7 +36,7 @@ OFTEN = 0.15
 """Share of windows beyond the limit up to which a flow that is not late is healthy."""
 
 
-class Facts:
+class BundleFacts:
     """A bundle, looked at in the ways in which the rules look."""
 
     def __init__(self, bundle: Bundle) -> None:

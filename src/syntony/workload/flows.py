@@ -17,7 +17,7 @@ from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, at_start, med
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.workload.bundle import Floats, Ints, Table
+    from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_RATIO = 2.0
 """Delay over its reference from which packets wait on the way (a queue as long as the path)."""
@@ -47,7 +47,7 @@ packets: fewer are chance."""
 class Flows:
     """Every flow of a bundle. `names[i]` is flow i in all matrices, (flows, windows)."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BundleTable) -> None:
         self.table = table
         names, jobs = table.codes("flow"), table.codes("job")
         many = len(jobs.values) + 1

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats, Ints, Table
+    from syntony.workload.bundle import BundleTable, Floats, Ints
 
 K, N = 3, 5
 """A stretch begins and ends where K of N windows with data are out of the ordinary (taxonomy: "k of
@@ -39,7 +39,9 @@ class Episode(NamedTuple):
 class Grid:
     """Objects by windows. Several rows of an object in a window are combined."""
 
-    def __init__(self, table: Table, objects: Ints, count: int, at_ns: Ints, width_ns: int) -> None:
+    def __init__(
+        self, table: BundleTable, objects: Ints, count: int, at_ns: Ints, width_ns: int
+    ) -> None:
         self.table, self.objects, self.count = table, objects, count
         self.width_ns = max(1, width_ns)
         self.begin_ns = int(at_ns.min()) if len(at_ns) else 0

@@ -115,7 +115,7 @@ class NcclOperation(NamedTuple):
     """Operations that were lost since the row before."""
 
 
-class Progress(NamedTuple):
+class PageProgress(NamedTuple):
     """How far a page was read, for a reader after this one."""
 
     begin: int
@@ -131,7 +131,7 @@ class NcclPageReader:
         before: how far another reader had read it.
     """
 
-    def __init__(self, before: Progress | None = None) -> None:
+    def __init__(self, before: PageProgress | None = None) -> None:
         self._next = 0 if before is None else before.begin
         """Operations before this one were reported or lost."""
         self._reported_until_ns = 0 if before is None else before.read_ns - QUIET_NS
@@ -191,9 +191,9 @@ class NcclPageReader:
         return found
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> PageProgress:
         """How far it has read."""
-        return Progress(self._next, self._read_ns)
+        return PageProgress(self._next, self._read_ns)
 
     def _forget(self, begin: int) -> None:
         """Operations before `begin` are not in the page any more."""

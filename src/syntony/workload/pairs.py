@@ -13,13 +13,13 @@ from syntony.workload.schema import CLASS_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.workload.bundle import Table
+    from syntony.workload.bundle import BundleTable
 
 TrafficClass = tuple[float | None, ...]
 """Values of `CLASS_COLUMNS`; None where not recorded."""
 
 
-def class_of(table: Table, row: int) -> TrafficClass:
+def class_of(table: BundleTable, row: int) -> TrafficClass:
     """The class of a row's packets."""
     values = (float(table.numbers(name)[row]) for name in CLASS_COLUMNS)
     return tuple(None if np.isnan(value) else value for value in values)
@@ -37,7 +37,7 @@ def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
 class Pairs:
     """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` say which stream i is."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BundleTable) -> None:
         self.table = table
         src, dst = table.codes("src"), table.codes("dst")
         classes = np.stack([table.numbers(name) for name in CLASS_COLUMNS], axis=1)

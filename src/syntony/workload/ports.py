@@ -10,14 +10,14 @@ import numpy as np
 from syntony.workload.grid import Grid
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats, Table
+    from syntony.workload.bundle import BundleTable, Floats
     from syntony.workload.grid import Flags
 
 
 class Things:
     """Named objects of one table by windows."""
 
-    def __init__(self, table: Table, key: str) -> None:
+    def __init__(self, table: BundleTable, key: str) -> None:
         self.table = table
         codes = table.codes(key)
         self.names: list[str] = [str(each) for each in codes.values]
@@ -45,7 +45,7 @@ class Things:
 class Links(Things):
     """Ports and links."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BundleTable) -> None:
         super().__init__(table, "link")
 
     @cached_property
@@ -82,14 +82,14 @@ class Links(Things):
 class Hosts(Things):
     """Hosts: rows without a GPU."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BundleTable) -> None:
         super().__init__(table.where(table.codes("gpu").codes < 0), "host")
 
 
 class Gpus(Things):
     """GPUs: rows with one."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BundleTable) -> None:
         super().__init__(table.where(table.codes("gpu").codes >= 0), "gpu")
         hosts, gpus = self.table.codes("host"), self.table.codes("gpu")
         self.host = {str(gpus.at(row)): str(hosts.at(row)) for row in

@@ -12,7 +12,7 @@ from syntony.workload.bundle import NULL
 from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats, Ints, Table
+    from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_MADS = 3.0
 """A rank is late beyond so many median absolute deviations of its peers (taxonomy)."""
@@ -86,7 +86,7 @@ class _Group(NamedTuple):
 class Ranks:
     """All communicators of a bundle."""
 
-    def __init__(self, table: Table, step_ns: float) -> None:
+    def __init__(self, table: BundleTable, step_ns: float) -> None:
         self.table = table
         self.step_ns = step_ns
         rows = np.arange(table.rows)
@@ -276,7 +276,7 @@ class Ranks:
         return [comm for comm in self.comms if ranks & set(comm.ranks.tolist())]
 
 
-def _freed(table: Table) -> Ints:
+def _freed(table: BundleTable) -> Ints:
     """When the rank of each row was done with the operation that it had enqueued before, in any
     communicator of its job, (rows,); NULL where it had none or its end was not recorded."""
     enqueue, done = table.ints("enqueue_ns"), table.ints("done_ns")
@@ -315,7 +315,7 @@ def _steady(excess: Floats) -> Floats:
     return (excess + after) / 2
 
 
-def step_length(steps: Table, collectives: Table) -> float:
+def step_length(steps: BundleTable, collectives: BundleTable) -> float:
     """The usual length of a step in ns; without steps that of the time between operations."""
     if steps.rows:
         return float(median((steps.ints("end_ns") - steps.ints("begin_ns")).astype(float)))

@@ -53,7 +53,7 @@ Rows = Mapping[str, Mapping[str, Sequence[Any]]]
 """Table to column to values."""
 
 
-class Recorded(NamedTuple):
+class RecordedBundle(NamedTuple):
     """A bundle that is not checked yet."""
 
     manifest: dict[str, Any]
@@ -63,7 +63,7 @@ class Recorded(NamedTuple):
     """What was left out, and why."""
 
 
-def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> Recorded:
+def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> RecordedBundle:
     """The recording of one job.
 
     Args:
@@ -102,7 +102,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
         "begin_ns": min(begin_ns, end_ns), "end_ns": end_ns,
     }  # fmt: skip
-    return Recorded(manifest, tables, tuple(notes))
+    return RecordedBundle(manifest, tables, tuple(notes))
 
 
 def _each(rows: Rows, table: str) -> Iterator[Row]:

@@ -14,7 +14,7 @@ Kind = Literal["instant", "whole", "number", "text", "flag", "names"]
 texts."""
 
 
-class Column(NamedTuple):
+class BundleColumn(NamedTuple):
     """One column. A required one without nulls, or the table cannot be used."""
 
     name: str
@@ -23,12 +23,12 @@ class Column(NamedTuple):
     meaning: str
 
 
-def _required(name: str, kind: Kind, meaning: str) -> Column:
-    return Column(name, kind, True, meaning)
+def _required(name: str, kind: Kind, meaning: str) -> BundleColumn:
+    return BundleColumn(name, kind, True, meaning)
 
 
-def _optional(name: str, kind: Kind, meaning: str) -> Column:
-    return Column(name, kind, False, meaning)
+def _optional(name: str, kind: Kind, meaning: str) -> BundleColumn:
+    return BundleColumn(name, kind, False, meaning)
 
 
 _CLASS = (
@@ -57,7 +57,7 @@ _SLOT = (
 _CLOCK = (_optional("clk_err_ns", "number", "1-sigma of the clock behind the row's instants"),)
 _DROPPED = (_optional("dropped", "number", "records lost since the one before"),)
 
-TABLES: dict[str, tuple[Column, ...]] = {
+TABLES: dict[str, tuple[BundleColumn, ...]] = {
     "collectives": (
         _required("comm", "text", "communicator"),
         _required("seq", "whole", "number of the operation in its communicator"),

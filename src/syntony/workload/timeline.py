@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
@@ -31,24 +31,24 @@ ARGUMENTS = ("bytes", "nranks", "step", "gpu_wait_ns", "credit_wait_ns", "net_wa
 Event = dict[str, Any]
 
 
-class Trace(NamedTuple):
+class TimelineTrace(NamedTuple):
     """A trace: what it is of, and its events, which are made as they are read."""
 
     about: dict[str, Any]
     events: Iterator[Event]
 
 
-def trace(bundle: Bundle, verdicts: Iterable[Verdict]) -> Trace:
+def trace(bundle: Bundle, verdicts: Iterable[Verdict]) -> TimelineTrace:
     """All ranks of a bundle on its timeline, with what was found."""
-    facts = Facts(bundle)
+    facts = BundleFacts(bundle)
     flows = _recorded(facts)
     about = {"begin_ns": str(facts.begin_ns), "timeline": bundle.manifest.timeline,
              "job": bundle.manifest.job,
              "flows_left_out": max(0, len(flows) - MAX_FLOWS)}  # fmt: skip
-    return Trace(about, _events(facts, flows[:MAX_FLOWS], verdicts))
+    return TimelineTrace(about, _events(facts, flows[:MAX_FLOWS], verdicts))
 
 
-def _events(facts: Facts, flows: list[int], verdicts: Iterable[Verdict]) -> Iterator[Event]:
+def _events(facts: BundleFacts, flows: list[int], verdicts: Iterable[Verdict]) -> Iterator[Event]:
     bundle, origin = facts.bundle, facts.begin_ns
     pids = {host: FIRST_HOST_PID + number for number, host in enumerate(_hosts(bundle))}
     for host, pid in pids.items():
@@ -60,7 +60,7 @@ def _events(facts: Facts, flows: list[int], verdicts: Iterable[Verdict]) -> Iter
     yield from _verdicts(verdicts, origin)
 
 
-def encoded(made: Trace) -> Iterator[bytes]:
+def encoded(made: TimelineTrace) -> Iterator[bytes]:
     """The JSON object format, in pieces: a trace of thousands of ranks is never held at once."""
     encode = msgspec.json.Encoder().encode
     yield b'{"displayTimeUnit":"ns","otherData":' + encode(made.about) + b',"traceEvents":[\n'
@@ -120,7 +120,7 @@ def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], orig
         }  # fmt: skip
 
 
-def _steps(facts: Facts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[Event]:
+def _steps(facts: BundleFacts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[Event]:
     table = facts.bundle.table("steps")
     hosts, ranks, steps = table.codes("host"), table.ints("rank"), table.ints("step")
     begin, end = table.ints("begin_ns"), table.ints("end_ns")
@@ -143,7 +143,7 @@ def _steps(facts: Facts, pids: dict[str, int], tids: Iterator[int]) -> Iterator[
         }  # fmt: skip
 
 
-def _recorded(facts: Facts) -> list[int]:
+def _recorded(facts: BundleFacts) -> list[int]:
     """Flows whose delays are known, those with the highest first."""
     flows = facts.flows
     if flows is None:
@@ -152,7 +152,7 @@ def _recorded(facts: Facts) -> list[int]:
     return [int(each) for each in np.argsort(-top, kind="stable") if np.isfinite(top[each])]
 
 
-def _counters(facts: Facts, chosen: list[int], origin: int) -> Iterator[Event]:
+def _counters(facts: BundleFacts, chosen: list[int], origin: int) -> Iterator[Event]:
     flows = facts.flows
     if flows is None or not chosen:
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.workload.facts import Facts
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import median
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
     """A job's line."""
-    facts = Facts(bundle)
+    facts = BundleFacts(bundle)
     rank, late_ns = (None, None) if facts.ranks is None else _slowest(facts.ranks)
     flow, worst_ns, usual_ns = ("", None, None) if facts.flows is None else _worst(facts.flows)
     first = result.verdicts[0] if result.verdicts else None

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from syntony.lab.drill import contention_report, qos
-from syntony.lab.drill.contention import SPEC, JobRun, Sample, Trial
+from syntony.lab.drill.contention import SPEC, ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import (
     PAYLOAD,
     ROCE_PAYLOAD,
     figures,
     optimum_bps,
 )
-from syntony.lab.jobs.records import Done, Record, Step
+from syntony.lab.jobs.records import Done, Record, StepRecord
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
@@ -36,7 +36,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
     while at_ns < END_NS + S:
         start_ns, at_ns = at_ns, at_ns + (400 if at_ns < resolved_ns else 200) * MS
         records += [
-            Step(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
+            StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
         ]
         step += 1
     records += [Done(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]
@@ -51,7 +51,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
     )
 
 
-def sample(at_ns: int) -> Sample:
+def sample(at_ns: int) -> ControllerSample:
     crowded = at_ns < ACTED_NS + S
     reported_ns = (at_ns - 2 * S) // S * S
     delay_ns = 9 * MS if reported_ns <= ACTED_NS + S else 10_000
@@ -70,7 +70,7 @@ def sample(at_ns: int) -> Sample:
     traffic = Traffic(
         mode="act", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=links
     )
-    return Sample(at_ns=at_ns, traffic=traffic)
+    return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 def move(result: str) -> MoveView:
@@ -81,8 +81,8 @@ def move(result: str) -> MoveView:
     )  # fmt: skip
 
 
-def trial(**more: Any) -> Trial:
-    base = Trial(
+def trial(**more: Any) -> ContentionTrial:
+    base = ContentionTrial(
         spec=SPEC,
         alone_ns=(22 * S, 26 * S),
         began_ns=2 * S,

@@ -16,8 +16,8 @@ from syntony.errors import UsageError
 from syntony.lab.drill import chart, scenarios
 from syntony.lab.drill.figures import completions_ns, figures, throughput
 from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
-from syntony.lab.drill.trial import Outage, Trial
-from syntony.lab.jobs.records import Done, Failed, Record, Step, parse_line, to_line
+from syntony.lab.drill.trial import NicFlapTrial, Outage
+from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, parse_line, to_line
 from syntony.model import MS, S
 from syntony.view import throughput_chart
 
@@ -25,7 +25,7 @@ FAULT_NS, HEALED_NS, WISHED_NS = 4 * S, 9 * S, 15 * S
 RANKS = 2
 
 
-def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Trial:
+def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> NicFlapTrial:
     """Two ranks in step, the second 1 ms later; measuring starts when the first step is done."""
     records: list[Record] = []
     at_ns = 0
@@ -34,14 +34,14 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
         if number == 0:
             at_ns = 0
         records += [
-            Step(rank=r, step=number, start_ns=start_ns, end_ns=at_ns + (r - 1) * MS, wrong=0)
+            StepRecord(rank=r, step=number, start_ns=start_ns, end_ns=at_ns + (r - 1) * MS, wrong=0)
             for r in range(RANKS)
         ]
     if end == "finished":
         records += [Done(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
     if end == "died":
         records.append(Failed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True))
-    base = Trial(
+    base = NicFlapTrial(
         name="x",
         mode="plain-tcp",
         job="all-reduce (built-in)",
@@ -70,7 +70,7 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Tri
 
 STEADY = [100] * 150
 STALLED = [100] * 40 + [8000] + [100] * 30
-TABLE: dict[str, tuple[Trial, dict[str, Any]]] = {
+TABLE: dict[str, tuple[NicFlapTrial, dict[str, Any]]] = {
     "nothing happens": (
         trial(STEADY),
         {"outcome": "finished", "steps": 150, "step_p50_s": 0.1, "longest_step_s": 0.1,
@@ -123,14 +123,14 @@ def test_figures(name: str) -> None:
 
 def test_wrong_results_are_counted_once_per_rank_and_step() -> None:
     made = trial(STEADY)
-    bad = Step(rank=0, step=3, start_ns=0, end_ns=300 * MS, wrong=7)
+    bad = StepRecord(rank=0, step=3, start_ns=0, end_ns=300 * MS, wrong=7)
     records = tuple(bad if (r.rank, getattr(r, "step", -1)) == (0, 3) else r for r in made.records)
     assert figures(msgspec.structs.replace(made, records=records)).wrong == 1
 
 
 def test_a_step_counts_when_its_last_rank_has_it() -> None:
     made = trial([100] * 3)
-    alone = Step(rank=0, step=4, start_ns=0, end_ns=S, wrong=0)
+    alone = StepRecord(rank=0, step=4, start_ns=0, end_ns=S, wrong=0)
     assert list(completions_ns([*made.records, alone], RANKS)) == [
         i * 100 * MS for i in range(4)
     ]  # fmt: skip

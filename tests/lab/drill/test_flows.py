@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.lab.drill.flows import Flow, parse_ss
+from syntony.lab.drill.flows import HostFlow, parse_ss
 
 PRINTED = """\
 0      0      10.10.0.3:51388 10.10.0.1:29600 bbr wscale:10,10 rto:204 rtt:0.067/0.038 cwnd:11 \
@@ -19,12 +19,12 @@ Cannot open netlink socket: x
 
 def test_parse() -> None:
     assert parse_ss(PRINTED) == [
-        Flow("10.10.0.3", 51388, "10.10.0.1", 29600, 4),
-        Flow("10.10.0.3", 29600, "10.10.1.3", 54584, 0),
-        Flow("10.10.0.3", 29600, "fd73::1", 33362, 32377092),
+        HostFlow("10.10.0.3", 51388, "10.10.0.1", 29600, 4),
+        HostFlow("10.10.0.3", 29600, "10.10.1.3", 54584, 0),
+        HostFlow("10.10.0.3", 29600, "fd73::1", 33362, 32377092),
     ]
 
 
 @given(st.text(max_size=300))
 def test_anything_else_is_no_connection(text: str) -> None:
-    assert all(isinstance(flow, Flow) for flow in parse_ss(text))
+    assert all(isinstance(flow, HostFlow) for flow in parse_ss(text))

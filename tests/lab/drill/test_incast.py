@@ -9,10 +9,10 @@ import pytest
 
 from syntony import cli
 from syntony.lab.drill import incast_report
-from syntony.lab.drill.contention import JobRun, Sample, Trial
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
-from syntony.lab.jobs.records import Done, Record, Step
+from syntony.lab.jobs.records import Done, Record, StepRecord
 from syntony.model import MS, S
 from syntony.view import contention_chart
 from syntony.wire.traffic import PlacedFlow, Traffic
@@ -29,7 +29,8 @@ def job() -> JobRun:
     while at_ns < END_NS + S:
         start_ns, at_ns = at_ns, at_ns + (400 if at_ns < ACTED_NS else 250) * MS
         records += [
-            Step(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in range(3)
+            StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0)
+            for r in range(3)
         ]
         step += 1
     records += [Done(rank=r, at_ns=at_ns, steps=step) for r in range(3)]
@@ -39,7 +40,7 @@ def job() -> JobRun:
     )  # fmt: skip
 
 
-def sample(at_ns: int) -> Sample:
+def sample(at_ns: int) -> ControllerSample:
     paced = at_ns > ACTED_NS + 2 * S
     delay_ns = 2 * MS if paced else 50 * MS
     rates = (20_000_000, 20_000_000) if paced else (30_000_000, 10_000_000)
@@ -58,12 +59,12 @@ def sample(at_ns: int) -> Sample:
     traffic = Traffic(
         mode="observe", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=()
     )
-    return Sample(at_ns=at_ns, traffic=traffic)
+    return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 @pytest.fixture
 def ran() -> IncastTrial:
-    trial = Trial(
+    trial = ContentionTrial(
         spec=SPEC, alone_ns=(0, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
         fleet_ahead_ns=AHEAD_NS, jobs=(job(),), moves=(),
         samples=tuple(sample(at_ns) for at_ns in range(0, END_NS, 500 * MS)),

@@ -18,7 +18,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention
 from syntony.lab.drill.fleet import wait_ready
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.world import World, new_lab
 
@@ -89,11 +89,11 @@ def test_agents_killed_and_gone_over_one_by_one_never_give_two_controllers_a_say
 @pytest.mark.slow
 @pytest.mark.lab
 def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) -> None:
-    specs = contention.job_specs(lab, contention.Wish())
+    specs = contention.job_specs(lab, contention.ContentionOptions())
     wraps = [
         (sys.executable, "-m", "syntony", "run", "--job", n, "--") for n in contention.JOBS
     ]  # fmt: skip
-    with Job(lab, specs[0], wrap=wraps[0]) as red, Job(lab, specs[1], wrap=wraps[1]) as blue:
+    with LabJob(lab, specs[0], wrap=wraps[0]) as red, LabJob(lab, specs[1], wrap=wraps[1]) as blue:
         for job in (red, blue):
             job.wait_steps(5)
         contention.wait_map(lab, 2)
@@ -119,9 +119,9 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
 @pytest.mark.lab
 def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None:
     """ECMP may have been lucky: then it is killed while it has nothing to move."""
-    specs = contention.job_specs(lab, contention.Wish())
+    specs = contention.job_specs(lab, contention.ContentionOptions())
     with contention.started(
-        lab, contention.JOBS, specs, contention.Times(alone_ns=0), lambda _: None
+        lab, contention.JOBS, specs, contention.ContentionTimes(alone_ns=0), lambda _: None
     ) as (jobs, _):
         contention.wait_map(lab, 2)
         contention.command(lab, "act")
@@ -181,7 +181,7 @@ def test_a_lab_without_agents_is_refused_in_one_line(able: None) -> None:
         live("t-bare", "--hosts", "4") as bare,
         pytest.raises(UsageError, match="without agents"),
     ):
-        contention.drill(contention.Wish(), said.append, lab=bare)
+        contention.drill(contention.ContentionOptions(), said.append, lab=bare)
     assert not said
 
 

@@ -14,7 +14,7 @@ from syntony import cli
 from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
 from syntony.lab.drill.report import check_out, make_report, save
-from syntony.lab.drill.trial import Times, Trial
+from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial
 from syntony.lab.plan import FabricSpec
 from syntony.model import S
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OUTAGE_NS = S
-WISH = nic_flap.Wish(
+WISH = nic_flap.NicFlapOptions(
     framework="builtin",
     kind="all-reduce",
     python=sys.executable,
     fault="link-down",
     outage_ns=OUTAGE_NS,
-    times=Times(before_ns=S, after_ns=2 * S, limit_ns=20 * S),
+    times=NicFlapTimes(before_ns=S, after_ns=2 * S, limit_ns=20 * S),
 )
 CALM = nic_flap.Act(name="no failure", mode=modes.PLAIN, faulty=False)
 TODAY = nic_flap.Act(name="today", mode=modes.PLAIN, faulty=True)
@@ -58,7 +58,7 @@ def test_a_failure_stalls_plain_tcp_for_as_long_as_it_lasts(lab: LiveLab, tmp_pa
     assert {file.rsplit(".", 1)[1] for file in whole.files} == {"png", "svg", "jsonl", "json"}
     assert json.loads((tmp_path / "new" / "nic-flap.json").read_text())["runs"][1]["resets"] == 0
     lines = (tmp_path / "new" / "nic-flap.trials.jsonl").read_bytes().splitlines()
-    again = [msgspec.json.decode(line, type=Trial) for line in lines]
+    again = [msgspec.json.decode(line, type=NicFlapTrial) for line in lines]
     assert make_report("nic-flap", "link-down", "x", again).runs == make.runs
 
 
@@ -75,7 +75,7 @@ def test_a_spine_blackhole_hits_what_the_job_uses(lab: LiveLab) -> None:
 @pytest.mark.lab
 def test_a_job_that_does_not_end_in_time_hangs(lab: LiveLab) -> None:
     """TCP's next retry comes later than anybody waits."""
-    times = Times(before_ns=S // 2, after_ns=0, limit_ns=1)
+    times = NicFlapTimes(before_ns=S // 2, after_ns=0, limit_ns=1)
     wish = msgspec.structs.replace(WISH, fault="blackhole", outage_ns=4 * S, times=times)
     said: list[str] = []
     (trial,) = nic_flap.drill(wish, said.append, lab=lab, runs=(TODAY,))
@@ -116,7 +116,7 @@ def test_hosts_are_afterwards_as_they_were(lab: LiveLab, name: str) -> None:
 def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
     """The port that the kernel let peers join at is not free at once."""
     act = nic_flap.Act(name="kernel", mode=modes.KERNEL_MPTCP, faulty=False)
-    wish = msgspec.structs.replace(WISH, outage_ns=1, times=Times(before_ns=S, after_ns=0))
+    wish = msgspec.structs.replace(WISH, outage_ns=1, times=NicFlapTimes(before_ns=S, after_ns=0))
     trials = nic_flap.drill(wish, lambda _text: None, lab=lab, runs=(act, act))
     assert [(t.finished, t.hung) for t in trials] == [(True, ())] * 2
 

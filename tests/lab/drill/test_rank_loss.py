@@ -5,17 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from syntony.lab.drill.rank_loss import CALM, SYNTONY, TODAY, StepLine, Trial, Wish
+from syntony.lab.drill.rank_loss import (
+    CALM,
+    SYNTONY,
+    TODAY,
+    RankLossOptions,
+    RankLossTrial,
+    StepLine,
+)
 from syntony.lab.drill.rank_loss_report import figures, make_report, picture
 from syntony.model import S
 
-WISH = Wish(python="python", ranks=3, steps=20, victim=1)
+WISH = RankLossOptions(python="python", ranks=3, steps=20, victim=1)
 
 
-def trial(name: str, seconds: list[tuple[float, int]], **changes: object) -> Trial:
+def trial(name: str, seconds: list[tuple[float, int]], **changes: object) -> RankLossTrial:
     """Steps of every rank, done at these instants."""
     steps = tuple(StepLine(int(at * S), step, f"{1 / (1 + step)!r}") for at, step in seconds)
-    made = Trial(
+    made = RankLossTrial(
         name=name, began_ns=0, ended_ns=30 * S, exit_code=0, killed_ns=None,
         steps=(steps,) * 3, sha256=("a", "b", "c"),
     )  # fmt: skip

@@ -12,10 +12,10 @@ import pytest
 from syntony import cli
 from syntony.errors import MissingError
 from syntony.lab.commands import flow_shaper_end, flow_shaper_lines
-from syntony.lab.drill.slow_job import FlowSeries, Look, Named, SlowTrial, is_named
+from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, NamedFlow, SlowTrial, is_named
 from syntony.lab.drill.slow_job_report import make_report, save
 from syntony.lab.drill.trial import Outage
-from syntony.lab.jobs.records import Done, Failed, Record, Step
+from syntony.lab.jobs.records import Done, Failed, Record, StepRecord
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import unshare_argv
 from syntony.model import MS, S
@@ -26,12 +26,14 @@ BEGAN_NS, SLOW_NS, END_NS = 100 * S, 120 * S, 140 * S
 SEED = random.SystemRandom().randrange(1 << 32)
 
 
-def verdict(fault: str, *subjects: str) -> Named:
-    return Named(fault=fault, subjects=subjects, confidence=0.9, text="94 µs, its siblings 4 µs")
+def verdict(fault: str, *subjects: str) -> NamedFlow:
+    return NamedFlow(
+        fault=fault, subjects=subjects, confidence=0.9, text="94 µs, its siblings 4 µs"
+    )
 
 
-def look(at_s: float, *verdicts: Named, worst: str = "") -> Look:
-    return Look(at_ns=round(at_s * S), verdicts=verdicts, worst=worst)
+def look(at_s: float, *verdicts: NamedFlow, worst: str = "") -> JudgedAnswer:
+    return JudgedAnswer(at_ns=round(at_s * S), verdicts=verdicts, worst=worst)
 
 
 LOOKS = (
@@ -51,7 +53,9 @@ def records() -> list[Record]:
         for rank in range(4):
             took_ns = (40 if start_ns >= SLOW_NS and rank == 3 else 5) * MS
             found.append(
-                Step(rank=rank, step=step, start_ns=start_ns, end_ns=start_ns + took_ns, wrong=0)
+                StepRecord(
+                    rank=rank, step=step, start_ns=start_ns, end_ns=start_ns + took_ns, wrong=0
+                )
             )
     return [*found, *(Done(rank=rank, at_ns=END_NS + S, steps=400) for rank in range(4))]
 
@@ -107,7 +111,8 @@ BAD: list[tuple[str, SlowTrial]] = [
     (
         "a wrong result",
         msgspec.structs.replace(
-            TRIAL, records=(*TRIAL.records, Step(rank=0, step=9, start_ns=0, end_ns=1, wrong=2))
+            TRIAL,
+            records=(*TRIAL.records, StepRecord(rank=0, step=9, start_ns=0, end_ns=1, wrong=2)),
         ),
     ),
     (
@@ -115,11 +120,12 @@ BAD: list[tuple[str, SlowTrial]] = [
         msgspec.structs.replace(
             TRIAL,
             records=(
-                *TRIAL.records, Failed(rank=0, at_ns=1, step=9, error="x", connection_lost=True),
+                *TRIAL.records,
+                Failed(rank=0, at_ns=1, step=9, error="x", connection_lost=True),
             ),
         ),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("trial", [each for _, each in BAD], ids=[name for name, _ in BAD])
@@ -138,7 +144,7 @@ def test_what_did_not_go_as_claimed_is_said(trial: SlowTrial) -> None:
     ],
 )
 def test_a_flow_is_named_by_its_name_and_class_alone(
-    verdicts: tuple[Named, ...], named: bool
+    verdicts: tuple[NamedFlow, ...], named: bool
 ) -> None:
     assert is_named(look(1, *verdicts), NAMES) is named
 

@@ -17,7 +17,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import contention, incast, verbs
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Done, Ready, Record, Step, on_arrival_clock
+from syntony.lab.jobs.records import Done, Ready, Record, StepRecord, on_arrival_clock
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_everybody_sends_to_the_first_machine() -> None:
     lab: Any = Place(3, "image")
     spec = incast.job_spec(lab, incast.VERBS_WISH)
     assert (spec.kind, spec.hosts, spec.net) == ("gather", ("h0", "h1", "h2"), "syntony")
-    assert not incast.job_spec(lab, incast.Wish(senders=2)).net
+    assert not incast.job_spec(lab, incast.IncastOptions(senders=2)).net
 
 
 def test_a_lab_without_machines_is_refused() -> None:
@@ -193,13 +193,13 @@ def test_records_of_two_machines_are_counted_by_one_clock() -> None:
             begin_ns, at_ns = at_ns, at_ns + draw.randrange(1, 10**8)
             truth.append((begin_ns, at_ns))
             late_ns = least_ns + (draw.randrange(10**7) if number else 0)
-            record: Record = Step(
+            record: Record = StepRecord(
                 rank=1, step=number, start_ns=begin_ns + ahead_ns, end_ns=at_ns + ahead_ns, wrong=0
             )
             said.append((at_ns + late_ns, record))
         said.append((at_ns + 10**9, Done(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
         found = on_arrival_clock(said)
-        steps = [each for each in found if isinstance(each, Step)]
+        steps = [each for each in found if isinstance(each, StepRecord)]
         assert [(each.start_ns, each.end_ns) for each in steps] == [
             (begin + least_ns, end + least_ns) for begin, end in truth
         ]

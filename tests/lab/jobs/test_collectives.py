@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from syntony.lab.jobs import content
 from syntony.lab.jobs.builtin import Rank
-from syntony.lab.jobs.mesh import Mesh
+from syntony.lab.jobs.mesh import RankMesh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 _PATIENCE_S = 30.0
 
 
-def meshes(ranks: int) -> list[Mesh]:
+def meshes(ranks: int) -> list[RankMesh]:
     peers: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
     for a, b in itertools.combinations(range(ranks), 2):
         peers[a][b], peers[b][a] = socket.socketpair()
-    return [Mesh(rank, mine) for rank, mine in enumerate(peers)]
+    return [RankMesh(rank, mine) for rank, mine in enumerate(peers)]
 
 
-def everywhere(ranks: int, work: Callable[[Mesh], None]) -> None:
+def everywhere(ranks: int, work: Callable[[RankMesh], None]) -> None:
     """Runs `work` in one thread per rank; raises what any of them raised."""
     errors: list[BaseException] = []
 
-    def one(mesh: Mesh) -> None:
+    def one(mesh: RankMesh) -> None:
         try:
             with mesh:
                 work(mesh)
@@ -58,7 +58,7 @@ def test_every_result_is_right_and_all_end_together(
     data = content.Content(ranks, elements)
     done: list[tuple[int, int]] = []
 
-    def work(mesh: Mesh) -> None:
+    def work(mesh: RankMesh) -> None:
         wish = threading.Event()
         rank = Rank(mesh, data, wish)
         last = False
@@ -89,7 +89,7 @@ def test_a_wish_that_comes_in_the_middle_of_a_step_is_the_same_to_all(kind: str)
     data = content.Content(3, 100)
     done: list[int] = []
 
-    def work(mesh: Mesh) -> None:
+    def work(mesh: RankMesh) -> None:
         rank = Rank(mesh, data, LateWish())
         ends = [getattr(rank, kind)(number, spoil=False)[1] for number in range(2)]
         assert ends == [False, True]
@@ -106,7 +106,7 @@ def test_one_planted_bit_is_caught_where_it_arrives(kind: str, who: set[int]) ->
     data = content.Content(3, 1000)
     caught: dict[int, int] = {}
 
-    def work(mesh: Mesh) -> None:
+    def work(mesh: RankMesh) -> None:
         rank = Rank(mesh, data, threading.Event())
         caught[mesh.rank], _ = getattr(rank, kind)(0, spoil=mesh.rank == 1)
 
@@ -118,7 +118,7 @@ def test_one_planted_bit_is_caught_where_it_arrives(kind: str, who: set[int]) ->
 def test_large_exchanges_in_both_directions_do_not_block_each_other() -> None:
     size = 8 << 20  # far beyond socket buffers
 
-    def work(mesh: Mesh) -> None:
+    def work(mesh: RankMesh) -> None:
         out = np.full(size, mesh.rank, dtype=np.uint8)
         into = np.empty(size, dtype=np.uint8)
         peer = 1 - mesh.rank
@@ -129,7 +129,7 @@ def test_large_exchanges_in_both_directions_do_not_block_each_other() -> None:
 
 
 def test_a_peer_that_leaves_is_an_error() -> None:
-    def work(mesh: Mesh) -> None:
+    def work(mesh: RankMesh) -> None:
         if mesh.rank == 0:
             return
         buffer = bytearray(10)

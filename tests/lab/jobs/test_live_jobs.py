@@ -12,8 +12,8 @@ from tests.live import LiveLab, eventually, live
 
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.jobs.programs import BY_NAME, JobSpec
-from syntony.lab.jobs.records import Step
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.records import StepRecord
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 
 if TYPE_CHECKING:
@@ -43,25 +43,25 @@ def spec(lab: LiveLab, name: str = "builtin") -> JobSpec:
 def test_the_builtin_job_ends_when_asked_with_every_result_right(
     lab: LiveLab, name: str, mptcp: bool
 ) -> None:
-    with Job(lab, msgspec.structs.replace(spec(lab, name), mptcp=mptcp)) as job:
+    with LabJob(lab, msgspec.structs.replace(spec(lab, name), mptcp=mptcp)) as job:
         job.wait_steps(20)
         job.wish_end()
         assert job.wait_end(END_S)
         assert job.finished()
-        steps = [record for record in job.records() if isinstance(record, Step)]
+        steps = [record for record in job.records() if isinstance(record, StepRecord)]
     assert all(step.wrong == 0 and step.start_ns < step.end_ns for step in steps)
     assert len({sum(step.rank == rank for step in steps) for rank in range(4)}) == 1
 
 
 def test_a_planted_wrong_number_is_told_by_every_rank(lab: LiveLab) -> None:
-    with Job(lab, msgspec.structs.replace(spec(lab), spoil=3)) as job:
+    with LabJob(lab, msgspec.structs.replace(spec(lab), spoil=3)) as job:
         job.wait_steps(6)
-        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
+        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, StepRecord) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 
 
 def test_a_rank_that_dies_takes_the_job_with_it_and_nothing_stays(lab: LiveLab) -> None:
-    with Job(lab, spec(lab)) as job:
+    with LabJob(lab, spec(lab)) as job:
         job.wait_steps(3)
         victim = pids(lab, "h2")
         assert len(victim) == 1
@@ -76,7 +76,7 @@ def test_a_rank_that_dies_takes_the_job_with_it_and_nothing_stays(lab: LiveLab) 
 
 def test_a_job_that_hangs_is_killed_with_all_its_processes(lab: LiveLab) -> None:
     """A frozen rank: the others wait for it for ever."""
-    with Job(lab, spec(lab)) as job:
+    with LabJob(lab, spec(lab)) as job:
         job.wait_steps(3)
         lab.run("h1", "kill", "-STOP", *pids(lab, "h1"))
         job.wish_end()
@@ -88,7 +88,7 @@ def test_a_job_that_hangs_is_killed_with_all_its_processes(lab: LiveLab) -> None
 def test_ranks_end_when_whoever_started_them_is_gone(lab: LiveLab) -> None:
     child = os.fork()
     if child == 0:
-        with Job(lab, spec(lab)) as job:
+        with LabJob(lab, spec(lab)) as job:
             job.wait_steps(1)
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
@@ -108,12 +108,12 @@ def test_the_same_through_pytorch(lab: LiveLab, name: str) -> None:
         python = find_torch()
     except MissingError as error:
         pytest.skip(str(error))
-    with Job(lab, msgspec.structs.replace(spec(lab, name), python=python, spoil=3)) as job:
+    with LabJob(lab, msgspec.structs.replace(spec(lab, name), python=python, spoil=3)) as job:
         job.wait_steps(5)
         job.wish_end()
         assert job.wait_end(END_S)
         assert job.finished(), job.complaint()
-        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, Step) and r.wrong}
+        wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, StepRecord) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 
 

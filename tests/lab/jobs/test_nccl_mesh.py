@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.nccl import provider
@@ -32,7 +31,7 @@ SCRIPT = f"""
 import itertools, socket, threading
 import numpy as np
 from syntony.lab.jobs import collectives, content
-from syntony.lab.jobs.mesh import Mesh
+from syntony.lab.jobs.mesh import RankMesh
 from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
 
 peers = {{rank: {{}} for rank in range({RANKS})}}
@@ -46,7 +45,7 @@ def turn(mesh, number, step):
 TURN
 
 def rank(number):
-    sockets = Mesh(number, peers[number])
+    sockets = RankMesh(number, peers[number])
     with NcclMesh(sockets, transport, {RANKS}, 4 * {ELEMENTS}) as mesh:
         for step in range({STEPS}):
             wrong.append(int(turn(mesh, number, step)))
@@ -61,14 +60,14 @@ print(len(wrong), sum(wrong))
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment() -> dict[str, str]:
     try:
         directory = net_plugin().parent
     except MissingError as error:
         pytest.skip(str(error))
     return os.environ | {
         "LD_LIBRARY_PATH": str(directory),
-        "SYNTONY_NCCL_IBVERBS": str(provider.build(tmp_path)),
+        "SYNTONY_NCCL_IBVERBS": str(provider.built()),
         "SYNTONY_NCCL_SOCKET_IFNAME": "=lo",
     }
 

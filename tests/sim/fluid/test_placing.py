@@ -20,14 +20,14 @@ from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.policies.central import Coloured
 from syntony.sim.fluid.policies.steered import Steered
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
-from syntony.sim.fluid.run import Run, Settings, make_policy
+from syntony.sim.fluid.run import FluidRun, RunSettings, make_policy
 from syntony.sim.fluid.scenario import simulate
-from syntony.sim.fluid.traffic import Traffic, make_traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic, make_traffic
 
-SETTINGS = Settings()
+SETTINGS = RunSettings()
 
 
-def alltoall(net: LeafSpine, seed: int = 1) -> Traffic:
+def alltoall(net: LeafSpine, seed: int = 1) -> SimulatedTraffic:
     return preset_traffic(parse_preset("alltoall-random"), net, np.random.default_rng(seed))
 
 
@@ -43,7 +43,7 @@ def test_beyond_so_many_flows_like_ones_are_coloured_and_none_is_short(
     assert player._coloured is not None
     answer = simulate(net, traffic, "syntony", SETTINGS, Tools())
     assert answer.settled.share.min() == pytest.approx(1.0)
-    done = Run(field, player, SETTINGS).to_the_end()
+    done = FluidRun(field, player, SETTINGS).to_the_end()
     assert np.isfinite(done.end_ns).all()
     for flows, tools in ((traffic.flows, Tools()), (0, Tools(known=False))):
         monkeypatch.setattr(steered, "MANY", flows)

@@ -15,9 +15,9 @@ from syntony.sim.fluid.graph_net import GraphNet
 from syntony.sim.fluid.matrix_file import parse_matrix
 from syntony.sim.fluid.net import Net
 from syntony.sim.fluid.policies import POLICIES
-from syntony.sim.fluid.policies.base import Policy, Tools, draw
+from syntony.sim.fluid.policies.base import PlacingPolicy, Tools, draw
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
-from syntony.sim.fluid.run import QUIET, Settings, make_policy, settle
+from syntony.sim.fluid.run import QUIET, RunSettings, make_policy, settle
 from syntony.sim.fluid.traffic import make_traffic
 
 EPOCH_NS = 100_000.0
@@ -34,7 +34,7 @@ def many() -> Field:
     return field
 
 
-def policy(name: str, field: Field, seed: int = 1) -> Policy:
+def policy(name: str, field: Field, seed: int = 1) -> PlacingPolicy:
     return POLICIES[name](field, np.random.default_rng(seed), EPOCH_NS, Tools())
 
 
@@ -179,7 +179,7 @@ def test_measurements_err_by_the_noise(noise: float) -> None:
 def test_a_policy_that_rests_is_watched_for_a_while_and_not_to_the_end(age: int) -> None:
     net = LeafSpine(leaves=4, hosts_per_leaf=4, spines=5)
     traffic = preset_traffic(parse_preset("rings-random"), net, np.random.default_rng(1))
-    settings = Settings(age=age)
+    settings = RunSettings(age=age)
     field, player = make_policy("load-aware", net, traffic, settings, Tools())
     settled = settle(field, player, settings)
     watched = QUIET + 2 * age + 1
@@ -187,7 +187,7 @@ def test_a_policy_that_rests_is_watched_for_a_while_and_not_to_the_end(age: int)
     assert (settled.history[-watched:] == settled.history[-1]).all()
     still, player = make_policy("ecmp", net, traffic, settings, Tools())
     assert len(settle(still, player, settings).history) == 1
-    short = Settings(max_epochs=3)
+    short = RunSettings(max_epochs=3)
     field, player = make_policy("redraw", net, traffic, short, Tools())
     assert len(settle(field, player, short).history) == 4
 

@@ -19,19 +19,21 @@ from syntony.sim.fluid.presets import (
     parse_preset,
     preset_traffic,
 )
-from syntony.sim.fluid.traffic import NEVER, Traffic, TriggerKind
+from syntony.sim.fluid.traffic import NEVER, SimulatedTraffic, TriggerKind
 
 
 def net(leaves: int = 4, hosts: int = 4) -> LeafSpine:
     return LeafSpine(leaves=leaves, hosts_per_leaf=hosts, spines=2)
 
 
-def preset(name: str, queue_pairs: int = 1, of: LeafSpine | None = None, seed: int = 3) -> Traffic:
+def preset(
+    name: str, queue_pairs: int = 1, of: LeafSpine | None = None, seed: int = 3
+) -> SimulatedTraffic:
     rng = np.random.default_rng(seed)
     return preset_traffic(parse_preset(name), of or net(), rng, queue_pairs)
 
 
-def sends(traffic: Traffic) -> dict[int, list[int]]:
+def sends(traffic: SimulatedTraffic) -> dict[int, list[int]]:
     """Receivers of each NIC, in order."""
     found: dict[int, list[int]] = defaultdict(list)
     for src, dst in zip(traffic.src.tolist(), traffic.dst.tolist(), strict=True):
@@ -88,7 +90,7 @@ def test_an_all_to_all_goes_from_peer_to_peer_without_two_senders_to_one_receive
     assert {len(found) for found in sends(small).values()} == {2}, "all peers there are"
 
 
-def waves(traffic: Traffic) -> np.ndarray:
+def waves(traffic: SimulatedTraffic) -> np.ndarray:
     """How many flows each waits for, one after the other."""
     by_trigger = {int(t): k for k, t in enumerate(traffic.fires.tolist()) if t != NEVER}
     depth = np.zeros(traffic.flows, dtype=int)

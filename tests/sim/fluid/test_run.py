@@ -15,13 +15,13 @@ from syntony.sim.fluid.optimum import Optimum, optimum
 from syntony.sim.fluid.policies import POLICIES
 from syntony.sim.fluid.policies.base import Tools
 from syntony.sim.fluid.presets import parse_preset, preset_traffic
-from syntony.sim.fluid.run import Finished, Run, Settings, Settled, make_policy
-from syntony.sim.fluid.scenario import Answer, damage, simulate
-from syntony.sim.fluid.traffic import Traffic, check_traffic
+from syntony.sim.fluid.run import Finished, FluidRun, RunSettings, Settled, make_policy
+from syntony.sim.fluid.scenario import ScenarioResult, damage, simulate
+from syntony.sim.fluid.traffic import SimulatedTraffic, check_traffic
 from syntony.traffic.fair import Floats, Ints, max_min
 
 PER_BYTE_NS = 8 * 4160 / 4096 / 100  # at 100 Gb/s
-SETTINGS = Settings(hop_ns=1000)
+SETTINGS = RunSettings(hop_ns=1000)
 
 
 def round_trip_ns(hops: int, size: float, gbps: float = 100) -> float:
@@ -33,16 +33,18 @@ def round_trip_ns(hops: int, size: float, gbps: float = 100) -> float:
 NEAR_NS, FAR_NS = round_trip_ns(2, 1e6), round_trip_ns(4, 1e6)
 
 
-def finish(net: Net, traffic: Traffic, policy: str = "d-mod-k") -> Finished:
+def finish(net: Net, traffic: SimulatedTraffic, policy: str = "d-mod-k") -> Finished:
     field, player = make_policy(policy, net, check_traffic(traffic, net.nics), SETTINGS, Tools())
-    return Run(field, player, SETTINGS).to_the_end()
+    return FluidRun(field, player, SETTINGS).to_the_end()
 
 
-def preset(name: str, net: Net, seed: int = 1, queue_pairs: int = 1) -> Traffic:
+def preset(name: str, net: Net, seed: int = 1, queue_pairs: int = 1) -> SimulatedTraffic:
     return preset_traffic(parse_preset(name), net, np.random.default_rng(seed), queue_pairs)
 
 
-def ask(name: str, net: Net, policy: str, settings: Settings = SETTINGS, **tools: bool) -> Answer:
+def ask(
+    name: str, net: Net, policy: str, settings: RunSettings = SETTINGS, **tools: bool
+) -> ScenarioResult:
     return simulate(net, preset(name, net), policy, settings, Tools(**tools))  # type: ignore[arg-type]
 
 
@@ -216,7 +218,7 @@ def test_rates_are_found_anew_only_when_a_flow_starts_ends_or_moves() -> None:
 
     traffic = check_traffic(parse_matrix("0->1 id 1 start 0 size 100000000"), net.nics)
     field, player = make_policy("load-aware", net, traffic, SETTINGS, Tools(share=share))
-    done = Run(field, player, SETTINGS).to_the_end()
+    done = FluidRun(field, player, SETTINGS).to_the_end()
     assert done.epochs > 50
     assert sum(found) == 1
 
@@ -225,7 +227,7 @@ def test_an_answer_is_told_in_microseconds_and_parts_of_the_optimum() -> None:
     done = Finished(np.array([1_234_567.8, 2_000_000.0, 3_000_000.7]), 1, 2, 3)
     rest = Settled(np.array([0.5, 0.25, 0.1234567]), np.array([0.2, 0.3]), 2, 7)
     best = Optimum(0.98765432, 0.87654321, 0.76543219)
-    assert Answer(done, rest, best).document() == {
+    assert ScenarioResult(done, rest, best).document() == {
         "completion_max_us": 3000.001, "completion_mean_us": 2078.189, "rate_mean": 0.291152,
         "rate_min": 0.123457, "moves_per_flow": 0.666667, "epochs": 7,
         "optimum": {"rate_mean": 0.987654, "rate_min": 0.876543, "rate_min_unsplit": 0.765432},

@@ -11,7 +11,7 @@ from syntony.errors import InputError, UsageError
 from syntony.sim.fluid.clos import LeafSpine
 from syntony.sim.fluid.matrix_file import format_matrix, parse_matrix
 from syntony.sim.fluid.presets import KINDS, parse_preset, preset_traffic
-from syntony.sim.fluid.traffic import Traffic, check_traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic, check_traffic
 
 GOOD = """Nodes 4
 Connections 3
@@ -25,7 +25,7 @@ trigger id 2 count 1 barrier
 """
 
 
-def checked(text: str, nics: int = 4) -> Traffic:
+def checked(text: str, nics: int = 4) -> SimulatedTraffic:
     return check_traffic(parse_matrix(text), nics)
 
 

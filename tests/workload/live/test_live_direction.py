@@ -14,7 +14,7 @@ from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 
 from syntony.lab.drill.fleet import fleet_ahead_ns, wait_ready
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.model import MS, S
 
 pytestmark = pytest.mark.lab
@@ -104,7 +104,7 @@ def test_the_direction_that_is_slow_is_measured_and_the_other_is_not_blamed(
     def truth_ns(way: Way) -> int:
         return ADDED_NS if way[1] == nics[0] else 0
 
-    with Job(lab, spec, wrap=_PLAIN) as job:
+    with LabJob(lab, spec, wrap=_PLAIN) as job:
         job.wait_steps(5, START_S)
         wait_levels(tmp_path, ways, 0, lambda quiet: max(quiet.values()).least < SLACK_NS)
         fault = lab.inject("delay", nics[0], {"add": f"{ADDED_NS // MS}ms", "direction": "to"})

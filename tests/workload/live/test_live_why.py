@@ -17,7 +17,7 @@ from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 from syntony.errors import MissingError
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 
 pytestmark = pytest.mark.lab
@@ -93,7 +93,7 @@ def test_one_slow_flow_among_twelve_is_named_while_the_job_runs(
     hosts = lab.status().hosts
     addresses = tuple(lab.addresses(4)[f"{host}/rail0"] for host in hosts)
     spec = JobSpec(kind="all-to-all", hosts=hosts, addresses=addresses, elements=3_000)
-    with Job(lab, spec, wrap=(*_PLAIN, "flows", "--")) as job:
+    with LabJob(lab, spec, wrap=(*_PLAIN, "flows", "--")) as job:
         job.wait_steps(5)
         eventually(lambda: rows("flows", "flows") >= 12 * SECONDS, "rows", within_s=WAIT_S)
         assert {each["class"] for each in why("flows")} <= STARVED

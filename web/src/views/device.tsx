@@ -1,8 +1,10 @@
 /** One device, NIC or link: its state, history, counters, incidents and the flows that cross it. */
 import { useMemo } from "preact/hooks";
+import { curveOf, stepOf } from "../delay/curve";
 import { concerns, undirected } from "../fabric/state";
 import { ago, count, digits, duration, instant, many, percent, rate } from "../format";
-import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Port, Traffic } from "../messages";
+import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Point, Port, Traffic } from "../messages";
+import { Plot } from "../plot";
 import { useQuery } from "../query";
 import { choiceOf, href, type Route, setQuery } from "../route";
 import { PORT_TONES } from "../status";
@@ -34,6 +36,7 @@ export function DevicePage({ name, route }: { name: string; route: Route }) {
           <Panel title="Incidents" flush tools={!incidents.data && open.data && <span class="muted" role="status">Open ones; earlier ones are being looked up…</span>}>
             <Loaded answer={incidents.data || !open.data ? incidents : { ...open, problem: incidents.problem }}>{(data) => <IncidentTable incidents={causes(data.incidents.filter((each) => concerns(each.subject, name) || each.members.includes(name)).map((each) => ({ ...each, cause: 0 })))} all={data.incidents} />}</Loaded>
           </Panel>
+          {nic && <DelayCurve nic={name} length={length} />}
           {nic && <PortHistory nic={name} length={length} />}
           <Crossing name={name} />
         </div>
@@ -84,6 +87,34 @@ function Facts({ port, now }: { port: Port; now: number }) {
       <dt>Flaps</dt><dd>{many(port.flaps, "loss", "losses")} of carrier in {duration(port.watched_ns)} watched{port.last_flap_ns ? `, the last ${ago(port.last_flap_ns, now)}` : ""}</dd>
       <dt>Module</dt><dd>{optics.length ? optics.join(", ") : "unknown"}</dd>
     </dl>
+  );
+}
+
+function DelayCurve({ nic, length }: { nic: string; length: number }) {
+  const step = stepOf(length);
+  const asked = { window_ns: length, step_ns: step };
+  const from = useQuery<{ points: Point[] }>("series", { src: nic, ...asked }, { every: step / 1e6 });
+  const to = useQuery<{ points: Point[] }>("series", { dst: nic, ...asked }, { every: step / 1e6 });
+  const out = useMemo(() => curveOf(from.data?.points ?? []), [from.data]);
+  const back = useMemo(() => curveOf(to.data?.points ?? [], out.times), [to.data, out]);
+  return (
+    <Panel title="Delay to and from its peers">
+      <Loaded answer={from}>
+        {() => out.times.length ? <>
+          <Plot label={`One-way delay of ${nic}`} times={out.times} height={200} show={duration} log lines={[
+            { label: "to its slowest peer", values: out.slowest, colour: "warn" },
+            { label: "from its slowest peer", values: back.slowest, colour: "warn", dash: true },
+            { label: "to its peers, median", values: out.usual, colour: "accent" },
+            { label: "from its peers, median", values: back.usual, colour: "accent", dash: true },
+          ]} />
+          <Plot label={`Probes of ${nic} lost`} times={out.times} height={110} show={percent} lines={[
+            { label: "lost on the way there", values: out.lost, colour: "bad", fill: true },
+            { label: "on the way to it", values: back.lost, colour: "bad", dash: true },
+          ]} />
+          <p class="note">A point each {duration(step)}, medians of probes.</p>
+        </> : <Empty what="It was not probed in that time." next="NICs are probed within their rail once their agents are attached." />}
+      </Loaded>
+    </Panel>
   );
 }
 

@@ -17,26 +17,26 @@ _log = logging.getLogger(__name__)
 FILE = "reactor-kept"
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptOrders(msgspec.Struct, frozen=True, kw_only=True):
     """As the controller sent them; None: it has not."""
 
     plan: Plan | None = None
     keys: ProbeKeys | None = None
 
 
-def load(directory: Path) -> Kept:
+def load(directory: Path) -> KeptOrders:
     """Nothing, where there is nothing that can be read."""
     file = directory / FILE
     try:
-        return msgspec.msgpack.decode(file.read_bytes(), type=Kept)
+        return msgspec.msgpack.decode(file.read_bytes(), type=KeptOrders)
     except FileNotFoundError:
-        return Kept()
+        return KeptOrders()
     except (OSError, msgspec.DecodeError) as error:
         _log.error("%s cannot be read, the controller's word is awaited: %s", file, error)
-        return Kept()
+        return KeptOrders()
 
 
-def save(directory: Path, kept: Kept) -> None:
+def save(directory: Path, kept: KeptOrders) -> None:
     """Only its owner may read it: it holds keys."""
     try:
         write_atomically(directory / FILE, msgspec.msgpack.encode(kept))

@@ -22,11 +22,11 @@ from syntony.agent.reactor.messages import (
     Probing,
     ProbingQuery,
     ProcessPaces,
+    ReactorState,
     ReactorUpdate,
     Records,
     Reported,
     Request,
-    State,
     StateQuery,
 )
 from syntony.errors import MissingError, WireError
@@ -68,7 +68,7 @@ class ReactorLink:
         self.connections = 0
         """Times that it was reached: it or this process has started again each time."""
         self.fault: MissingError | None = None
-        self.state: State | None = None
+        self.state: ReactorState | None = None
         """As it last was; None: it does not answer."""
         self.counters = Counters(**dict.fromkeys(Counters.__struct_fields__, 0))
         """Of the probe engine, as last known."""
@@ -168,7 +168,7 @@ class ReactorLink:
 
     def refresh(self) -> None:
         """Ask how it is."""
-        self.state = self._ask(StateQuery(rows=self._rows), State)
+        self.state = self._ask(StateQuery(rows=self._rows), ReactorState)
         if self.state is not None:
             self.counters = msgspec.convert(self.state.engine, Counters)
             self.unsent = self.state.unsent

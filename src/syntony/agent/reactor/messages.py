@@ -13,7 +13,7 @@ import msgspec
 from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
 from syntony.model.probes import DeviceClockReading
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.failover import PathsReport, Switch
@@ -66,7 +66,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
 
 
 class StateQuery(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """How everything is; answered by `State`, asked once a second."""
+    """How everything is; answered by `ReactorState`, asked once a second."""
 
     rows: int
     """Rows before this number are kept by who asks, and need not be reported again."""
@@ -105,7 +105,7 @@ class ReactorUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
     """The newest order that has come to its end; empty: none has."""
     has_flows: bool
     """Whether any job's flow is managed."""
-    flows: tuple[JobFlow, ...] = ()
+    flows: tuple[ReportedFlow, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
 
@@ -125,7 +125,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     torn: int
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
+class ReactorState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
     """How the reactor is."""
 
     nics: tuple[NicInfo, ...]
@@ -184,4 +184,4 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     reason: str
 
 
-Answer = Began | ReactorUpdate | Records | State | Probing | Obeyed | Failed
+Answer = Began | ReactorUpdate | Records | ReactorState | Probing | Obeyed | Failed

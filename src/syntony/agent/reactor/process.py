@@ -37,10 +37,10 @@ from syntony.agent.reactor.messages import (
     Probing,
     ProbingQuery,
     ProcessPaces,
+    ReactorState,
     ReactorUpdate,
     Records,
     Request,
-    State,
     StateQuery,
 )
 from syntony.agent.reactor.server import Server
@@ -52,8 +52,8 @@ from syntony.io.process import own_usage
 from syntony.io.run_directory import REACTOR_SOCKET, SOCKET_NAME
 from syntony.model import MS, NicRef, S
 from syntony.model.names import device_clock
-from syntony.traffic.flows import JobFlow
-from syntony.traffic.policy import Mode
+from syntony.traffic.flows import ReportedFlow
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import ProcessView, Switch
 from syntony.wire.messages import NicInfo
 from syntony.wire.probes import Plan, ProbeKeys
@@ -110,7 +110,7 @@ class Reactor:
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
         self._keyring = Keyring()
         self.verbs = VerbsPlane(config, self._clock, self.nics.engine)
-        self._kept = kept.Kept()
+        self._kept = kept.KeptOrders()
         self._cold = True
         """No plan has been taken yet, or it had other numbers."""
         self._coming: tuple[int, Plan] | None = None
@@ -136,7 +136,7 @@ class Reactor:
         starts: dict[str, Callable[[], None]] = {
             f"nic:{nic.name}": partial(self._attach, nic.name) for nic in self._config.nics
         }
-        if self._config.traffic.mode is not Mode.OFF:
+        if self._config.traffic.mode is not FailoverMode.OFF:
             starts |= {"failover": self.steering.start, "join-port": self._check_join_port}
         starts["job-socket"] = self.job_link.start
         starts["probing"] = self._start_flows
@@ -205,8 +205,8 @@ class Reactor:
 
     def _hear_jobs(self) -> None:
         self._processes = self.job_link.report()
-        rails: tuple[JobFlow, ...] = ()
-        if self._config.traffic.mode is not Mode.OFF:
+        rails: tuple[ReportedFlow, ...] = ()
+        if self._config.traffic.mode is not FailoverMode.OFF:
             nics = {address: name for name, address in self.nics.addresses().items()}
             rails = self.job_link.rates.flows(nics)
         self.steering.use(self.job_link.paths, rails)
@@ -251,11 +251,11 @@ class Reactor:
             seen, flows=(*its.flows(), *its.rails()), outcomes=its.outcomes()
         )
 
-    def _state(self, rows: int) -> State:
+    def _state(self, rows: int) -> ReactorState:
         now_ns = time.monotonic_ns()
         link, usage, verbs = self.job_link, own_usage(), self.verbs.status()
         first, waiting = self.steering.rows(rows)
-        return State(
+        return ReactorState(
             nics=tuple(
                 msgspec.structs.replace(
                     nic,
@@ -343,7 +343,7 @@ class Reactor:
         self._keep(msgspec.structs.replace(self._kept, keys=sent))
         return ""
 
-    def _keep(self, now: kept.Kept) -> None:
+    def _keep(self, now: kept.KeptOrders) -> None:
         self._kept = now
         kept.save(self._directory, now)
 

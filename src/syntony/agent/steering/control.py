@@ -36,7 +36,7 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample, LinkEvent, PathEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import (
     Announce,
     Avoid,
@@ -44,22 +44,22 @@ from syntony.traffic.instructions import (
     Destroy,
     Expect,
     Instruction,
+    KernelRefusal,
     Note,
     Notice,
     Quicken,
     Redirect,
-    Refused,
     RestoreRoutes,
     Retire,
     Steer,
     Watch,
     Withdraw,
 )
-from syntony.traffic.moving import Order
+from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pair_timeouts import AWAY_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import RailOrder
 from syntony.traffic.round_trips import LOOK_NS
 from syntony.wire.probes import ProbeFlow
@@ -78,7 +78,7 @@ HANDOVER_S = 2.0
 NICENESS = -10
 
 
-class Source(Protocol):
+class ReadableSource(Protocol):
     """A file that becomes readable when the machine has something to say."""
 
     def fileno(self) -> int: ...
@@ -93,7 +93,7 @@ class Source(Protocol):
         ...
 
 
-class OwnSource(Source, Protocol):
+class OwnSource(ReadableSource, Protocol):
     """A source that path control closes."""
 
     def close(self) -> None: ...
@@ -241,7 +241,7 @@ class PathControl:
         if not done.wait(HANDOVER_S):
             _log.error("path control does not let go of the probe engine")
 
-    def use(self, paths: frozenset[ProcessPath], rails: Sequence[JobFlow]) -> None:
+    def use(self, paths: frozenset[ProcessPath], rails: Sequence[ReportedFlow]) -> None:
         """The paths that jobs' processes use by their own word; what they send by queue pairs."""
         self._soon(lambda: self._failover.use(paths, time.monotonic_ns(), rails))
 
@@ -253,7 +253,7 @@ class PathControl:
         """The stop switch."""
         self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
 
-    def move(self, order: Order | RailOrder) -> None:
+    def move(self, order: MoveOrder | RailOrder) -> None:
         """The controller has a better path for one subflow, or for queue pairs of one rail."""
         self._call(lambda: self._failover.move(order, time.monotonic_ns()))
 
@@ -339,7 +339,7 @@ class PathControl:
             self._corroboration.was_away(now_ns)
             self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
 
-    def _timed(self) -> Sequence[Source]:
+    def _timed(self) -> Sequence[ReadableSource]:
         return self._sources if self._liveness is None else (*self._sources, self._liveness)
 
     def _due_ns(self) -> int:
@@ -348,7 +348,7 @@ class PathControl:
         return min([self._routine_ns, *(due for due in dues if due is not None)])
 
     @staticmethod
-    def _poll(source: Source) -> list[PathEvent | events.WireHeard]:
+    def _poll(source: ReadableSource) -> list[PathEvent | events.WireHeard]:
         """In an order in which a renamed NIC is first known by its new name, then gone under its
         old one."""
         heard = source.poll(time.monotonic_ns())
@@ -421,7 +421,7 @@ class PathControl:
             _log.debug("refused %s reason=%s", instruction, error)
             self.path_log.refused(instruction)
             return self._failover.handle(
-                Refused(
+                KernelRefusal(
                     at_ns=time.monotonic_ns(),
                     instruction=instruction,
                     errno=error.errno or 0,
@@ -477,7 +477,7 @@ class PathControl:
         return found
 
     def _restore(self, nic: str) -> None:
-        if self._policy.mode is not Mode.ACT or self._failover.steering.stopped:
+        if self._policy.mode is not FailoverMode.ACT or self._failover.steering.stopped:
             return
         self._detours.restore(nic)
         try:

@@ -14,7 +14,7 @@ import numpy as np
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, PathEvent
-from syntony.traffic.pairs import Progress
+from syntony.traffic.pairs import ConnectionProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -85,7 +85,7 @@ class FlowWatch:
 
     def progress(
         self, remotes: Collection[str], now_ns: int, *, anew: bool = False
-    ) -> list[Progress]:
+    ) -> list[ConnectionProgress]:
         """Flows to these addresses, as they get on now: those that got on last, and those that wait
         longest.
 
@@ -105,7 +105,7 @@ class FlowWatch:
         some = np.union1d(newest, longest)
         found = self._flows.samples(self._rows[some], now_ns)
         return [
-            Progress(sample.flow, acked_ns, sample.rtt_ns, waited_ns, acked_ns > idle_ns)
+            ConnectionProgress(sample.flow, acked_ns, sample.rtt_ns, waited_ns, acked_ns > idle_ns)
             for sample, acked_ns, waited_ns, idle_ns in zip(
                 found,
                 self._acked[some].tolist(),

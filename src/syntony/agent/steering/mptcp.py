@@ -17,7 +17,7 @@ from syntony.io.mptcp_pm import PathManagerEvents
 from syntony.io.mptcp_settings import UserspaceManagement
 from syntony.traffic.failover import Event
 from syntony.traffic.instructions import Announce, Steer
-from syntony.traffic.policy import Mode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Mptcp:
         self._events = events
         self._selector = selector
         self._counters = counters
-        self._acts = policy.mode is Mode.ACT
+        self._acts = policy.mode is FailoverMode.ACT
         self._listeners = JoinListeners(policy.port)
         try:
             self._managed = UserspaceManagement() if self._acts else None

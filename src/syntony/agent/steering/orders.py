@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.flows import JobFlow
-from syntony.traffic.moving import Order, Outcome
+from syntony.traffic.flows import ReportedFlow
+from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
@@ -14,12 +14,12 @@ from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, Probe
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
 """NIC and flow to who forwards it, by address; empty: not known."""
-PaceOf = Callable[[JobFlow], tuple[bool, int]]
+PaceOf = Callable[[ReportedFlow], tuple[bool, int]]
 """Whether a flow would be held back, and to what it is; 0: it is not."""
 
 
 def flows_report(
-    flows: Sequence[JobFlow],
+    flows: Sequence[ReportedFlow],
     outcomes: Sequence[Outcome],
     hops: Hops,
     *,
@@ -42,7 +42,7 @@ def flows_report(
     )
 
 
-def order_of(move: Move, fleet_now_ns: int | None) -> Order | RailOrder | str:
+def order_of(move: Move, fleet_now_ns: int | None) -> MoveOrder | RailOrder | str:
     """The order, or why it is none that may be obeyed.
 
     Args:
@@ -60,7 +60,7 @@ def order_of(move: Move, fleet_now_ns: int | None) -> Order | RailOrder | str:
         return f"{move.connection[:20]!r} is no connection"
     if not 0 < move.port < 1 << 16:
         return f"{move.port} is no port"
-    return Order(
+    return MoveOrder(
         move_id=move.move_id,
         token=token,
         flow=FourTuple.of(move),
@@ -81,7 +81,7 @@ def _rail_order(move: Move) -> RailOrder | str:
     )
 
 
-def _connection(each: JobFlow) -> str:
+def _connection(each: ReportedFlow) -> str:
     if each.process:
         return f"rdma-{each.process}"
     if each.token:
@@ -89,7 +89,7 @@ def _connection(each: JobFlow) -> str:
     return f"tcp-{each.flow.local_port}-{each.flow.remote_port}"
 
 
-def _view(each: JobFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
+def _view(each: ReportedFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:
     return FlowView(
         job=each.job,
         connection=_connection(each),

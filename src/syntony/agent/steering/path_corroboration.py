@@ -10,7 +10,7 @@ from syntony.agent.steering.flows import FlowWatch
 from syntony.agent.steering.liveness import LivenessSource
 from syntony.traffic.health import Health
 from syntony.traffic.pair_timeouts import PairTimeouts
-from syntony.traffic.pairs import Pair, Progress, Reply
+from syntony.traffic.pairs import ConnectionProgress, Pair, Reply
 
 
 class Corroborated(NamedTuple):
@@ -78,10 +78,10 @@ class PathCorroboration:
 
     def _progress(
         self, pairs: Iterable[Pair], now_ns: int, *, anew: bool = False
-    ) -> dict[Pair, list[Progress]]:
+    ) -> dict[Pair, list[ConnectionProgress]]:
         health = self._health
         remotes = health.plan.aliases({far for _, far in pairs})
-        found: dict[Pair, list[Progress]] = defaultdict(list)
+        found: dict[Pair, list[ConnectionProgress]] = defaultdict(list)
         for each in self._flows.progress(remotes, now_ns, anew=anew):
             nic = health.nic_of(each.flow.local)
             if nic is not None:

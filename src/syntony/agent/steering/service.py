@@ -20,12 +20,12 @@ from syntony.errors import MissingError
 from syntony.io.carrier import CarrierWatch
 from syntony.io.interfaces import addresses
 from syntony.mesh.plan import with_spares
-from syntony.traffic.flows import JobFlow
+from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.moving import REMEMBERED, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
-from syntony.traffic.policy import Mode
+from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import PathsReport, Switch
 from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.probes import Plan
@@ -49,7 +49,7 @@ class PathService:
     ) -> None:
         self._config = config
         self._processes = processes
-        self._used: tuple[frozenset[ProcessPath], tuple[JobFlow, ...]] = (frozenset(), ())
+        self._used: tuple[frozenset[ProcessPath], tuple[ReportedFlow, ...]] = (frozenset(), ())
         self._prober: Prober | None = None
         self._plan: Plan | None = None
         self._rails = {nic.name: nic.rail for nic in config.nics}
@@ -57,7 +57,7 @@ class PathService:
         self._control: PathControl | None = None
         self._refused: deque[Outcome] = deque(maxlen=REMEMBERED)
         self._mode: str = config.traffic.mode
-        if config.traffic.mode is not Mode.OFF:
+        if config.traffic.mode is not FailoverMode.OFF:
             self._mode = "unavailable: not started yet"
 
     def start(self) -> None:
@@ -88,14 +88,14 @@ class PathService:
             self.plan(self._plan)
         control.use(*self._used)
 
-    def use(self, paths: frozenset[ProcessPath], rails: tuple[JobFlow, ...]) -> None:
+    def use(self, paths: frozenset[ProcessPath], rails: tuple[ReportedFlow, ...]) -> None:
         """The paths that jobs' processes use by their own word; what they send by queue pairs."""
         if (paths, rails) != self._used:
             self._used = paths, rails
             if self._control is not None:
                 self._control.use(paths, rails)
 
-    def rails(self) -> tuple[JobFlow, ...]:
+    def rails(self) -> tuple[ReportedFlow, ...]:
         """What processes send by queue pairs, with what is done about it."""
         rails = self._used[1]
         return self._control.view.rails(rails) if self._control is not None else rails
@@ -184,7 +184,7 @@ class PathService:
             degraded=sum(bool(view.degraded) for view in views),
         )
 
-    def flows(self) -> tuple[JobFlow, ...]:
+    def flows(self) -> tuple[ReportedFlow, ...]:
         """Managed subflows and connections, as they were `FLOWS_NS` ago at most."""
         return self._control.view.job_flows if self._control is not None else ()
 

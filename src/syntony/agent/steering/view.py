@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from syntony.model.paths import FourTuple
-from syntony.traffic.connection import Connection, State, Subflow
+from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.failover import Failover
-from syntony.traffic.flows import JobFlow, job_flows
+from syntony.traffic.flows import ReportedFlow, job_flows
 from syntony.traffic.moving import Outcome
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.plain_flow import PlainFlow
@@ -23,7 +23,7 @@ class View:
     def __init__(self, failover: Failover, name: Callable[[FourTuple | None], str]) -> None:
         self._failover = failover
         self._name = name
-        self.job_flows: tuple[JobFlow, ...] = ()
+        self.job_flows: tuple[ReportedFlow, ...] = ()
         """Subflows and plain connections of managed jobs."""
         self.outcomes: tuple[Outcome, ...] = ()
         """What became of the newest orders, oldest first."""
@@ -39,7 +39,7 @@ class View:
         self._moved, self._moving = its.rails.moved_to, its.rails.moving
         self.outcomes = tuple(its.relocation.outcomes)
 
-    def rails(self, flows: Iterable[JobFlow]) -> tuple[JobFlow, ...]:
+    def rails(self, flows: Iterable[ReportedFlow]) -> tuple[ReportedFlow, ...]:
         """What processes send by queue pairs, with what is done about it."""
         return tuple(
             each._replace(
@@ -59,7 +59,7 @@ class View:
         )
 
 
-def describe(conn: Connection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
+def describe(conn: MptcpConnection, name: Callable[[FourTuple | None], str]) -> ConnectionView:
     """`name` writes a flow with the NICs' names."""
     return ConnectionView(
         job=conn.job or "",
@@ -87,7 +87,7 @@ def _plain_state(flow: PlainFlow) -> str:
 
 
 def _state(subflow: Subflow) -> str:
-    if subflow.state is State.COMING:
+    if subflow.state is SubflowState.COMING:
         return "coming"
     if subflow.stalled is not None:
         return "stalled"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gpus import AMD_STATIC, NvidiaCheck, amd_smi, has_amd, has_nvidia, nvidia_smi
-from syntony.audit.pci import Kind, devices
+from syntony.audit.pci import DeviceKind, devices
 from syntony.audit.rdma import rdma_devices
 from syntony.audit.result import Suspect
 
@@ -144,7 +144,7 @@ class FabricManager(NvidiaCheck):
     @staticmethod
     def _has_switch(host: Facts) -> bool:
         try:
-            return any(device.kind == Kind.NVSWITCH for device in devices(host))
+            return any(device.kind == DeviceKind.NVSWITCH for device in devices(host))
         except FactError:
             return False
 

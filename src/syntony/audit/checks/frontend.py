@@ -15,7 +15,7 @@ from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
 from syntony.audit.result import Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
-from syntony.links.roles import Role
+from syntony.links.roles import LinkRole
 from syntony.model import format_ns
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from syntony.links.snapshot import PortSnapshot
 
 
-class Route(NamedTuple):
+class DefaultGateway(NamedTuple):
     """A default route."""
 
     family: str
@@ -34,17 +34,17 @@ class Route(NamedTuple):
     interface: str
 
 
-def default_routes(host: Facts) -> tuple[Route, ...]:
+def default_routes(host: Facts) -> tuple[DefaultGateway, ...]:
     """Every default route, IPv4 before IPv6. Raises `FactError` where no table is reported."""
     rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
-    found = [Route("IPv4", row[0]) for row in rows
+    found = [DefaultGateway("IPv4", row[0]) for row in rows
              if len(row) > 7 and row[1] == row[7] == "00000000"]  # fmt: skip
     try:
         six = [line.split() for line in host.read("/proc/net/ipv6_route").splitlines()]
     except FactError:
         six = []
     zero = "0" * 32
-    found += [Route("IPv6", row[9]) for row in six if len(row) > 9 and row[0] == zero
+    found += [DefaultGateway("IPv6", row[9]) for row in six if len(row) > 9 and row[0] == zero
               and row[1] == "00" and row[9] != "lo"]  # fmt: skip
     return tuple(dict.fromkeys(found))
 
@@ -360,7 +360,9 @@ class FrontendPorts(HostCheck):
     suspect = Suspect.CABLE
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        found: list[PortSnapshot] = [port for port in host.ports() if port.role is Role.FRONTEND]
+        found: list[PortSnapshot] = [
+            port for port in host.ports() if port.role is LinkRole.FRONTEND
+        ]
         if not found:
             host.names(CLASS_NET)  # unknown if it cannot be read
             yield self.skip(host, "no physical front-end port here")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.parse.kernel_faults import Reported
+    from syntony.audit.parse.kernel_faults import LoggedFaults
     from syntony.audit.result import ComparedValue, Result
 
 
@@ -47,7 +47,7 @@ class KernelFaults(HostCheck):
         if not found:
             yield self.verdict(True, host, "none", "none", "kernel log")
 
-    def _one(self, host: Facts, reported: Reported) -> Result:
+    def _one(self, host: Facts, reported: LoggedFaults) -> Result:
         fault = reported.fault
         often = f", {reported.times} times" if reported.times > 1 else ""
         over = ", over since" if reported.over else ""

@@ -16,7 +16,7 @@ from syntony.audit.parse.text import whole
 from syntony.audit.pci import (
     DEVICES,
     GONE,
-    Kind,
+    DeviceKind,
     PciDevice,
     devices,
     is_virtual_function,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syntony.audit.facts import Facts
     from syntony.audit.result import ComparedValue, Result
 
-_WATCHED = (Kind.GPU, Kind.NIC, Kind.NVSWITCH, Kind.NVME)
+_WATCHED = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.NVSWITCH, DeviceKind.NVME)
 _RESEAT = "reseat the card; if it comes back, the riser or the card"
 
 
@@ -179,7 +179,11 @@ class LinkTraining(HostCheck):
             yield self.unknown(host, f"{DEVICES}/{lower} does not tell what it could do", lower)
             return
         slow, narrow = own.speed < speed, own.width < width
-        dozes = device.kind in {Kind.GPU, Kind.NVME} and lower == device.address and not narrow
+        dozes = (
+            device.kind in {DeviceKind.GPU, DeviceKind.NVME}
+            and lower == device.address
+            and not narrow
+        )
         bad = Status.WARN if slow and dozes else Status.FAIL
         where = f"{lower} below {upper or '?'}, on the way to {device.kind} {device.address}"
         yield self.verdict(
@@ -189,7 +193,11 @@ class LinkTraining(HostCheck):
         )  # fmt: skip
 
 
-_SUSPECTS = {Kind.GPU: Suspect.GPU, Kind.NIC: Suspect.NIC, Kind.NVME: Suspect.DISK}
+_SUSPECTS = {
+    DeviceKind.GPU: Suspect.GPU,
+    DeviceKind.NIC: Suspect.NIC,
+    DeviceKind.NVME: Suspect.DISK,
+}
 
 
 def link_of(host: Facts, address: str) -> _Link:

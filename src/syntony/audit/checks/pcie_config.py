@@ -12,7 +12,7 @@ from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gpus import has_nvidia
 from syntony.audit.parse.lspci import Device, parse_lspci
 from syntony.audit.parse.nvidia import Topology, parse_topology
-from syntony.audit.pci import CLASS_NET, Kind, address_of, devices, path_to_root
+from syntony.audit.pci import CLASS_NET, DeviceKind, address_of, devices, path_to_root
 from syntony.audit.rdma import RdmaCheck, compute_ports, rdma_devices
 from syntony.audit.result import Status, Suspect
 
@@ -206,7 +206,7 @@ class Affinity(HostCheck):
 
     @staticmethod
     def _by_bus(host: Facts) -> dict[tuple[str, str], str]:
-        gpus = [device.address for device in devices(host) if device.kind == Kind.GPU]
+        gpus = [device.address for device in devices(host) if device.kind == DeviceKind.GPU]
         nics = {device.name: device.address for device in rdma_devices(host) if device.address}
         ways = {address: path_to_root(host, address) for address in [*gpus, *nics.values()]}
         return {

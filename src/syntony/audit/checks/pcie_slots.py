@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.checks.pcie import link_of, watched
 from syntony.audit.facts import FactError
-from syntony.audit.pci import DEVICES, Kind, path_to_root
+from syntony.audit.pci import DEVICES, DeviceKind, path_to_root
 from syntony.audit.result import Suspect
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Slots(HostCheck):
         found: defaultdict[str, dict[str, _Rate]] = defaultdict(dict)
         for device in watched(host):
             rate = allowed(host, device.address)
-            if device.kind in {Kind.GPU, Kind.NIC} and rate is not None:
+            if device.kind in {DeviceKind.GPU, DeviceKind.NIC} and rate is not None:
                 found[device.model][device.address] = rate
         for model, rates in sorted(found.items()):
             slowest = min(rates.values(), key=_bandwidth)

@@ -14,7 +14,7 @@ from syntony.audit.result import Status, Suspect
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from syntony.audit.cabling import Attachment, Cabling, Group
+    from syntony.audit.cabling import Attachment, Cabling, LeafGroup
     from syntony.audit.result import Result
 
 
@@ -197,7 +197,7 @@ class Attached(FabricCheck):
             return self.unknown(f"NICs of a host: {decision.why}")
         return self.result(Status.NOT_COMPARED, FABRIC, evidence=decision.why)
 
-    def _group(self, fabric: Cabling, group: Group, labels: frozenset[str]) -> Iterator[Result]:
+    def _group(self, fabric: Cabling, group: LeafGroup, labels: frozenset[str]) -> Iterator[Result]:
         lacks = {host: labels - _labels(fabric, host) for host in group.hosts
                  if _labels(fabric, host) < labels}  # fmt: skip
         roles = Counter(_labels(fabric, host) for host in lacks)
@@ -215,7 +215,7 @@ class Attached(FabricCheck):
                 )  # fmt: skip
 
     def _host(
-        self, fabric: Cabling, group: Group, host: str, missing: frozenset[str]
+        self, fabric: Cabling, group: LeafGroup, host: str, missing: frozenset[str]
     ) -> Iterator[Result]:
         places = {
             label: majority(nic.leaf for nic in votes)
@@ -235,7 +235,7 @@ class Attached(FabricCheck):
             )  # fmt: skip
 
     def _leaves(
-        self, fabric: Cabling, group: Group, lacks: Mapping[str, frozenset[str]]
+        self, fabric: Cabling, group: LeafGroup, lacks: Mapping[str, frozenset[str]]
     ) -> Iterator[Result]:
         """A NIC that no host of the group has: its leaf is absent."""
         for label in sorted(_shared(group, lacks)):
@@ -259,7 +259,7 @@ def _nearly(labels: frozenset[str], wider: frozenset[str]) -> bool:
     return 2 * len(labels) > len(wider) or (len(labels), len(wider)) == (1, 2)
 
 
-def _shared(group: Group, lacks: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _shared(group: LeafGroup, lacks: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """What each of several hosts of a group lacks."""
     if len(group.hosts) < 2 or len(lacks) < len(group.hosts):
         return frozenset()
@@ -270,7 +270,7 @@ def _labels(fabric: Cabling, host: str) -> frozenset[str]:
     return frozenset(nic.label for nic in fabric.by_host[host])
 
 
-def _by_label(fabric: Cabling, group: Group) -> Mapping[str, list[Attachment]]:
+def _by_label(fabric: Cabling, group: LeafGroup) -> Mapping[str, list[Attachment]]:
     """The NICs of the group's hosts by what they are called."""
     found: dict[str, list[Attachment]] = defaultdict(list)
     for host in group.hosts:
@@ -279,16 +279,16 @@ def _by_label(fabric: Cabling, group: Group) -> Mapping[str, list[Attachment]]:
     return found
 
 
-def _usual(fabric: Cabling, group: Group) -> frozenset[str] | None:
+def _usual(fabric: Cabling, group: LeafGroup) -> frozenset[str] | None:
     """What NICs more than half of the group's hosts have; None where that is undecided."""
     return majority(_labels(fabric, host) for host in group.hosts)
 
 
-def _leaf_of(fabric: Cabling, group: Group, label: str) -> str:
+def _leaf_of(fabric: Cabling, group: LeafGroup, label: str) -> str:
     return majority(nic.leaf for nic in _by_label(fabric, group).get(label, ())) or ""
 
 
-def _absent_name(group: Group, like: str, fabric: Cabling, whole: Group) -> str:
+def _absent_name(group: LeafGroup, like: str, fabric: Cabling, whole: LeafGroup) -> str:
     """The name that the absent leaf would have beside its siblings, where numbers tell.
 
     In ``leaf-01-01``, ``leaf-02-01`` of the group and ``leaf-03-02`` of another, the first

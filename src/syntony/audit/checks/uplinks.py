@@ -15,7 +15,7 @@ from syntony.fabric.names import cable_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from syntony.audit.cabling import Cabling, Plane
+    from syntony.audit.cabling import Cabling, SwitchPlane
     from syntony.audit.majority import MajorityVote
     from syntony.audit.result import Result
 
@@ -51,7 +51,7 @@ class Uplinks(FabricCheck):
                     yield from self._stray(plane, upper, below)
                 yield from self._matrix(plane)
 
-    def _matrix(self, plane: Plane) -> Iterator[Result]:
+    def _matrix(self, plane: SwitchPlane) -> Iterator[Result]:
         total = _spread(plane)
         if total is not None:
             for lower in plane.lowers:
@@ -81,7 +81,7 @@ class Uplinks(FabricCheck):
                 if upper not in uneven and plane.joined(lower, upper) != decision.value:
                     yield self._pair(plane, lower, upper, decision.value)
 
-    def _pair(self, plane: Plane, lower: str, upper: str, usual: int) -> Result:
+    def _pair(self, plane: SwitchPlane, lower: str, upper: str, usual: int) -> Result:
         ports = plane.links.get((lower, upper), ())
         expected = majority(plane.links.get((other, upper), ()) for other in plane.lowers) or ()
         gone = [port for port in expected if port and port not in ports]
@@ -97,14 +97,14 @@ class Uplinks(FabricCheck):
             remedy="" if few else "compare with the cabling plan",
         )  # fmt: skip
 
-    def _short(self, plane: Plane, lower: str, total: int) -> Result:
+    def _short(self, plane: SwitchPlane, lower: str, total: int) -> Result:
         """Of a leaf whose links do not divide evenly among the spines."""
         counts = ", ".join(f"{plane.joined(lower, upper)} to {upper}" for upper in plane.uppers)
         return self.result(
             Status.FAIL, lower, f"{plane.uplinks(lower)} uplinks", f"{total} uplinks", counts,
         )  # fmt: skip
 
-    def _stray(self, plane: Plane, upper: str, below: tuple[str, ...]) -> Iterator[Result]:
+    def _stray(self, plane: SwitchPlane, upper: str, below: tuple[str, ...]) -> Iterator[Result]:
         """An upper switch that less than half of the leaves are linked to."""
         mine = [lower for lower in below if lower in plane.lowers]
         if len(mine) < len(below):  # it has its own leaves: these links are in the wrong plane
@@ -122,7 +122,7 @@ class Uplinks(FabricCheck):
         )  # fmt: skip
 
 
-def _usual(plane: Plane) -> MajorityVote[int]:
+def _usual(plane: SwitchPlane) -> MajorityVote[int]:
     """Links of a pair: one vote of each lower switch; of fewer than three, of each upper one."""
     lowers, uppers = Votes[int]("switches"), Votes[int]("upper switches")
     for lower in plane.lowers:
@@ -133,7 +133,7 @@ def _usual(plane: Plane) -> MajorityVote[int]:
     return decision if lowers.total >= MIN_VOTERS else uppers.decide()
 
 
-def _fewest(plane: Plane) -> Iterator[str]:
+def _fewest(plane: SwitchPlane) -> Iterator[str]:
     """Pairs with the smallest number of links, with it."""
     pairs = {
         (lower, upper): plane.joined(lower, upper)
@@ -143,7 +143,7 @@ def _fewest(plane: Plane) -> Iterator[str]:
     yield from (f"{cable_name(*pair)} {count}" for pair, count in pairs.items() if count == least)
 
 
-def _uneven(plane: Plane, usual: int) -> frozenset[str]:
+def _uneven(plane: SwitchPlane, usual: int) -> frozenset[str]:
     """Upper switches that more than half of all have another number of links to, all the same."""
     found = set()
     for upper in plane.uppers:
@@ -153,7 +153,7 @@ def _uneven(plane: Plane, usual: int) -> frozenset[str]:
     return frozenset(found)
 
 
-def _spread(plane: Plane) -> int | None:
+def _spread(plane: SwitchPlane) -> int | None:
     """Uplinks of each lower switch where they cannot divide evenly; None where they do.
 
     More than half of the switches have as many, one link more to some of the upper switches than to

@@ -15,7 +15,7 @@ from syntony.audit.result import Status, Suspect, some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from syntony.audit.cabling import Cabling, Plane
+    from syntony.audit.cabling import Cabling, SwitchPlane
     from syntony.audit.result import Result
 
 _LISTED = 4
@@ -74,7 +74,7 @@ class UpperSwitches(FabricCheck):
                 "the rest",
             )  # fmt: skip
 
-    def _short(self, planes: Sequence[Plane]) -> Iterator[tuple[Plane, Result]]:
+    def _short(self, planes: Sequence[SwitchPlane]) -> Iterator[tuple[SwitchPlane, Result]]:
         """Planes with fewer upper switches, and fewer uplinks, than their equals."""
         for size in sorted({len(plane.lowers) for plane in planes}):
             equals = [plane for plane in planes if len(plane.lowers) == size]
@@ -105,7 +105,7 @@ class UpperSwitches(FabricCheck):
                         f"{uppers} and {uplinks}, as {decision.why}", plane,
                     )  # fmt: skip
 
-    def _gap(self, plane: Plane) -> Iterator[Result]:
+    def _gap(self, plane: SwitchPlane) -> Iterator[Result]:
         """An upper switch that all of a plane lack: by the ports it left dark, by its number."""
         ports, names = port_gap(plane), _number_gap(plane.uppers)
         both = 0 < ports.perhaps == len(names.missing)
@@ -121,7 +121,7 @@ class UpperSwitches(FabricCheck):
                 ", ".join(names.missing),
             )
 
-    def _absent(self, names: Sequence[str], got: str, expected: str, plane: Plane) -> Result:
+    def _absent(self, names: Sequence[str], got: str, expected: str, plane: SwitchPlane) -> Result:
         return self.result(
             Status.FAIL, ", ".join(names) or f"above {pattern(plane.lowers)}", got, expected,
             f"present: {', '.join(plane.uppers)}; below: {some(plane.lowers, _LISTED)}",
@@ -155,7 +155,7 @@ def _by_part(
     return [sorted(hosts, key=natural) for _, hosts in sorted(found.items())]
 
 
-def _width(plane: Plane) -> tuple[int, int]:
+def _width(plane: SwitchPlane) -> tuple[int, int]:
     """Upper switches, and the uplinks that more than half of the switches have, else the most."""
     uplinks = [plane.uplinks(lower) for lower in plane.lowers]
     return len(plane.uppers), own_vote(uplinks) or max(uplinks)

@@ -11,8 +11,8 @@ import msgspec
 from syntony.audit.check import Check
 from syntony.audit.checks.nccl import InNetwork, Operations, Rails
 from syntony.audit.nccl.diagnosis import SPREAD, floor_of
-from syntony.audit.nccl.judge import Run
-from syntony.audit.nccl.plan import Job
+from syntony.audit.nccl.judge import NcclRun
+from syntony.audit.nccl.plan import NcclJob
 from syntony.audit.result import Result, Status, Suspect
 from syntony.errors import UsageError
 
@@ -20,25 +20,25 @@ EVEN_RAILS = 0.95
 """Slowest rail over the mean, or one rail over the median: NVIDIA's rail test."""
 OPERATIONS = {"all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1 / 8, "sendrecv": 1 / 8}
 """Operation to its share of the all-reduce's floor: what all NICs of a host limit, or one does."""
-Start = Callable[[Job], Run]
+Start = Callable[[NcclJob], NcclRun]
 """Runs a job over the fleet."""
 _SLOWEST = ("-a", "3")
 """nccl-tests then tells the longest time of all ranks, of all groups; else their mean."""
 
 
-def together(job: Job) -> Job:
+def together(job: NcclJob) -> NcclJob:
     """All rails at once, each a group of its own."""
     split = {"NCCL_TESTS_SPLIT": f"MOD {job.gpus}"}
     return msgspec.structs.replace(job, environment={**job.environment, **split})
 
 
-def alone(job: Job, rail: int) -> Job:
+def alone(job: NcclJob, rail: int) -> NcclJob:
     """One GPU of each host, and with it the NIC beside it."""
     chosen = {"CUDA_VISIBLE_DEVICES": str(rail)}
     return msgspec.structs.replace(job, gpus=1, environment={**job.environment, **chosen})
 
 
-def rails(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def rails(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """Two runs; if they say that the rails are uneven, one more for each rail."""
     check = Rails()
     split = together(job)
@@ -61,7 +61,7 @@ def rails(job: Job, start: Start, subject: str) -> Iterator[Result]:
         yield from _each(check, {rail: start(alone(job, rail)) for rail in range(job.gpus)})
 
 
-def _each(check: Check, runs: Mapping[int, Run]) -> Iterator[Result]:
+def _each(check: Check, runs: Mapping[int, NcclRun]) -> Iterator[Result]:
     peaks = {rail: run.output.peak for rail, run in runs.items() if run.output is not None}
     median = statistics.median(peaks.values()) if peaks else 0.0
     for rail, run in runs.items():
@@ -75,7 +75,7 @@ def _each(check: Check, runs: Mapping[int, Run]) -> Iterator[Result]:
             )  # fmt: skip
 
 
-def operation(job: Job, name: str) -> Job:
+def operation(job: NcclJob, name: str) -> NcclJob:
     """The same with another of nccl-tests' programs. Raises `UsageError`."""
     path = PurePosixPath(job.binary)
     if "all_reduce" not in path.name:
@@ -84,13 +84,13 @@ def operation(job: Job, name: str) -> Job:
     return msgspec.structs.replace(job, binary=other)
 
 
-def operations(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def operations(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """One run of each."""
     for name in OPERATIONS:
         yield _operation(name, start(operation(job, name)), subject)
 
 
-def _operation(name: str, run: Run, fleet: str) -> Result:
+def _operation(name: str, run: NcclRun, fleet: str) -> Result:
     check, subject = Operations(), f"{fleet}/{name}"
     output = run.output
     if output is None:
@@ -112,7 +112,7 @@ def _operation(name: str, run: Run, fleet: str) -> Result:
     )  # fmt: skip
 
 
-def in_network(job: Job, start: Start, subject: str) -> Iterator[Result]:
+def in_network(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """One run without, one with."""
     check = InNetwork()
     off, on = (
@@ -136,7 +136,7 @@ def in_network(job: Job, start: Start, subject: str) -> Iterator[Result]:
         yield check.result(status, subject, said, "not slower than without", channels)
 
 
-def _trouble(check: Check, subject: str, run: Run) -> Result:
+def _trouble(check: Check, subject: str, run: NcclRun) -> Result:
     """A run without figures: what broke failed, what could not be started is unknown."""
     return check.result(
         Status.FAIL if run.broke else Status.UNKNOWN, subject, "the run failed",

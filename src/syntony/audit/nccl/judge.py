@@ -20,21 +20,21 @@ from syntony.audit.nccl.diagnosis import (
     floor_of,
     low_cases,
 )
-from syntony.audit.nccl.log import Log
+from syntony.audit.nccl.log import NcclLog
 from syntony.audit.nccl.output import Output
 from syntony.audit.nccl.plan import Case
 from syntony.audit.registry import every_check
 from syntony.audit.result import Result, Status, Suspect
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class NcclRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one case."""
 
     case: Case
     hosts: tuple[str, ...]
     """In the order of their ranks."""
     output: Output | None = None
-    log: Log | None = None
+    log: NcclLog | None = None
     """None where the engine is not NCCL."""
     trouble: str = ""
     """Why there is no output."""
@@ -42,7 +42,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """It was started and failed or hung, as a job would; else it could not be reported."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class NcclTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What is expected."""
 
     floor: float | None = None
@@ -54,9 +54,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = "fleet"
 
 
-def judge(runs: Sequence[Run], terms: Terms) -> tuple[Result, ...]:
+def judge(runs: Sequence[NcclRun], terms: NcclTerms) -> tuple[Result, ...]:
     """Every NCCL check's verdict."""
-    by_case: dict[Case, list[Run]] = defaultdict(list)
+    by_case: dict[Case, list[NcclRun]] = defaultdict(list)
     for run in runs:
         by_case[run.case].append(run)
     seen = {
@@ -84,7 +84,7 @@ def judge(runs: Sequence[Run], terms: Terms) -> tuple[Result, ...]:
     return tuple(results)
 
 
-def _floor(terms: Terms, outputs: Sequence[Output], nodes: int) -> Floor | None:
+def _floor(terms: NcclTerms, outputs: Sequence[Output], nodes: int) -> Floor | None:
     if terms.floor is not None:
         return Floor("", 0, terms.floor, "--floor")
     return floor_of(outputs[0].device, nodes) if outputs else None
@@ -97,7 +97,7 @@ def _seen(outputs: Sequence[Output]) -> CaseFigures:
 
 
 def _case(
-    check: Check, terms: Terms, runs: Sequence[Run], *, seen: CaseFigures | None,
+    check: Check, terms: NcclTerms, runs: Sequence[NcclRun], *, seen: CaseFigures | None,
     floor: Floor | None, low: bool,
 ) -> Result:  # fmt: skip
     expected = f"{floor.gbytes:g} GB/s ({floor.source})" if floor else "as the best case"
@@ -128,7 +128,7 @@ def _case(
     return check.result(Status.PASS, terms.subject, got, expected, runs_said)
 
 
-def _correct(terms: Terms, outputs: Sequence[Output]) -> Iterator[Result]:
+def _correct(terms: NcclTerms, outputs: Sequence[Output]) -> Iterator[Result]:
     counted = [output.wrong for output in outputs if output.wrong is not None]
     if not counted:
         yield Correct().result(Status.UNKNOWN, terms.subject, evidence="no run checked its results")
@@ -139,7 +139,7 @@ def _correct(terms: Terms, outputs: Sequence[Output]) -> Iterator[Result]:
     yield Correct().result(status, terms.subject, f"{wrong} wrong elements", 0, said)
 
 
-def _path(terms: Terms, runs: Sequence[Run]) -> Iterator[Result]:
+def _path(terms: NcclTerms, runs: Sequence[NcclRun]) -> Iterator[Result]:
     check = Path()
     logs = [(run, run.log) for run in runs if run.log is not None]
     if not logs:
@@ -159,10 +159,10 @@ def _path(terms: Terms, runs: Sequence[Run]) -> Iterator[Result]:
     yield from found
 
 
-_Logs = Sequence[tuple[Run, Log]]
+_Logs = Sequence[tuple[NcclRun, NcclLog]]
 
 
-def _networks(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
+def _networks(check: Check, terms: NcclTerms, logs: _Logs) -> Iterator[Result]:
     if any("Socket" in name for _, log in logs for name in log.networks):
         yield check.result(
             Status.FAIL, terms.subject, "Socket", "IB or a network plugin",
@@ -177,7 +177,7 @@ def _networks(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
         )
 
 
-def _nics(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
+def _nics(check: Check, terms: NcclTerms, logs: _Logs) -> Iterator[Result]:
     counts: dict[str, int] = {}
     for _, log in logs:
         counts.update({host: len(nics) for host, nics in log.nics.items()})
@@ -195,7 +195,7 @@ def _nics(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
             )  # fmt: skip
 
 
-def _direct(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
+def _direct(check: Check, terms: NcclTerms, logs: _Logs) -> Iterator[Result]:
     between = sum(log.between_hosts for _, log in logs)
     direct = sum(log.direct for _, log in logs)
     sockets = any("Socket" in name for _, log in logs for name in log.networks)
@@ -208,7 +208,7 @@ def _direct(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _settings(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
+def _settings(check: Check, terms: NcclTerms, logs: _Logs) -> Iterator[Result]:
     for case, log in {run.case: log for run, log in logs}.items():
         read = log.settings.get("NCCL_IB_QPS_PER_CONNECTION")
         if log.settings and read != str(case.qps):
@@ -225,7 +225,7 @@ def _settings(check: Check, terms: Terms, logs: _Logs) -> Iterator[Result]:
         )  # fmt: skip
 
 
-def _size(terms: Terms, nodes: int) -> Iterator[Result]:
+def _size(terms: NcclTerms, nodes: int) -> Iterator[Result]:
     enough = nodes >= MIN_NODES
     yield Size().result(
         Status.PASS if enough else Status.WARN, terms.subject, f"{nodes} hosts",
@@ -233,7 +233,7 @@ def _size(terms: Terms, nodes: int) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def _tail(terms: Terms, outputs: Iterable[Output]) -> Iterator[Result]:
+def _tail(terms: NcclTerms, outputs: Iterable[Output]) -> Iterator[Result]:
     tails = [output.tail for output in outputs if output.tail]
     if not tails:
         yield Tail().result(Status.SKIP, terms.subject, evidence="the output tells no iterations")
@@ -246,8 +246,11 @@ def _tail(terms: Terms, outputs: Iterable[Output]) -> Iterator[Result]:
 
 
 def _diagnosis(
-    terms: Terms, runs: Sequence[Run], seen: Mapping[Case, CaseFigures], low: frozenset[Case]
-) -> Result:  # fmt: skip
+    terms: NcclTerms,
+    runs: Sequence[NcclRun],
+    seen: Mapping[Case, CaseFigures],
+    low: frozenset[Case],
+) -> Result:
     check = Diagnosis()
     if not seen:
         return check.result(Status.UNKNOWN, terms.subject, evidence="no case gave a figure")

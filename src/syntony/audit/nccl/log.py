@@ -20,7 +20,7 @@ _SET = re.compile(r"(?P<name>NCCL_\w+) set by environment to (?P<value>\S+?)\.?\
 _MAX_WARNINGS = 20
 
 
-class Log(msgspec.Struct, frozen=True):
+class NcclLog(msgspec.Struct, frozen=True):
     """The log of all ranks of one run."""
 
     networks: tuple[str, ...]
@@ -57,7 +57,7 @@ class Log(msgspec.Struct, frozen=True):
         return sum(count for via, count in self.channels.items() if "GDRDMA" in via)
 
 
-def parse_log(text: str) -> Log:
+def parse_log(text: str) -> NcclLog:
     """Every line of NCCL's that is known; all others are passed over."""
     networks: dict[str, None] = {}
     nics: dict[str, dict[str, None]] = defaultdict(dict)
@@ -85,7 +85,7 @@ def parse_log(text: str) -> Log:
             channels[re.sub(r"/\d+", "", found["via"])] += 1
         elif found := _SET.search(said):
             settings[found["name"]] = found["value"]
-    return Log(
+    return NcclLog(
         networks=tuple(networks),
         nics={host: tuple(sorted(found)) for host, found in nics.items()},
         layers=tuple(sorted(layers)),

@@ -32,7 +32,7 @@ _WRONG = re.compile(r"^#\s+Out of bounds values\s*:\s*(?P<count>\d+)", re.MULTIL
 _MAX_ROWS = 4096
 
 
-class Row(msgspec.Struct, frozen=True):
+class SizeResult(msgspec.Struct, frozen=True):
     """One message size."""
 
     size: int
@@ -50,7 +50,7 @@ class Row(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True):
     """One run, complete to its last line."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SizeResult, ...]
     average: float
     """Bus bandwidth in GB/s over all sizes, as nccl-tests average it."""
     wrong: int | None
@@ -130,7 +130,7 @@ def parse_table(text: str) -> Output:
     Raises:
         InputError: no rows, or no last line.
     """
-    rows: list[Row] = []
+    rows: list[SizeResult] = []
     ranks: list[tuple[str, str]] = []
     deviates = _DEVIATION.search(text) is not None
     for line in text.splitlines():
@@ -150,7 +150,7 @@ def parse_table(text: str) -> Output:
     return Output(tuple(rows), float(footer["bw"]), total, tuple(ranks))
 
 
-def _table_row(line: str) -> Row | None:
+def _table_row(line: str) -> SizeResult | None:
     """A line of results; nccl-tests before 2.8 print no column for the root."""
     cells = line.split()
     if len(cells) not in {4 + _CELLS, 5 + _CELLS} or not all(map(_COUNT.fullmatch, cells[:2])):
@@ -163,10 +163,10 @@ def _table_row(line: str) -> Row | None:
         return None
     unchecked = "N/A" in {out_wrong, in_wrong}
     wrong = None if unchecked else int(float(out_wrong) + float(in_wrong))
-    return Row(int(cells[0]), float(out), float(into), wrong)
+    return SizeResult(int(cells[0]), float(out), float(into), wrong)
 
 
-def _row(data: Any) -> Row:
+def _row(data: Any) -> SizeResult:
     if not isinstance(data, Mapping):
         raise InputError("not-nccl-tests", "a result is no object")
     out, into = _part(data.get("out_of_place")), _part(data.get("in_place"))
@@ -175,7 +175,7 @@ def _row(data: Any) -> Row:
     size = _number(data.get("size"))
     if math.isnan(size) or not (out or into):
         raise InputError("not-nccl-tests", "a result without size or bandwidth")
-    return Row(
+    return SizeResult(
         size=int(size),
         out_of_place=_number(out.get("bus_bw"), 0.0),
         in_place=_number(into.get("bus_bw"), 0.0),

@@ -34,7 +34,7 @@ def cases() -> tuple[Case, ...]:
     return tuple(Case(qps, ordered) for ordered in (False, True) for qps in QPS)
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class NcclJob(msgspec.Struct, frozen=True, kw_only=True):
     """How a collective is started."""
 
     binary: str
@@ -72,7 +72,7 @@ def ordered(hosts: Sequence[str], groups: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(hosts, key=lambda host: groups.get(host, host)))
 
 
-def environment(case: Case, job: Job) -> dict[str, str]:
+def environment(case: Case, job: NcclJob) -> dict[str, str]:
     """What the ranks are told beside their command line.
 
     Data is not split over the queue pairs (each message goes by one of them): with a split, the
@@ -87,7 +87,7 @@ def environment(case: Case, job: Job) -> dict[str, str]:
 
 
 def command(
-    case: Case, job: Job, hosts: Sequence[str], report: str, hostfile: str = ""
+    case: Case, job: NcclJob, hosts: Sequence[str], report: str, hostfile: str = ""
 ) -> tuple[str, ...]:  # fmt: skip
     """The command line of one run.
 

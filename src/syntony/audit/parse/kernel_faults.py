@@ -16,7 +16,7 @@ from syntony.audit.parse.kernel_log import is_amd_fault, lines_of, machine_check
 from syntony.audit.result import Suspect
 
 
-class Fault(NamedTuple):
+class FaultPattern(NamedTuple):
     """A kind of message."""
 
     name: str
@@ -30,10 +30,10 @@ class Fault(NamedTuple):
     """A later message with this pattern and the same item says that it is over: then a warning."""
 
 
-class Reported(NamedTuple):
+class LoggedFaults(NamedTuple):
     """What the log says of one item."""
 
-    fault: Fault
+    fault: FaultPattern
     item: str
     times: int
     text: str
@@ -42,8 +42,8 @@ class Reported(NamedTuple):
 
 
 def _fault(name: str, pattern: str, meaning: str, remedy: str, suspect: Suspect = Suspect.HOST,
-           *, severe: bool = True, over: str = "") -> Fault:  # fmt: skip
-    return Fault(name, re.compile(pattern), meaning, remedy, suspect, severe,
+           *, severe: bool = True, over: str = "") -> FaultPattern:  # fmt: skip
+    return FaultPattern(name, re.compile(pattern), meaning, remedy, suspect, severe,
                  re.compile(over) if over else None)  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def is_known_fault(line: str) -> bool:
     return any(fault.pattern.search(line) for fault in FAULTS)
 
 
-def kernel_faults(log: str) -> Iterator[Reported]:
+def kernel_faults(log: str) -> Iterator[LoggedFaults]:
     """Each kind of fault of each item once, with how often it was said.
 
     Args:
@@ -153,4 +153,4 @@ def kernel_faults(log: str) -> Iterator[Reported]:
                 ended[" ".join(match["item"].split())] = number
         for item, numbers in found.items():
             over = ended.get(item, -1) > numbers[-1]
-            yield Reported(fault, item, len(numbers), lines[numbers[0]].strip(), over)
+            yield LoggedFaults(fault, item, len(numbers), lines[numbers[0]].strip(), over)

@@ -16,7 +16,7 @@ _NOT_FORWARDED = frozenset({"broadcast", "multicast", "anycast"})
 _GONE = frozenset({"dead", "linkdown"})
 
 
-class Route(NamedTuple):
+class KernelRoute(NamedTuple):
     """One destination of one table."""
 
     table: str
@@ -27,16 +27,16 @@ class Route(NamedTuple):
     """``blackhole``, ``unreachable``…; empty where packets are forwarded."""
 
 
-class Table(NamedTuple):
+class RoutingTable(NamedTuple):
     """What one device forwards by."""
 
     device: str
     own: frozenset[str]
     """Its own addresses, where it tells them."""
-    routes: tuple[Route, ...]
+    routes: tuple[KernelRoute, ...]
 
 
-def parse_routes(text: str, device: str) -> Table:
+def parse_routes(text: str, device: str) -> RoutingTable:
     """A device's table, whichever of the two forms it is in.
 
     Raises:
@@ -50,13 +50,13 @@ def parse_routes(text: str, device: str) -> Table:
         if isinstance(reported, list):
             return _iproute(reported, device)
         if isinstance(reported, dict):
-            return Table(device, frozenset(), tuple(_frr(reported)))
+            return RoutingTable(device, frozenset(), tuple(_frr(reported)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnreadableError(f"{device}: an entry makes no sense: {error}") from error
     raise UnreadableError(f"{device}: neither `ip -j route` nor FRR's `show ip route json`")
 
 
-def _iproute(reported: list[Any], device: str) -> Table:
+def _iproute(reported: list[Any], device: str) -> RoutingTable:
     """``ip -j route show table all`` (iproute2, ip/iproute.c)."""
     own, routes = set(), []
     for each in reported:
@@ -71,8 +71,8 @@ def _iproute(reported: list[Any], device: str) -> Table:
             continue
         thrown = kind if kind in _NO_WAY else ""
         hops = () if thrown else tuple(_vias(each))
-        routes.append(Route(str(each.get("table", MAIN)), network, hops, thrown))
-    return Table(device, frozenset(own), tuple(routes))
+        routes.append(KernelRoute(str(each.get("table", MAIN)), network, hops, thrown))
+    return RoutingTable(device, frozenset(own), tuple(routes))
 
 
 def _vias(route: Mapping[str, Any]) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _network(text: str, *, v6: bool) -> Network:
     return ipaddress.ip_network(text, strict=False)
 
 
-def _frr(reported: Mapping[str, Any]) -> Iterator[Route]:
+def _frr(reported: Mapping[str, Any]) -> Iterator[KernelRoute]:
     """``show ip route json`` (FRR, zebra/zebra_vty.c): what is selected, next hops in the FIB."""
     for prefix, entries in reported.items():
         for each in entries:
@@ -101,4 +101,6 @@ def _frr(reported: Mapping[str, Any]) -> Iterator[Route]:
             hops = [hop for hop in each["nexthops"] if hop.get("fib") or hop.get("active")]
             vias = tuple(str(hop["ip"]) for hop in hops if hop.get("ip"))
             thrown = next((str(k) for hop in hops for k in _NO_WAY if hop.get(k)), "")
-            yield Route(str(each.get("vrfName", MAIN)), ipaddress.ip_network(prefix), vias, thrown)
+            yield KernelRoute(
+                str(each.get("vrfName", MAIN)), ipaddress.ip_network(prefix), vias, thrown
+            )

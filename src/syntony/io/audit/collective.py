@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
-from syntony.audit.nccl.judge import Run
+from syntony.audit.nccl.judge import NcclRun
 from syntony.audit.nccl.log import parse_log
 from syntony.audit.nccl.output import parse_output
-from syntony.audit.nccl.plan import Case, Job, command, environment, hostfile_text
+from syntony.audit.nccl.plan import Case, NcclJob, command, environment, hostfile_text
 from syntony.errors import InputError, RemoteError
 
 SCRIPT = Path(__file__).with_name("allreduce.py")
@@ -47,7 +47,7 @@ class Ranks(Protocol):
         ...
 
 
-def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Run:
+def run_nccl(case: Case, job: NcclJob, hosts: Sequence[str], timeout_s: float) -> NcclRun:
     """One run of nccl-tests, to its end or its deadline; nothing of it is left behind."""
     order = tuple(hosts)
     with tempfile.TemporaryDirectory(prefix="syntony-nccl-") as folder:
@@ -58,18 +58,18 @@ def run_nccl(case: Case, job: Job, hosts: Sequence[str], timeout_s: float) -> Ru
         reported = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
     log = parse_log(done.said)
     if done.trouble:
-        return Run(case=case, hosts=order, log=log, trouble=done.trouble, broke=done.started)
+        return NcclRun(case=case, hosts=order, log=log, trouble=done.trouble, broke=done.started)
     try:
         output = parse_output(reported, done.said)
     except InputError as error:
-        return Run(case=case, hosts=order, log=log, trouble=str(error))
-    return Run(case=case, hosts=order, output=output, log=log)
+        return NcclRun(case=case, hosts=order, log=log, trouble=str(error))
+    return NcclRun(case=case, hosts=order, output=output, log=log)
 
 
 def run_torch(
     case: Case, hosts: Sequence[str], where: Ranks, sizes: tuple[int, int, int], timeout_s: float,
     *, per_host: int = 1,
-) -> Run:  # fmt: skip
+) -> NcclRun:  # fmt: skip
     """One run of the PyTorch ranks.
 
     Args:
@@ -100,12 +100,12 @@ def run_torch(
     for host, done in zip(order, ended, strict=True):
         if done.trouble:
             why = f"{host}: {done.trouble}"
-            return Run(case=case, hosts=order, trouble=why, broke=done.started)
+            return NcclRun(case=case, hosts=order, trouble=why, broke=done.started)
     last = next((line for line in reversed(ended[0].said.splitlines()) if line[:1] == "{"), "")
     try:
-        return Run(case=case, hosts=order, output=parse_output(last, ended[0].said))
+        return NcclRun(case=case, hosts=order, output=parse_output(last, ended[0].said))
     except InputError as error:
-        return Run(case=case, hosts=order, trouble=str(error))
+        return NcclRun(case=case, hosts=order, trouble=str(error))
 
 
 def count_gpus(hosts: Sequence[str], where: Ranks, timeout_s: float = 60.0) -> dict[str, int]:

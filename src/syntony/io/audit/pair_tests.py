@@ -44,7 +44,7 @@ class PairTests:
         ways = [self._tcp(src, dst, streams) for src, dst in (pair, pair[::-1])]
         return slower(ways)
 
-    def rdma(self, pair: Pair, requested: Requested) -> dict[str, Speed]:
+    def rdma(self, pair: Pair, requested: PairTestOptions) -> dict[str, Speed]:
         """On all NICs side by side: `ib_write_bw` with each number of queue pairs, then from the
         GPU's memory.
 
@@ -83,7 +83,7 @@ class PairTests:
         return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None, why=why)
 
     def _rdma(
-        self, pair: Pair, requested: Requested, *, qps: int, gpu: bool = False
+        self, pair: Pair, requested: PairTestOptions, *, qps: int, gpu: bool = False
     ) -> dict[str, Speed]:  # fmt: skip
         src, dst = pair
         reported = {
@@ -120,7 +120,7 @@ class PairTests:
         return said[0], said[1]
 
 
-class Requested(NamedTuple):
+class PairTestOptions(NamedTuple):
     """Which NICs, and how."""
 
     devices: tuple[str, ...]

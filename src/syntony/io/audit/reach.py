@@ -15,7 +15,7 @@ P99_SAMPLES = 100
 """Of fewer, the 99th percentile is the largest."""
 
 
-class Reached(NamedTuple):
+class ConnectionTries(NamedTuple):
     """What became of `tries` connections to one peer."""
 
     peer: str
@@ -29,10 +29,10 @@ class Reached(NamedTuple):
     """Of the last that failed."""
 
 
-def reach(peers: tuple[str, ...], count: int) -> list[Reached]:
+def reach(peers: tuple[str, ...], count: int) -> list[ConnectionTries]:
     """All peers at once. Raises `UsageError`: a peer that is no ``HOST[:PORT]``."""
     targets = [(peer, *parse_peer(peer)) for peer in peers]
-    found: dict[str, Reached] = {}
+    found: dict[str, ConnectionTries] = {}
     threads = [
         threading.Thread(
             target=lambda p=peer, h=host, n=port: found.update({p: _one(p, h, n, count)}),
@@ -61,7 +61,7 @@ def parse_peer(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _one(peer: str, host: str, port: int, count: int) -> Reached:
+def _one(peer: str, host: str, port: int, count: int) -> ConnectionTries:
     times: list[int] = []
     error = ""
     for _ in range(count):
@@ -71,11 +71,11 @@ def _one(peer: str, host: str, port: int, count: int) -> Reached:
         except OSError as problem:
             error = problem.strerror or str(problem)
             if isinstance(problem, socket.gaierror):
-                return Reached(peer, count, count, None, None, None, error)
+                return ConnectionTries(peer, count, count, None, None, None, error)
             continue
         times.append(time.monotonic_ns() - started_ns)
     times.sort()
     p50 = times[len(times) // 2] if times else None
     p99 = times[len(times) * 99 // 100] if len(times) >= P99_SAMPLES else None
     largest = times[-1] if times else None
-    return Reached(peer, count, count - len(times), p50, largest, p99, error)
+    return ConnectionTries(peer, count, count - len(times), p50, largest, p99, error)

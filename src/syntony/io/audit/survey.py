@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.pairs import matchings, sample_rounds, sampled
-from syntony.audit.parse.routes import Table, parse_routes
+from syntony.audit.parse.routes import RoutingTable, parse_routes
 from syntony.audit.reach import (
     FIRST_PORT,
     PORTS,
     DirectionResult,
-    Flow,
     HostNic,
     Loaded,
+    ReachFlow,
+    RouteTrace,
     Survey,
-    Trace,
     host_of,
     merged,
     plan_traces,
@@ -51,7 +51,7 @@ Step = Callable[[str], None]
 """Told what is being done."""
 
 
-class Requested(NamedTuple):
+class SurveyOptions(NamedTuple):
     """How far a survey goes."""
 
     ports: int = PORTS
@@ -64,7 +64,7 @@ class Requested(NamedTuple):
     """For all of it."""
 
 
-USUAL = Requested()
+USUAL = SurveyOptions()
 
 
 def ssh_argv(words: Sequence[str]) -> Argv:
@@ -79,7 +79,7 @@ def boot_argv(python: str) -> tuple[str, ...]:
 
 
 def survey(
-    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: Requested = USUAL,
+    hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: SurveyOptions = USUAL,
     step: Step = lambda _: None,
 ) -> Survey:  # fmt: skip
     """Ask everybody from everybody, then trace what was lost and some of what was not.
@@ -125,7 +125,7 @@ def _nic(host: str, name: str, reported: Mapping[str, Any]) -> HostNic:
 
 
 def conduct(
-    running: Sequence[Surveyor], silent: Mapping[str, str], requested: Requested, step: Step
+    running: Sequence[Surveyor], silent: Mapping[str, str], requested: SurveyOptions, step: Step
 ) -> Survey:
     """A survey by programs that run; they are ended."""
     crew = Crew(running, silent)
@@ -138,7 +138,7 @@ def conduct(
 class _Conductor:
     """One survey."""
 
-    def __init__(self, crew: Crew[Surveyor], requested: Requested, step: Step) -> None:
+    def __init__(self, crew: Crew[Surveyor], requested: SurveyOptions, step: Step) -> None:
         self._crew, self._requested, self._step = crew, requested, step
         self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
@@ -169,7 +169,7 @@ class _Conductor:
             {host: text for host, text in lldp.items() if text},
         )  # fmt: skip
 
-    def _tables(self) -> Iterator[Table]:
+    def _tables(self) -> Iterator[RoutingTable]:
         """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
         reported = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
         for host, text in reported.items():
@@ -197,14 +197,14 @@ class _Conductor:
 
     def _heard(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
         """Lost requests told from lost replies: the other end says what it heard."""
-        lost: dict[str, list[Flow]] = defaultdict(list)
+        lost: dict[str, list[ReachFlow]] = defaultdict(list)
         for each in seen:
             if each.lost or each.big is False:
-                ports = [Flow(each.src, each.dst, port, 0) for port in each.lost]
-                large = [Flow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
+                ports = [ReachFlow(each.src, each.dst, port, 0) for port in each.lost]
+                large = [ReachFlow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
                 lost[host_of(each.dst)] += ports + large
 
-        def heard(other: Surveyor) -> set[Flow]:
+        def heard(other: Surveyor) -> set[ReachFlow]:
             mine = lost[other.host]
             rows = [[self._address[f.src], f.sport, self._address[f.dst], f.size > 0] for f in mine]
             reported = other.order({"heard": rows})
@@ -213,16 +213,16 @@ class _Conductor:
         arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
         return [_judged(each, arrived) for each in seen]
 
-    def _traces(self, wanted: Iterable[Flow]) -> tuple[Trace, ...]:
-        by_host: dict[str, list[Flow]] = defaultdict(list)
+    def _traces(self, wanted: Iterable[ReachFlow]) -> tuple[RouteTrace, ...]:
+        by_host: dict[str, list[ReachFlow]] = defaultdict(list)
         for flow in wanted:
             by_host[host_of(flow.src)].append(flow)
 
-        def follow(each: Surveyor) -> list[Trace]:
+        def follow(each: Surveyor) -> list[RouteTrace]:
             mine = by_host[each.host]
             reported = each.order({"trace": [self._wire(flow) for flow in mine]})
             return [
-                Trace(flow, tuple(map(str, hops)))
+                RouteTrace(flow, tuple(map(str, hops)))
                 for flow, hops in zip(mine, reported, strict=True)
                 if hops is not None
             ]
@@ -279,7 +279,7 @@ class _Conductor:
                 for nic in each.nics
                 if (pair := (str(nic), f"{partner[each.host]}/{nic.name}")) in living
             ]
-            flows = [self._wire(Flow(*pair, FIRST_PORT, 0)) for pair in pairs]
+            flows = [self._wire(ReachFlow(*pair, FIRST_PORT, 0)) for pair in pairs]
             reported = each.order({what: flows, "count": count}) if flows else []
             return list(zip(pairs, reported, strict=True))
 
@@ -287,7 +287,7 @@ class _Conductor:
             for pair, row in reported:
                 yield (self._names[pair[0]], self._names[pair[1]]), row
 
-    def _wire(self, flow: Flow) -> list[object]:
+    def _wire(self, flow: ReachFlow) -> list[object]:
         return [self._address[flow.src], self._address[flow.dst], flow.sport]
 
 
@@ -299,13 +299,13 @@ def _seen(leg: Leg, row: Sequence[Any]) -> DirectionResult:
     )  # fmt: skip
 
 
-def _judged(each: DirectionResult, arrived: set[Flow]) -> DirectionResult:
+def _judged(each: DirectionResult, arrived: set[ReachFlow]) -> DirectionResult:
     """With what the other end heard: a large packet whose reply was lost has passed; one whose path
     loses small packets, too, says nothing of the MTU.
     """
-    back = tuple(port for port in each.lost if Flow(each.src, each.dst, port, 0) in arrived)
+    back = tuple(port for port in each.lost if ReachFlow(each.src, each.dst, port, 0) in arrived)
     big = each.big
-    if big is False and Flow(each.src, each.dst, FIRST_PORT, 1) in arrived:
+    if big is False and ReachFlow(each.src, each.dst, FIRST_PORT, 1) in arrived:
         big = True
     lost = tuple(port for port in each.lost if port not in back)
     if big is False and FIRST_PORT in lost:

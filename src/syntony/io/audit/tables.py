@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from syntony.audit.facts import UnreadableError
-from syntony.audit.parse.routes import Table, parse_routes
+from syntony.audit.parse.routes import RoutingTable, parse_routes
 from syntony.errors import InputError, RemoteError
 
 COMMAND = ("ip", "-j", "route", "show", "table", "all")
@@ -20,7 +20,7 @@ MAX_BYTES = 256 << 20
 
 def switch_tables(
     switches: Sequence[str], argv: Callable[[str], Sequence[str]]
-) -> tuple[list[Table], dict[str, str]]:
+) -> tuple[list[RoutingTable], dict[str, str]]:
     """Every switch's table, and why there is none of the others.
 
     Args:
@@ -28,7 +28,7 @@ def switch_tables(
         argv: how to run `COMMAND` there.
     """
 
-    def one(switch: str) -> Table | str:
+    def one(switch: str) -> RoutingTable | str:
         try:
             return parse_routes(_said(argv(switch)), switch)
         except (RemoteError, UnreadableError) as error:
@@ -37,10 +37,10 @@ def switch_tables(
     with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(switches)))) as pool:
         reported = list(pool.map(one, switches))
     silent = {s: each for s, each in zip(switches, reported, strict=True) if isinstance(each, str)}
-    return [each for each in reported if isinstance(each, Table)], silent
+    return [each for each in reported if isinstance(each, RoutingTable)], silent
 
 
-def read_tables(folder: Path) -> tuple[list[Table], dict[str, str]]:
+def read_tables(folder: Path) -> tuple[list[RoutingTable], dict[str, str]]:
     """``DEVICE.json`` of each device in a folder.
 
     Raises:

@@ -8,25 +8,27 @@ import numpy as np
 
 from syntony.lab.drill.figures import RunFigures, edges_ns, throughput
 from syntony.model import MS, S
-from syntony.view.throughput_chart import Line, Picture
+from syntony.view.throughput_chart import ThroughputChart, ThroughputLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from syntony.lab.drill.trial import Trial
+    from syntony.lab.drill.trial import NicFlapTrial
 
 BIN_NS = 250 * MS
 """Three steps or more of the default job: shorter bins would show the beat of steps and bins."""
 
 
-def picture(trials: Sequence[Trial], found: Sequence[RunFigures], meaning: str) -> Picture:
+def picture(
+    trials: Sequence[NicFlapTrial], found: Sequence[RunFigures], meaning: str
+) -> ThroughputChart:
     """Lines in the order of the trials, time relative to each trial's own first fault.
 
     The faults drawn are those of the first trial that had any.
     """
     faulty = next((trial for trial in trials if trial.outages), None)
     first = trials[0]
-    return Picture(
+    return ThroughputChart(
         title=f"{first.job}: {meaning}",
         subtitle=f"{first.ranks} hosts, {first.elements * 4 / 2**20:.3g} MiB a rank and step, "
         f"every result checked; the same fault on the same schedule",
@@ -42,11 +44,11 @@ def picture(trials: Sequence[Trial], found: Sequence[RunFigures], meaning: str) 
     )  # fmt: skip
 
 
-def _label(trial: Trial) -> str:
+def _label(trial: NicFlapTrial) -> str:
     return f"{trial.outages[0].kind} {trial.outages[0].target}"
 
 
-def line(trial: Trial, run: RunFigures) -> Line:
+def line(trial: NicFlapTrial, run: RunFigures) -> ThroughputLine:
     """Throughput in bins from the start of measuring until the job was asked to end.
 
     A stall that the job has not survived is drawn as the zero that it was.
@@ -57,7 +59,7 @@ def line(trial: Trial, run: RunFigures) -> Line:
     zero_ns = trial.fault_ns[0]
     last_ns = trial.wished_end_ns - (trial.wished_end_ns - trial.began_ns) % BIN_NS
     starts = np.arange(trial.began_ns, last_ns, BIN_NS)
-    return Line(
+    return ThroughputLine(
         label=run.name,
         note=verdict(run),
         at_s=tuple(float(t + BIN_NS // 2 - zero_ns) / S for t in starts),

@@ -20,7 +20,7 @@ from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
@@ -60,7 +60,7 @@ END_S = 30.0
 _WARM_STEPS, _VERBS_WARM_STEPS = 20, 5
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long ECMP is watched, and Syntony after it was switched on."""
 
     alone_ns: int = 4 * S
@@ -69,7 +69,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     after_ns: int = 16 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str = "builtin"
@@ -77,23 +77,23 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     python: str = sys.executable
     elements: int = ELEMENTS
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: ContentionTimes = ContentionTimes()
     jobs: tuple[str, ...] = JOBS
     """Their names; the first one is also watched alone."""
     verbs: bool = False
     """Over RDMA, between two virtual machines that both jobs share."""
 
 
-VERBS_WISH = Wish(
+VERBS_WISH = ContentionOptions(
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=Times(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
+    times=ContentionTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where all takes longer."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerSample(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller said of flows and links, and when (CLOCK_MONOTONIC)."""
 
     at_ns: int
@@ -114,7 +114,7 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     """Of its ranks."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run; instants are CLOCK_MONOTONIC."""
 
     spec: FabricSpec
@@ -129,19 +129,19 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     fleet_ahead_ns: int
     """Fleet time less CLOCK_MONOTONIC."""
     jobs: tuple[JobRun, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[ControllerSample, ...]
     moves: tuple[MoveView, ...]
     verbs: bool = False
     """Over RDMA."""
 
 
 def drill(
-    wish: Wish,
+    wish: ContentionOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
     classes: tuple[JobClass, ...] = (),
-) -> Trial:
+) -> ContentionTrial:
     """Runs all jobs once, in a lab of their own unless one is given.
 
     Args:
@@ -165,7 +165,7 @@ def drill(
                 command(place, "observe")
 
 
-def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+def job_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
     """Hosts of either leaf to the jobs in turns, ranks in turns below either leaf, so that a ring
     crosses the spines at every hop. Raises `UsageError`: too few hosts."""
     hosts, addresses = lab.status().hosts, lab.addresses(4)
@@ -188,7 +188,7 @@ def job_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
     )
 
 
-def verbs_specs(lab: Lab, wish: Wish) -> tuple[JobSpec, ...]:
+def verbs_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
     """All jobs between the same two hosts. Raises `UsageError`: the lab has no RDMA."""
     verbs.check_lab(lab)
     hosts, addresses = lab.status().hosts[: verbs.HOSTS], lab.addresses(4)
@@ -241,8 +241,8 @@ def placed_lab(
 
 
 def _run(
-    lab: Lab, wish: Wish, specs: tuple[JobSpec, ...], say: Callable[[str], None]
-) -> Trial:  # fmt: skip
+    lab: Lab, wish: ContentionOptions, specs: tuple[JobSpec, ...], say: Callable[[str], None]
+) -> ContentionTrial:  # fmt: skip
     wraps = (
         [verbs.managed(*each) for each in zip(wish.jobs, VERBS_RAILS, strict=True)]
         if wish.verbs
@@ -257,10 +257,10 @@ def started(  # noqa: PLR0917 - two of them go together
     lab: Lab,
     names: Sequence[str],
     specs: Sequence[JobSpec],
-    times: Times,
+    times: ContentionTimes,
     say: Callable[[str], None],
     wraps: Sequence[tuple[str, ...]] | None = None,
-) -> Iterator[tuple[list[Job], tuple[int, int]]]:
+) -> Iterator[tuple[list[LabJob], tuple[int, int]]]:
     """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does.
 
     Args:
@@ -269,10 +269,10 @@ def started(  # noqa: PLR0917 - two of them go together
     patience_s = verbs.START_BESIDE_AGENTS_S if wraps else START_TIMEOUT_S
     wraps = wraps or [(*MANAGED, name, "--") for name in names]
     with ExitStack() as stack:
-        jobs: list[Job] = []
+        jobs: list[LabJob] = []
         alone_ns = 0
         for spec, wrap in zip(specs, wraps, strict=True):
-            jobs.append(stack.enter_context(Job(lab, spec, wrap=wrap)))
+            jobs.append(stack.enter_context(LabJob(lab, spec, wrap=wrap)))
             jobs[-1].wait_steps(_VERBS_WARM_STEPS if spec.net else _WARM_STEPS, patience_s)
             if len(jobs) == 1:
                 alone_ns = time.monotonic_ns()
@@ -281,7 +281,7 @@ def started(  # noqa: PLR0917 - two of them go together
         yield jobs, (alone_ns, alone_ns + times.alone_ns)
 
 
-def end(jobs: Sequence[Job]) -> None:
+def end(jobs: Sequence[LabJob]) -> None:
     """All are asked to end, and have."""
     for job in jobs:
         job.wish_end()
@@ -291,11 +291,11 @@ def end(jobs: Sequence[Job]) -> None:
 
 def _all(
     lab: Lab,
-    wish: Wish,
-    jobs: Sequence[Job],
+    wish: ContentionOptions,
+    jobs: Sequence[LabJob],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
-) -> Trial:
+) -> ContentionTrial:
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
     if wish.verbs:
@@ -307,15 +307,15 @@ def _all(
 
 def observed(
     lab: Lab,
-    jobs: Mapping[str, Job],
-    times: Times,
+    jobs: Mapping[str, LabJob],
+    times: ContentionTimes,
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
     *,
     what: str = "placement",
-) -> Trial:
+) -> ContentionTrial:
     """Jobs that run, by name: watched as things are, watched when `what` acts, and ended."""
-    samples: list[Sample] = []
+    samples: list[ControllerSample] = []
     began_ns = time.monotonic_ns()
     watch(lab, samples, began_ns + times.before_ns)
     acted_ns = time.monotonic_ns()
@@ -326,7 +326,7 @@ def observed(
     moves = ask_moves(lab) if what == "placement" else ()
     watch_late(lab, samples, ended_ns)
     end([*jobs.values()])
-    return Trial(
+    return ContentionTrial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
         began_ns=began_ns,
@@ -340,7 +340,7 @@ def observed(
     )
 
 
-def job_run(name: str, job: Job, title: str = "") -> JobRun:
+def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
     """What a job that has ended leaves; `title` for people, if its spec's name says too little."""
     spec = job.spec
     return JobRun(
@@ -405,18 +405,18 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     )
 
 
-def watch(lab: Lab, samples: list[Sample], until_ns: int) -> None:
+def watch(lab: Lab, samples: list[ControllerSample], until_ns: int) -> None:
     """What the controller says of flows, every `SAMPLE_NS` until then (CLOCK_MONOTONIC)."""
     while (now_ns := time.monotonic_ns()) < until_ns:
-        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
 
 
-def watch_late(lab: Lab, samples: list[Sample], ended_ns: int) -> None:
+def watch_late(lab: Lab, samples: list[ControllerSample], ended_ns: int) -> None:
     """Until the last second's delays are known, or for `LATE_NS`."""
     while (now_ns := time.monotonic_ns()) < ended_ns + LATE_NS:
-        samples.append(Sample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
         ahead_ns = samples[-1].traffic.now_ns - now_ns
         newest_ns = max((f.owd_at_ns for f in samples[-1].traffic.flows), default=0)
         if newest_ns - ahead_ns >= ended_ns - S:

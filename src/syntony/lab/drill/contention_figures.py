@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from syntony.lab.drill.figures import completions_ns, throughput
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.lab.drill.contention import JobRun, Sample, Trial
+    from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
     from syntony.lab.plan import FabricSpec
 
 PAYLOAD = 1428 / 1514
@@ -38,7 +38,7 @@ RESOLVED = 0.95
 """Of that throughput: contention counts as resolved when a bin, and the next, reach it."""
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of time. Rates in payload Mb/s, delays in ms."""
 
     name: str
@@ -60,8 +60,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     alone_mbps: float
     """What all jobs would do together if each did what the first did alone: a program that waits
     for its peers at every step does not reach the line rate, contention or not."""
-    before: Phase
-    after: Phase
+    before: ContentionPhase
+    after: ContentionPhase
     gain: float
     """Total after over total before."""
     resolved_s: float | None
@@ -78,7 +78,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
 
 
-def figures(trial: Trial) -> Figures:
+def figures(trial: ContentionTrial) -> Figures:
     """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs, trial.verbs) / 1e6
     alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
@@ -101,7 +101,7 @@ def figures(trial: Trial) -> Figures:
         flows=len(flows),
         undone=sum(move.result == "undone" for move in done),
         refused=sum(m.result not in _DONE | {"would move", "ordered"} for m in trial.moves),
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),
     )  # fmt: skip
@@ -139,7 +139,7 @@ def rate_mbps(job: JobRun, from_ns: int, to_ns: int) -> float:
     return throughput(edges, from_ns, to_ns) * job.ranks * bytes_per_step(job) * 8 / 1e6
 
 
-def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+def bins_mbps(trial: ContentionTrial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Middles of bins in s since Syntony acted, and each job's rate in them."""
     starts = np.arange(trial.began_ns, trial.ended_ns - BIN_NS + 1, BIN_NS)
     at_s = (starts + BIN_NS // 2 - trial.acted_ns) / S
@@ -150,7 +150,7 @@ def bins_mbps(trial: Trial) -> tuple[NDArray[np.float64], dict[str, NDArray[np.f
     return at_s, rates
 
 
-def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def delays_ms(trial: ContentionTrial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middles of seconds, in s since Syntony acted, and the worst p99 of all flows in each."""
     worst: dict[int, int] = {}
     for at_ns, _, p99_ns in measured(trial):
@@ -161,7 +161,7 @@ def delays_ms(trial: Trial) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(at_s), np.array([worst[at_ns] / MS for at_ns in sorted(worst)])
 
 
-def measured(trial: Trial) -> set[tuple[int, int, int]]:
+def measured(trial: ContentionTrial) -> set[tuple[int, int, int]]:
     """(end of the second, p50, p99) of every flow and second; the end on CLOCK_MONOTONIC."""
     return {
         (flow.owd_at_ns - trial.fleet_ahead_ns, flow.owd_p50_ns, flow.owd_p99_ns)
@@ -171,14 +171,16 @@ def measured(trial: Trial) -> set[tuple[int, int, int]]:
     }
 
 
-def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) -> Phase:
+def _phase(
+    name: str, trial: ContentionTrial, from_ns: int, to_ns: int, optimum: float
+) -> ContentionPhase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
     # Whole seconds of this phase, whenever they came to be known.
     delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     total = sum(mbps.values())
-    return Phase(
+    return ContentionPhase(
         name=name,
         mbps=mbps,
         total_mbps=total,
@@ -189,13 +191,13 @@ def _phase(name: str, trial: Trial, from_ns: int, to_ns: int, optimum: float) ->
     )
 
 
-def shared_links(sample: Sample, nics: bool = False) -> int:
+def shared_links(sample: ControllerSample, nics: bool = False) -> int:
     """Directions of cables between switches (or of hosts' NICs) that two flows or more send
     over."""
     return sum(link.flows > 1 and ("/" in link.link) is nics for link in sample.traffic.links)
 
 
-def _resolved_s(trial: Trial, before: float, after: float) -> float | None:
+def _resolved_s(trial: ContentionTrial, before: float, after: float) -> float | None:
     if after * RESOLVED <= before:
         return None
     at_s, rates = bins_mbps(trial)

@@ -14,7 +14,7 @@ from syntony.view import contention_chart
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from syntony.lab.drill.contention import Trial
+    from syntony.lab.drill.contention import ContentionTrial
     from syntony.wire.traffic import MoveView
 
 
@@ -23,7 +23,7 @@ DELAY = "one-way delay p99, ms"
 _NUMBERS = {2: "Two", 3: "Three"}
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str
@@ -37,10 +37,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(trial: Trial, drill: str = "contention") -> Report:
+def make_report(trial: ContentionTrial, drill: str = "contention") -> ContentionReport:
     """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
-    return Report(
+    return ContentionReport(
         drill=drill,
         job=job.title,
         jobs=len(trial.jobs),
@@ -52,25 +52,28 @@ def make_report(trial: Trial, drill: str = "contention") -> Report:
     )
 
 
-def picture(trial: Trial, found: Figures, fabric: str) -> contention_chart.Picture:
+def picture(
+    trial: ContentionTrial, found: Figures, fabric: str
+) -> contention_chart.ContentionChart:
     """The chart of a trial."""
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]
-    return contention_chart.Picture(
+    return contention_chart.ContentionChart(
         title=f"{_NUMBERS.get(len(trial.jobs), 'Jobs')} jobs, one fabric: {first.title}",
         subtitle=f"{fabric}; every result checked; "
         f"{found.before.total_mbps:.0f} → {found.after.total_mbps:.0f} Mb/s, "
         f"{found.after.of_optimum:.0%} of the optimum, {found.moves} moves",
         jobs=tuple(
-            contention_chart.Curve.of(f"job {name}", at_s, values) for name, values in rates.items()
+            contention_chart.ContentionCurve.of(f"job {name}", at_s, values)
+            for name, values in rates.items()
         ),
         optimum=found.optimum_mbps,
-        delay=contention_chart.Curve.of(DELAY, when_s, delays),
+        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
 
 
-def save(report: Report, trial: Trial, directory: Path) -> Report:
+def save(report: ContentionReport, trial: ContentionTrial, directory: Path) -> ContentionReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:

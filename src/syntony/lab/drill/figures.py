@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from syntony.lab.drill.trial import Trial
+    from syntony.lab.drill.trial import NicFlapTrial
     from syntony.lab.jobs.records import Record
 
 STALL_FACTOR = 3
@@ -65,13 +65,13 @@ def completions_ns(records: Sequence[Record], ranks: int) -> NDArray[np.int64]:
     """When each step was complete everywhere, in order; steps that some rank lacks are left out."""
     ends: dict[int, list[int]] = {}
     for record in records:
-        if isinstance(record, Step):
+        if isinstance(record, StepRecord):
             ends.setdefault(record.step, []).append(record.end_ns)
     whole = [max(ends[step]) for step in sorted(ends) if len(ends[step]) == ranks]
     return np.array(whole, dtype=np.int64)
 
 
-def edges_ns(trial: Trial) -> NDArray[np.int64]:
+def edges_ns(trial: NicFlapTrial) -> NDArray[np.int64]:
     """Ends of steps from the last one before measuring began; a hung job's last one is open and
     ends where it was killed. (steps + 1,)"""
     done = completions_ns(trial.records, trial.ranks)
@@ -80,7 +80,7 @@ def edges_ns(trial: Trial) -> NDArray[np.int64]:
     return found if trial.finished else np.append(found, max(_given_up_ns(trial), *found[-1:]))
 
 
-def _given_up_ns(trial: Trial) -> int:
+def _given_up_ns(trial: NicFlapTrial) -> int:
     """When the step that was never completed ended: its last rank gave up, or was killed."""
     failed = [record.at_ns for record in trial.records if isinstance(record, Failed)]
     return trial.ended_ns if trial.hung or not failed else max(failed)
@@ -96,7 +96,7 @@ def throughput(edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
     return float(shares.sum() / ((to_ns - from_ns) / S))
 
 
-def figures(trial: Trial) -> RunFigures:
+def figures(trial: NicFlapTrial) -> RunFigures:
     """All figures of one run."""
     edges = edges_ns(trial)
     steps = np.diff(edges)
@@ -121,11 +121,11 @@ def figures(trial: Trial) -> RunFigures:
         return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
         resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in trial.records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in trial.records),
     )
 
 
-def _outcome(trial: Trial) -> str:
+def _outcome(trial: NicFlapTrial) -> str:
     if any(isinstance(record, Failed) for record in trial.records):
         return "died"
     if trial.hung:
@@ -133,7 +133,7 @@ def _outcome(trial: Trial) -> str:
     return "finished" if trial.finished else "died"
 
 
-def _steps_per_s(trial: Trial, edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
+def _steps_per_s(trial: NicFlapTrial, edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
     """The open step of a job that never completed it is nothing."""
     closed = edges if trial.finished else edges[:-1]
     return throughput(closed, from_ns, to_ns)

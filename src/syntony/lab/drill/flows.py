@@ -12,7 +12,7 @@ _ENDS = slice(2, 4)
 """With a state asked for, ``ss`` leaves that column out: receive queue, send queue, ends."""
 
 
-class Flow(NamedTuple):
+class HostFlow(NamedTuple):
     """One connection, as its host sees it."""
 
     local: str
@@ -22,7 +22,7 @@ class Flow(NamedTuple):
     sent_bytes: int
 
 
-def parse_ss(text: str) -> list[Flow]:
+def parse_ss(text: str) -> list[HostFlow]:
     """Lines that are none of a connection are left out."""
     found = []
     for line in text.splitlines():
@@ -32,7 +32,7 @@ def parse_ss(text: str) -> list[Flow]:
         (local, _, local_port), (peer, _, peer_port) = ends
         sent = _SENT.search(line)
         addresses = (_bare(local), int(local_port), _bare(peer), int(peer_port))
-        found.append(Flow(*addresses, int(sent.group(1)) if sent else 0))
+        found.append(HostFlow(*addresses, int(sent.group(1)) if sent else 0))
     return found
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, verbs
-from syntony.lab.drill.contention import Sample, Trial
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 
@@ -42,14 +42,14 @@ _AGAIN = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long TCP is watched alone, and paced."""
 
     before_ns: int = 10 * S
     after_ns: int = 16 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     senders: int = SENDERS
@@ -59,16 +59,16 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     congestion: str = ""
     """Congestion control of all hosts; empty: the first of `LOSSY` that is allowed here."""
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: IncastTimes = IncastTimes()
     verbs: bool = False
     """Over RDMA, between virtual machines."""
 
 
-VERBS_WISH = Wish(
+VERBS_WISH = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=Times(before_ns=20 * S, after_ns=60 * S),
+    times=IncastTimes(before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where all takes longer."""
@@ -85,7 +85,7 @@ class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
 class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run."""
 
-    trial: Trial
+    trial: ContentionTrial
     receiver: str
     congestion: str
     retransmits: tuple[Retransmits, ...]
@@ -93,7 +93,9 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     """That its connections use."""
 
 
-def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> IncastTrial:
+def drill(
+    wish: IncastOptions, say: Callable[[str], None], *, lab: Lab | None = None
+) -> IncastTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
     Raises:
@@ -117,7 +119,7 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
                     place.run(host, "sysctl", "-qw", f"{_SYSCTL}={name}")
 
 
-def job_spec(lab: Lab, wish: Wish) -> JobSpec:
+def job_spec(lab: Lab, wish: IncastOptions) -> JobSpec:
     """The first host receives. Raises `UsageError`: too few hosts, or none with RDMA."""
     if wish.verbs:
         verbs.check_lab(lab)
@@ -154,15 +156,15 @@ def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
 
 
 def _run(
-    lab: Lab, wish: Wish, spec: JobSpec, congestion: str, say: Callable[[str], None]
+    lab: Lab, wish: IncastOptions, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
-    samples: list[Sample] = []
+    samples: list[ControllerSample] = []
     wrap: tuple[str, ...] = (*MANAGED, JOB, "--")
     if wish.plain:
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
     if wish.verbs:
         wrap = verbs.managed(JOB, RAILS)
-    with Job(lab, spec, wrap=wrap) as job:
+    with LabJob(lab, spec, wrap=wrap) as job:
         job.wait_steps(_WARM_STEPS, verbs.START_BESIDE_AGENTS_S if wish.verbs else START_TIMEOUT_S)
         contention.wait_delays(lab, (JOB,), wish.senders)
         kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"
@@ -182,7 +184,7 @@ def _run(
         sent.append(_retransmits(lab, spec))
         contention.end([job])
         run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
-    trial = Trial(
+    trial = ContentionTrial(
         spec=lab.file().spec,
         alone_ns=(began_ns, began_ns),
         began_ns=began_ns,

@@ -19,7 +19,7 @@ from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
 from syntony.lab.drill.report import write_report
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.view import contention_chart
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syntony.lab.drill.incast import IncastTrial
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of time."""
 
     name: str
@@ -51,7 +51,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """Jain's index of what the links to the receiver carried of each flow (1: all alike)."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = "incast"
@@ -60,8 +60,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     congestion: str
     """TCP's; empty over RDMA."""
     line_mbps: float
-    before: Phase
-    after: Phase
+    before: IncastPhase
+    after: IncastPhase
     kept: float
     """Throughput after over before."""
     paced_flows: int
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(ran: IncastTrial) -> Report:
+def make_report(ran: IncastTrial) -> IncastReport:
     """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
@@ -90,7 +90,7 @@ def make_report(ran: IncastTrial) -> Report:
         if sample.at_ns >= trial.acted_ns
     ]
     first = next((at_ns for at_ns, flows in held if flows), None)
-    return Report(
+    return IncastReport(
         senders=job.ranks - 1,
         fabric=f"{spec.hosts} hosts × {spec.rails} rails ({ran.rails} used), "
         f"{format_rate(spec.rate_bps)}, "
@@ -102,7 +102,7 @@ def make_report(ran: IncastTrial) -> Report:
         kept=after.mbps / before.mbps if before.mbps else 0.0,
         paced_flows=max((flows for _, flows in held), default=0),
         paced_after_s=None if first is None else (first - trial.acted_ns) / S,
-        wrong=sum(isinstance(r, Step) and r.wrong > 0 for r in job.records),
+        wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in job.records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in job.records),
         finished=job.finished,
     )
@@ -110,7 +110,7 @@ def make_report(ran: IncastTrial) -> Report:
 
 def _phase(
     ran: IncastTrial, name: str, span: tuple[int, int], counts: tuple[int, int], line: float
-) -> Phase:
+) -> IncastPhase:
     trial, (from_ns, to_ns) = ran.trial, span
     job = trial.jobs[0]
     # Whole seconds of this phase, whenever they came to be known.
@@ -120,7 +120,7 @@ def _phase(
     steps = np.diff(np.array(ends, dtype=np.float64)) / MS if len(ends) > 2 else np.zeros(1)
     first, last = (ran.retransmits[number] for number in counts)
     mbps = rate_mbps(job, from_ns, to_ns)
-    return Phase(
+    return IncastPhase(
         name=name,
         mbps=mbps,
         of_line=mbps / line,
@@ -152,30 +152,31 @@ def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
     return float(means.sum() ** 2 / (len(means) * square)) if square else 0.0
 
 
-def transport(report: Report) -> str:
+def transport(report: IncastReport) -> str:
     """What carries the job, for a person."""
     return f"TCP {report.congestion}" if report.congestion else "RDMA"
 
 
-def picture(ran: IncastTrial, report: Report) -> contention_chart.Picture:
+def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
     """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
-    return contention_chart.Picture(
+    return contention_chart.ContentionChart(
         title=f"Incast: {report.senders} senders, one receiver",
         subtitle=f"{report.fabric}, {transport(report)}; every result checked; "
         f"{report.before.mbps:.0f} → {report.after.mbps:.0f} Mb/s, retransmits "
         f"{report.before.retransmits_per_s:.0f} → {report.after.retransmits_per_s:.0f} a second",
         jobs=tuple(
-            contention_chart.Curve.of("at the receiver", at_s, values) for values in rates.values()
+            contention_chart.ContentionCurve.of("at the receiver", at_s, values)
+            for values in rates.values()
         ),
         optimum=report.line_mbps,
         optimum_label="line rate",
-        delay=contention_chart.Curve.of(DELAY, when_s, delays),
+        delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
 
 
-def save(report: Report, ran: IncastTrial, directory: Path) -> Report:
+def save(report: IncastReport, ran: IncastTrial, directory: Path) -> IncastReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:

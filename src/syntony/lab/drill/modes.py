@@ -22,7 +22,7 @@ connection of an earlier run is in TIME_WAIT there."""
 _SUBFLOWS = "8"
 
 
-class Mode(msgspec.Struct, frozen=True, kw_only=True):
+class JobMode(msgspec.Struct, frozen=True, kw_only=True):
     """One way to run a job."""
 
     name: str
@@ -43,18 +43,18 @@ JOB = "drill"
 MANAGED = (sys.executable, "-m", "syntony", "run", "--job")
 """Before the name of a job, then its command."""
 _RUN = (*MANAGED, JOB, "--")
-PLAIN = Mode(name="plain-tcp", title="plain TCP")
-TUNED = Mode(
+PLAIN = JobMode(name="plain-tcp", title="plain TCP")
+TUNED = JobMode(
     name="tuned-tcp",
     title="plain TCP, retries every second at most",
     # 1 s alone would kill the job sooner: 15 retries take less time then.
     sysctls={"net.ipv4.tcp_rto_max_ms": "1000", "net.ipv4.tcp_retries2": "255"},
 )
-KERNEL_MPTCP = Mode(
+KERNEL_MPTCP = JobMode(
     name="kernel-mptcp", title="kernel MPTCP alone", wrap=_RUN, own_mptcp=True, endpoints=True
 )
-SYNTONY = Mode(name="syntony", title="Syntony", wrap=_RUN, agents=True)
-SYNTONY_TCP = Mode(
+SYNTONY = JobMode(name="syntony", title="Syntony", wrap=_RUN, agents=True)
+SYNTONY_TCP = JobMode(
     name="syntony-tcp",
     title="Syntony, plain TCP",
     # As on a host without MPTCP, or with a program that nothing can be put in front of.
@@ -71,8 +71,8 @@ VERBS = (
 )
 """For NCCL's transports in a lab of machines; assignments may follow."""
 _BOTH = "SYNTONY_NCCL_RAILS=rxe_rail0+rxe_rail1"
-NCCL = Mode(name="nccl-ib", title="NCCL's own IB transport", wrap=(*VERBS, _BOTH))
-NCCL_SYNTONY = Mode(
+NCCL = JobMode(name="nccl-ib", title="NCCL's own IB transport", wrap=(*VERBS, _BOTH))
+NCCL_SYNTONY = JobMode(
     name="nccl-syntony",
     title="Syntony's net plug-in",
     wrap=(*VERBS, _BOTH, *_RUN[:-1], "--nccl", "--no-nccl-profiler", "--"),
@@ -81,7 +81,7 @@ MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTO
 
 
 @contextmanager
-def prepared(lab: Lab, mode: Mode) -> Iterator[None]:
+def prepared(lab: Lab, mode: JobMode) -> Iterator[None]:
     """Hosts as `mode` wants them, and as they were afterwards. Raises `RemoteError`."""
     status = lab.status()
     before: dict[str, dict[str, str]] = {}

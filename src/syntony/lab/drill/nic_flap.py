@@ -10,7 +10,7 @@ from syntony.errors import UsageError
 from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
-from syntony.lab.drill.trial import Times, Trial, run_trial
+from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial, run_trial
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from syntony.lab.client import Lab
-    from syntony.lab.drill.modes import Mode
+    from syntony.lab.drill.modes import JobMode
     from syntony.lab.drill.scenarios import Scenario
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str
@@ -31,7 +31,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     fault: str = "link-down"
     outage_ns: int = scenarios.OUTAGE_NS
     spec: FabricSpec = SPEC
-    times: Times = Times()
+    times: NicFlapTimes = NicFlapTimes()
     verbs: bool = False
     """Over RDMA, between virtual machines."""
     nccl: str = ""
@@ -42,7 +42,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     """One of the three runs."""
 
     name: str
-    mode: Mode
+    mode: JobMode
     faulty: bool
 
 
@@ -66,8 +66,8 @@ WITHOUT_NCCL = (
 
 
 def drill_over_verbs(
-    wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None
-) -> list[Trial]:
+    wish: NicFlapOptions, say: Callable[[str], None], *, lab: Lab | None = None
+) -> list[NicFlapTrial]:
     """All runs in one lab, for machines take long to boot; a job of two ranks. Without NCCL there
     is nothing to compare with: what the job does today is left out.
 
@@ -89,12 +89,12 @@ def drill_over_verbs(
 
 
 def drill(
-    wish: Wish,
+    wish: NicFlapOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
     runs: tuple[Act, ...] = RUNS,
-) -> list[Trial]:
+) -> list[NicFlapTrial]:
     """Runs the job once per act, each in a lab of its own unless one is given.
 
     Raises:
@@ -105,7 +105,7 @@ def drill(
     scenarios.meaning(wish.fault)
     for act in runs:
         check_mode(act.mode, wish.framework)
-    trials: list[Trial] = []
+    trials: list[NicFlapTrial] = []
     for act in runs:
         say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
         with lab_for(act.mode, wish.spec, lab) as place:
@@ -113,7 +113,7 @@ def drill(
     return trials
 
 
-def one(lab: Lab, wish: Wish, act: Act, say: Callable[[str], None]) -> Trial:
+def one(lab: Lab, wish: NicFlapOptions, act: Act, say: Callable[[str], None]) -> NicFlapTrial:
     """One run in a lab that is up."""
     spec = job_spec(
         lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts

@@ -17,7 +17,7 @@ from syntony.lab.world import World, new_lab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from syntony.lab.drill.modes import Mode
+    from syntony.lab.drill.modes import JobMode
 
 HOSTS = 4
 """Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
@@ -27,7 +27,7 @@ NIC = "rail0"
 
 
 @contextmanager
-def lab_for(mode: Mode, spec: FabricSpec, given: Lab | None = None) -> Iterator[Lab]:
+def lab_for(mode: JobMode, spec: FabricSpec, given: Lab | None = None) -> Iterator[Lab]:
     """The lab given, or one for a run, with agents that are ready where `mode` has them.
 
     Raises:
@@ -73,7 +73,7 @@ def spread(hosts: tuple[str, ...], count: int) -> tuple[str, ...]:
     return hosts[:near] + hosts[half : half + count // 2]
 
 
-def check_mode(mode: Mode, framework: str) -> None:
+def check_mode(mode: JobMode, framework: str) -> None:
     """Raises `MissingError`: this installation cannot run jobs that way."""
     alone = mode.own_mptcp and framework == "builtin"
     if mode.wrap and not alone:

@@ -9,7 +9,13 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import NIC, SPEC, Times, Trial, Wish
+from syntony.lab.drill.contention import (
+    NIC,
+    SPEC,
+    ContentionOptions,
+    ContentionTimes,
+    ContentionTrial,
+)
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
@@ -43,7 +49,9 @@ RATE_BPS = 30_000_000
 """Three jobs on two cores."""
 
 
-def link_drill(times: Times, say: Callable[[str], None], elements: int = LINK_ELEMENTS) -> Trial:
+def link_drill(
+    times: ContentionTimes, say: Callable[[str], None], elements: int = LINK_ELEMENTS
+) -> ContentionTrial:
     """Each job has a sender of its own and they have one receiver: TCP's shares, then pacing.
 
     Raises:
@@ -77,8 +85,8 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
 
 
 def _link_run(
-    lab: Lab, specs: Sequence[JobSpec], times: Times, say: Callable[[str], None]
-) -> Trial:
+    lab: Lab, specs: Sequence[JobSpec], times: ContentionTimes, say: Callable[[str], None]
+) -> ContentionTrial:
     with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
         say("three jobs run: one receiver, one link to it")
         contention.wait_delays(lab, JOBS)
@@ -93,10 +101,10 @@ class Gold(NamedTuple):
     after: float
 
 
-def wish(seed: int, times: Times) -> Wish:
+def wish(seed: int, times: ContentionTimes) -> ContentionOptions:
     """The drill."""
     spec = msgspec.structs.replace(SPEC, hosts=HOSTS, rate_bps=RATE_BPS, seed=seed)
-    return Wish(spec=spec, times=times, jobs=JOBS)
+    return ContentionOptions(spec=spec, times=times, jobs=JOBS)
 
 
 def gold(found: Figures) -> Gold:

@@ -31,7 +31,7 @@ _POLL_S, _END_S = 0.02, 30.0
 _MOST_DEATHS = 3
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for."""
 
     python: str
@@ -58,7 +58,7 @@ class StepLine(msgspec.Struct, frozen=True, array_like=True):
     """In full: equal text is an equal number."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the program."""
 
     name: str
@@ -75,7 +75,9 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """Its last lines."""
 
 
-def drill(wish: Wish, directory: Path, say: Callable[[str], None]) -> list[Trial]:
+def drill(
+    wish: RankLossOptions, directory: Path, say: Callable[[str], None]
+) -> list[RankLossTrial]:
     """The three runs, in `directory`.
 
     Raises:
@@ -90,7 +92,9 @@ def drill(wish: Wish, directory: Path, say: Callable[[str], None]) -> list[Trial
     return trials
 
 
-def run(wish: Wish, name: str, directory: Path, say: Callable[[str], None]) -> Trial:
+def run(
+    wish: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
+) -> RankLossTrial:
     """One run.
 
     Raises:
@@ -120,7 +124,7 @@ def run(wish: Wish, name: str, directory: Path, say: Callable[[str], None]) -> T
     finally:
         _end(process)
     ranks = range(wish.ranks)
-    return Trial(
+    return RankLossTrial(
         name=name, began_ns=began_ns, ended_ns=time.monotonic_ns(), exit_code=code,
         killed_ns=killed_ns, steps=tuple(tuple(lines(out, rank)) for rank in ranks),
         sha256=tuple(_text(out / f"{rank}.sha256") for rank in ranks),
@@ -128,7 +132,7 @@ def run(wish: Wish, name: str, directory: Path, say: Callable[[str], None]) -> T
     )  # fmt: skip
 
 
-def command(wish: Wish, name: str, out: Path) -> list[str]:
+def command(wish: RankLossOptions, name: str, out: Path) -> list[str]:
     """The command line of a run."""
     restarts = _MOST_DEATHS if name == TODAY else 0
     spares = ["--spares", "1", "--events", str(out / "events"), "--"]
@@ -142,7 +146,11 @@ def command(wish: Wish, name: str, out: Path) -> list[str]:
 
 
 def _strike(
-    wish: Wish, name: str, out: Path, process: subprocess.Popen[bytes], say: Callable[[str], None]
+    wish: RankLossOptions,
+    name: str,
+    out: Path,
+    process: subprocess.Popen[bytes],
+    say: Callable[[str], None],
 ) -> int:
     """Kill the rank when it is due; the instant."""
     end_s = time.monotonic() + wish.limit_ns / S
@@ -168,7 +176,7 @@ def _pid_of(known: list[dict[str, Any]], rank: int) -> int:
     return next(int(e["pid"]) for e in known if e["event"] == "worker" and e["rank"] == rank)
 
 
-def _python_of(launcher: int, out: Path, wish: Wish) -> int:
+def _python_of(launcher: int, out: Path, wish: RankLossOptions) -> int:
     """The process of a rank, among the launcher's children."""
     needle = f"RANK={wish.victim}".encode()
     for each in Path("/proc").glob("[0-9]*"):

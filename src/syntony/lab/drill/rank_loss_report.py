@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from syntony.lab.drill.rank_loss import CALM, SYNTONY, StepLine, Trial, Wish
+from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLossTrial, StepLine
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
 from syntony.view import rank_loss_chart
-from syntony.view.rank_loss_chart import Line, Picture
+from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DRILL = "rank-loss"
 
 
-class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     name: str
@@ -45,7 +45,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of Syntony: all ranks had the same parameters two steps after."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = DRILL
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     victim: int
     checkpoint_every: int
-    runs: tuple[RunFigures, ...]
+    runs: tuple[RankLossRunFigures, ...]
     files: tuple[str, ...] = ()
 
     @property
@@ -64,22 +64,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
 
 
-def make_report(wish: Wish, trials: Sequence[Trial]) -> Report:
+def make_report(wish: RankLossOptions, trials: Sequence[RankLossTrial]) -> RankLossReport:
     """Figures of all trials; the first is the undisturbed one."""
-    return Report(
+    return RankLossReport(
         ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
         runs=tuple(figures(wish, each, trials[0]) for each in trials),
     )  # fmt: skip
 
 
-def figures(wish: Wish, trial: Trial, calm: Trial) -> RunFigures:
+def figures(wish: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial) -> RankLossRunFigures:
     """Of one trial."""
     watched = trial.steps[_watcher(wish)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]
     last = max(before, default=None)
     digests = [each["equal"] for each in trial.events if each["event"] == "digest"]
-    return RunFigures(
+    return RankLossRunFigures(
         name=trial.name,
         exit_code=trial.exit_code,
         total_s=(trial.ended_ns - trial.began_ns) / S,
@@ -103,28 +103,30 @@ def _stall_s(watched: Sequence[StepLine], killed_ns: int | None, last: int | Non
     return max(((b - a) / S for a, b in itertools.pairwise(at_ns[:4])), default=None)
 
 
-def _watcher(wish: Wish) -> int:
+def _watcher(wish: RankLossOptions) -> int:
     return (wish.victim + 1) % wish.ranks
 
 
-def _results(trial: Trial) -> list[set[tuple[int, str]]]:
+def _results(trial: RankLossTrial) -> list[set[tuple[int, str]]]:
     """Each rank's losses; a step done in two ways is there twice."""
     return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
 
 
-def picture(wish: Wish, trials: Sequence[Trial], report: Report) -> Picture:
+def picture(
+    wish: RankLossOptions, trials: Sequence[RankLossTrial], report: RankLossReport
+) -> RankLossChart:
     """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
         watched = trial.steps[_watcher(wish)]
         zero_ns = trial.killed_ns or _instant(watched, report)
-        found.append(Line(
+        found.append(RankLossLine(
             label=trial.name,
             note=_note(run),
             at_s=tuple((each.at_ns - zero_ns) / S for each in watched),
             loss=tuple(float(each.loss) for each in watched),
         ))  # fmt: skip
-    return Picture(
+    return RankLossChart(
         title=f"{report.job}: a rank is killed",
         subtitle=f"{report.ranks} ranks on one host, rank {report.victim} killed (SIGKILL); "
         f"a checkpoint every {report.checkpoint_every} steps",
@@ -132,12 +134,12 @@ def picture(wish: Wish, trials: Sequence[Trial], report: Report) -> Picture:
     )
 
 
-def _instant(watched: Sequence[StepLine], report: Report) -> int:
+def _instant(watched: Sequence[StepLine], report: RankLossReport) -> int:
     step = next((e.killed_at_step for e in report.runs if e.killed_at_step is not None), 0)
     return next((each.at_ns for each in watched if each.step >= step), 0)
 
 
-def _note(run: RunFigures) -> str:
+def _note(run: RankLossRunFigures) -> str:
     if run.name == CALM:
         return ""
     if run.exit_code or run.stall_s is None:
@@ -150,7 +152,9 @@ def _steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
 
 
-def save(report: Report, ran: tuple[Wish, Sequence[Trial]], directory: Path) -> Report:
+def save(
+    report: RankLossReport, ran: tuple[RankLossOptions, Sequence[RankLossTrial]], directory: Path
+) -> RankLossReport:
     """Report, trials and chart as files of `directory`; the report with their names.
 
     Raises:

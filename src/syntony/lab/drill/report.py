@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from syntony.lab.drill.trial import Trial
+    from syntony.lab.drill.trial import NicFlapTrial
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a drill prints as JSON."""
 
     drill: str
@@ -35,10 +35,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
 
 
-def make_report(drill: str, fault: str, meaning: str, trials: Sequence[Trial]) -> Report:
+def make_report(
+    drill: str, fault: str, meaning: str, trials: Sequence[NicFlapTrial]
+) -> NicFlapReport:
     """Figures of every trial."""
     first = trials[-1]
-    return Report(
+    return NicFlapReport(
         drill=drill,
         job=first.job,
         ranks=first.ranks,
@@ -65,7 +67,7 @@ def check_out(directory: Path) -> None:
         raise MissingError(f"--out {directory}: cannot be written")
 
 
-def save(report: Report, trials: Sequence[Trial], directory: Path) -> Report:
+def save(report: NicFlapReport, trials: Sequence[NicFlapTrial], directory: Path) -> NicFlapReport:
     """Report, trials and chart as files of `directory`; the report with their names.
 
     Raises:

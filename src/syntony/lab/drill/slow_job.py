@@ -15,7 +15,7 @@ from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, job_spec, lab_for
 from syntony.lab.drill.trial import WARM_STEPS, Outage
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import Job
+from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.wire.jobs import RecordingQuery
@@ -54,14 +54,14 @@ AFTER_NS = 5 * S
 _END_S = 30.0
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long nothing is wrong, and how long the flow may take to be named."""
 
     quiet_ns: int = 20 * S
     limit_ns: int = 60 * S
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of one drill."""
 
     framework: str
@@ -69,10 +69,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     to: str = "2mbit"
     """What the slow flow can send."""
-    times: Times = Times()
+    times: SlowJobTimes = SlowJobTimes()
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class NamedFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict."""
 
     fault: str
@@ -82,11 +82,11 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     """Its first piece of evidence."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of the controller, judged; `at_ns` (CLOCK_MONOTONIC) is when it had been."""
 
     at_ns: int
-    verdicts: tuple[Named, ...]
+    verdicts: tuple[NamedFlow, ...]
     worst: str
     """The flow of the longest delay in the newest window, if it stands out."""
 
@@ -111,7 +111,7 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Enough was recorded: the quiet phase begins."""
     outage: Outage
     ended_ns: int
-    looks: tuple[Look, ...]
+    looks: tuple[JudgedAnswer, ...]
     flows: tuple[FlowSeries, ...]
     finished: bool
     records: tuple[Record, ...]
@@ -137,7 +137,7 @@ class _Recorder(NamedTuple):
             return None
 
 
-def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
+def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
     Raises:
@@ -154,7 +154,7 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
             pause_ns=PAUSE_NS,
         )
         recorder = _Recorder(place, time.monotonic_ns())
-        with Job(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
+        with LabJob(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
             job.wait_steps(WARM_STEPS)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
             _wait_recorded(recorder)
@@ -162,10 +162,14 @@ def drill(wish: Wish, say: Callable[[str], None], *, lab: Lab | None = None) -> 
 
 
 def _run(
-    recorder: _Recorder, wish: Wish, spec: JobSpec, job: Job, say: Callable[[str], None]
+    recorder: _Recorder,
+    wish: SlowJobOptions,
+    spec: JobSpec,
+    job: LabJob,
+    say: Callable[[str], None],
 ) -> SlowTrial:
     lab = recorder.lab
-    looks: list[Look] = []
+    looks: list[JudgedAnswer] = []
     began_ns = time.monotonic_ns()
     say(f"quiet for {wish.times.quiet_ns / S:.0f} s: nothing is to be named")
     _watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
@@ -208,7 +212,7 @@ def _run(
     )
 
 
-def is_named(look: Look, names: tuple[str, ...]) -> bool:
+def is_named(look: JudgedAnswer, names: tuple[str, ...]) -> bool:
     """Whether a verdict says that one of these flows is slow, and blames no other flow."""
     blamed = [
         subject
@@ -238,7 +242,10 @@ def _connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, st
 
 
 def _watch(
-    recorder: _Recorder, looks: list[Look], until_ns: int, enough: Callable[[Look], bool]
+    recorder: _Recorder,
+    looks: list[JudgedAnswer],
+    until_ns: int,
+    enough: Callable[[JudgedAnswer], bool],
 ) -> bool:
     """Looks at what is recorded until then, or until one look is enough; whether it was."""
     while (begun_ns := time.monotonic_ns()) < until_ns:
@@ -252,10 +259,10 @@ def _watch(
     return False
 
 
-def judged(bundle: Bundle, result: Diagnosis) -> Look:
+def judged(bundle: Bundle, result: Diagnosis) -> JudgedAnswer:
     """What one recording shows. Pure but for its instant, which is not set."""
     verdicts = tuple(
-        Named(
+        NamedFlow(
             fault=each.fault,
             subjects=each.subjects,
             confidence=each.confidence,
@@ -263,7 +270,7 @@ def judged(bundle: Bundle, result: Diagnosis) -> Look:
         )
         for each in result.verdicts
     )
-    return Look(at_ns=0, verdicts=verdicts, worst=_worst(bundle))
+    return JudgedAnswer(at_ns=0, verdicts=verdicts, worst=_worst(bundle))
 
 
 def _worst(bundle: Bundle) -> str:

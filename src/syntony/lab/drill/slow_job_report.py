@@ -9,19 +9,19 @@ import msgspec
 
 from syntony.lab.drill.report import write_report
 from syntony.lab.drill.slow_job import is_named
-from syntony.lab.jobs.records import Failed, Step
+from syntony.lab.jobs.records import Failed, StepRecord
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
-from syntony.view.slow_job_chart import Curve, Picture
+from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from syntony.lab.drill.slow_job import FlowSeries, Look, SlowTrial
+    from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill prints as JSON. Seconds since the flow was made slow."""
 
     drill: str = "slow-job"
@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-def make_report(trial: SlowTrial) -> Report:
+def make_report(trial: SlowTrial) -> SlowJobReport:
     """Figures of a trial."""
     began_ns = trial.outage.began_ns
     quiet = [look for look in trial.looks if look.at_ns <= trial.outage.requested_ns]
@@ -73,7 +73,7 @@ def make_report(trial: SlowTrial) -> Report:
     during = (began_ns + S, trial.ended_ns)
     mine = [each for each in trial.flows if each.flow in trial.names]
     siblings = [each for each in trial.flows if each.flow not in trial.names]
-    return Report(
+    return SlowJobReport(
         job=trial.job,
         ranks=trial.ranks,
         flows=len(trial.flows),
@@ -89,13 +89,13 @@ def make_report(trial: SlowTrial) -> Report:
         siblings_ms=_delay_ms(siblings, during),
         step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
         step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
-        wrong=sum(isinstance(each, Step) and each.wrong > 0 for each in trial.records),
+        wrong=sum(isinstance(each, StepRecord) and each.wrong > 0 for each in trial.records),
         lost=sum(isinstance(each, Failed) and each.connection_lost for each in trial.records),
         ended=trial.finished,
     )
 
 
-def save(report: Report, trial: SlowTrial, directory: Path) -> Report:
+def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobReport:
     """Report, trial and chart as files of `directory`; the report with their names.
 
     Raises:
@@ -107,16 +107,16 @@ def save(report: Report, trial: SlowTrial, directory: Path) -> Report:
     return write_report(report, report.drill, charts, raw, directory)
 
 
-def picture(trial: SlowTrial, report: Report) -> Picture:
+def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
     """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
     found = ((report.detected_s, "stands out"), (report.named_s, "named"))
-    return Picture(
+    return SlowJobChart(
         title=f"{trial.job}: one flow among {report.flows} made slow",
         subtitle=report.verdict or "not named",
         curves=tuple(
-            Curve(
+            SlowJobCurve(
                 label=each.flow,
                 slow=each.flow in trial.names,
                 at_s=tuple((at_ns - zero_ns) / S for at_ns in each.at_ns),
@@ -130,11 +130,11 @@ def picture(trial: SlowTrial, report: Report) -> Picture:
     )
 
 
-def _after(look: Look | None, began_ns: int) -> float | None:
+def _after(look: JudgedAnswer | None, began_ns: int) -> float | None:
     return None if look is None else (look.at_ns - began_ns) / S
 
 
-def _verdict(look: Look | None, names: Iterable[str]) -> str:
+def _verdict(look: JudgedAnswer | None, names: Iterable[str]) -> str:
     of = () if look is None else look.verdicts
     return next(
         (
@@ -146,7 +146,7 @@ def _verdict(look: Look | None, names: Iterable[str]) -> str:
     )
 
 
-def _said(looks: Iterable[Look], names: tuple[str, ...]) -> tuple[str, ...]:
+def _said(looks: Iterable[JudgedAnswer], names: tuple[str, ...]) -> tuple[str, ...]:
     """What was named other than these flows, each once."""
     found = {
         f"{each.fault} {', '.join(each.subjects)}"
@@ -170,6 +170,6 @@ def _delay_ms(flows: Iterable[FlowSeries], during: tuple[int, int]) -> float | N
 def _step_ms(trial: SlowTrial, during: tuple[int, int]) -> float | None:
     longest: dict[int, int] = {}
     for each in trial.records:
-        if isinstance(each, Step) and during[0] <= each.start_ns < during[1]:
+        if isinstance(each, StepRecord) and during[0] <= each.start_ns < during[1]:
             longest[each.step] = max(longest.get(each.step, 0), each.end_ns - each.start_ns)
     return median(longest.values()) / MS if longest else None

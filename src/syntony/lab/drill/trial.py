@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.lab.drill.fleet import verdict_ns
-from syntony.lab.drill.modes import JOB, Mode, prepared
+from syntony.lab.drill.modes import JOB, JobMode, prepared
 from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.jobs.records import Record
-from syntony.lab.jobs.runner import START_TIMEOUT_S, Job
+from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ WARM_STEPS = 5
 _PATIENCE_S = 1.0
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapTimes(msgspec.Struct, frozen=True, kw_only=True):
     """How long a run measures before and after its scenario, and waits for a hanging job."""
 
     before_ns: int = 4 * S
@@ -51,7 +51,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     ended_ns: int
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of one run that figures are made from; instants are CLOCK_MONOTONIC."""
 
     name: str
@@ -79,13 +79,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 def run_trial(
     lab: Lab,
     spec: JobSpec,
-    mode: Mode,
+    mode: JobMode,
     scenario: Callable[[], Scenario],
     *,
     name: str = "",
-    times: Times | None = None,
+    times: NicFlapTimes | None = None,
     say: Callable[[str], None] = lambda _text: None,
-) -> Trial:
+) -> NicFlapTrial:
     """Runs the job once.
 
     Args:
@@ -95,11 +95,11 @@ def run_trial(
         RemoteError: the job did not start.
         SyntonyError: a fault could not be injected.
     """
-    times = times or Times()
+    times = times or NicFlapTimes()
     alone = mode.own_mptcp and spec.framework == "builtin"
     if alone:
         spec = msgspec.structs.replace(spec, mptcp=True)
-    with prepared(lab, mode), Job(lab, spec, wrap=() if alone else mode.wrap) as job:
+    with prepared(lab, mode), LabJob(lab, spec, wrap=() if alone else mode.wrap) as job:
         job.wait_steps(WARM_STEPS, times.start_s)
         began_ns = time.monotonic_ns()
         say(f"{mode.title}: {spec.name}, {len(spec.hosts)} ranks, runs")
@@ -127,7 +127,7 @@ def run_trial(
         else:
             job.kill()
             records = job.records()
-        return Trial(
+        return NicFlapTrial(
             name=name or mode.name,
             mode=mode.name,
             job=spec.name,

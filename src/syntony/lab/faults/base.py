@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from syntony.errors import UsageError
-from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 from syntony.lab.rates import parse_rate_bps
 from syntony.model import S, parse_duration_ns
 
@@ -34,7 +34,7 @@ class TargetKind(enum.StrEnum):
 class Site(NamedTuple):
     """What faults act on."""
 
-    plan: Plan
+    plan: LabPlan
     ports: Ports
     daemons: Daemons
     clocks: Mapping[str, SyntheticClockSpec]
@@ -42,10 +42,10 @@ class Site(NamedTuple):
     """Of the lab."""
 
 
-class Order(NamedTuple):
+class FaultOrder(NamedTuple):
     """One fault as asked for: known to exist and to fit, options complete and parsed."""
 
-    kind: type[Fault]
+    kind: type[LabFault]
     target: str
     options: Mapping[str, str]
     """As given, for listings."""
@@ -59,7 +59,7 @@ class Order(NamedTuple):
         return str(self.values[name])
 
 
-class Fault(ABC):
+class LabFault(ABC):
     """One active fault. `undo` leaves everything as if it had never been, and may be repeated."""
 
     name: ClassVar[str]
@@ -68,18 +68,18 @@ class Fault(ABC):
     options: ClassVar[Mapping[str, str]] = {}
     """Option to its default; an empty default makes it required."""
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         self.site = site
         self.number = number
         self.order = order
 
     @classmethod
-    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - most kinds have none
+    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - most kinds have none
         """How long it lasts by itself; 0: until cleared."""
         return 0
 
     @classmethod  # noqa: B027 - most kinds have nothing to add
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         """What only this kind can tell about an order. Raises `UsageError`."""
 
     @abstractmethod

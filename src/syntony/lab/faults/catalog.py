@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import OPTIONS, Fault, Order, TargetKind
+from syntony.lab.faults.base import OPTIONS, FaultOrder, LabFault, TargetKind
 from syntony.lab.faults.clocks import ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
@@ -32,17 +32,17 @@ from syntony.lab.state import is_gateway
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syntony.lab.plan import Plan
+    from syntony.lab.plan import LabPlan
 
-_ALL: tuple[type[Fault], ...] = (
+_ALL: tuple[type[LabFault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
     AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
     CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause, KeyRotate,
 )  # fmt: skip
-KINDS: Mapping[str, type[Fault]] = {kind.name: kind for kind in _ALL}
+KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
 
-def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) -> Order:
+def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
     """What the user wrote, checked against this lab.
 
     Raises:
@@ -62,7 +62,7 @@ def parse_order(plan: Plan, kind: str, target: str, options: Mapping[str, str]) 
     if missing and missing != ["side"]:
         raise UsageError(f"fault {kind} needs --{missing[0]}")
     values = {name: _read(name, text) for name, text in merged.items() if text}
-    order = Order(fault, target, dict(options), values)
+    order = FaultOrder(fault, target, dict(options), values)
     fault.check(plan, order)
     return order
 
@@ -74,7 +74,7 @@ def _read(name: str, text: str) -> int | float | str:
         raise UsageError(f"--{name}: {error}") from error
 
 
-def _target(plan: Plan, fault: type[Fault], given: str) -> str:
+def _target(plan: LabPlan, fault: type[LabFault], given: str) -> str:
     if fault.target is TargetKind.CONTROLLER:
         return plan.node(given or CONTROLLER, (CONTROLLER,), "controller")
     if not given:
@@ -98,5 +98,5 @@ def _nearest(word: str, known: Mapping[str, object]) -> str:
     return f"did you mean {near[0]}?" if near else f"kinds: {', '.join(known)}"
 
 
-def _flags(fault: type[Fault]) -> str:
+def _flags(fault: type[LabFault]) -> str:
     return ", ".join(f"--{name}" for name in fault.options)

@@ -6,14 +6,14 @@ import time
 from collections.abc import Mapping
 from typing import ClassVar
 
-from syntony.lab.faults.base import Fault, TargetKind
+from syntony.lab.faults.base import LabFault, TargetKind
 from syntony.model import MS
 
 AHEAD_NS = 20 * MS
 """The step takes place this much after it was ordered: every process knows of it by then."""
 
 
-class ClockStep(Fault):
+class ClockStep(LabFault):
     """What `date -s` or a restored virtual machine does to CLOCK_REALTIME."""
 
     name = "clock-step"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
-from syntony.lab.faults.base import Fault, Order, Site, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
 from syntony.lab.provision import TLS, issue_agent
 from syntony.lab.state import socket_in_charge
 from syntony.model import S
@@ -16,7 +16,7 @@ _TIMEOUT_NS = 5 * S
 _BY = "lab fault"
 
 
-class _OfCertificate(Fault):
+class _OfCertificate(LabFault):
     target = TargetKind.HOST
 
     def _serial(self) -> str:
@@ -53,7 +53,7 @@ class CertRotate(_OfCertificate):
     meaning = "the agent's certificate and key are replaced, the old ones revoked"
 
     @classmethod
-    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - the signature of all kinds
+    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
         return 1 * S
 
     def apply(self) -> None:
@@ -65,7 +65,7 @@ class CertRotate(_OfCertificate):
         """The new certificate stays."""
 
 
-class KeyRotate(Fault):
+class KeyRotate(LabFault):
     """All hosts go on with other probe keys."""
 
     name = "key-rotate"
@@ -73,7 +73,7 @@ class KeyRotate(Fault):
     meaning = "the fleet's probe keys are replaced while probes are under way"
 
     @classmethod
-    def natural_ns(cls, order: Order) -> int:  # noqa: ARG003 - the signature of all kinds
+    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
         return 1 * S
 
     def apply(self) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import Fault, Order, TargetKind
-from syntony.lab.plan import Link, LinkKind, Plan, Port
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
+from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 
 TURN_ROOM_NS = 100_000_000
 LAST_ROOM_NS = 1_000_000_000
 """What one turn may take beyond its period, and the last one beyond that."""
 
 
-def _end(link: Link, order: Order) -> Port:
+def _end(link: Link, order: FaultOrder) -> Port:
     """The end that goes down; a NIC's own end unless told, a fabric link's leaf end."""
     ends = {"leaf": link.a, "spine": link.b}
     if link.kind is not LinkKind.FABRIC:
@@ -27,13 +27,13 @@ def _end(link: Link, order: Order) -> Port:
     return ends[side]
 
 
-class _Carrier(Fault):
+class _Carrier(LabFault):
     """A fault on one end of one link."""
 
     target = TargetKind.LINK
 
     @classmethod
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         _end(plan.link(order.target), order)
 
     @property
@@ -55,7 +55,7 @@ class LinkDown(_Carrier):
         self.site.ports.release(self.number, [self.port])
 
 
-class SwitchDown(Fault):
+class SwitchDown(LabFault):
     """A leaf or spine dies: all its links lose carrier at once."""
 
     name = "switch-down"
@@ -85,7 +85,7 @@ class Flap(_Carrier):
     _turning: asyncio.Task[None] | None = None
 
     @classmethod
-    def natural_ns(cls, order: Order) -> int:
+    def natural_ns(cls, order: FaultOrder) -> int:
         """All turns and some room: on a busy machine they take longer, and none is cut off."""
         count = order.integer("count")
         return count * (order.integer("period") + TURN_ROOM_NS) + LAST_ROOM_NS if count else 0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from syntony.lab import netns
-from syntony.lab.faults.base import Fault, Passing, TargetKind, passing
+from syntony.lab.faults.base import LabFault, Passing, TargetKind, passing
 
 _MODULUS = 100_000
 """`nft numgen` counts in thousandths of a percent."""
@@ -14,7 +14,7 @@ _RAW_PRIORITY = -300
 """Before connection tracking and everything else (netfilter's NF_IP_PRI_RAW)."""
 
 
-class _Dropping(Fault):
+class _Dropping(LabFault):
     """Packets of one link dropped in its switch; each fault has its own nft table."""
 
     target = TargetKind.LINK

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from syntony.lab.daemons import reactor_name, telemetry_name
-from syntony.lab.faults.base import Fault, Order, Site, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
 from syntony.lab.state import socket_in_charge
 
 
-class _OfDaemons(Fault):
+class _OfDaemons(LabFault):
     target = TargetKind.HOST
     of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
     """Which daemons of the target: names them."""
@@ -87,7 +87,7 @@ class _OfController(_OfDaemons):
 
     target = TargetKind.CONTROLLER
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._in_charge = socket_in_charge(site.directory).stem
 
@@ -132,7 +132,7 @@ class GatewayPause(_OfGateway, AgentStop):
     meaning = "the gateway is frozen (SIGSTOP)"
 
 
-class CpuHog(Fault):
+class CpuHog(LabFault):
     """Processes of the host that never sleep."""
 
     name = "cpu-hog"
@@ -140,7 +140,7 @@ class CpuHog(Fault):
     meaning = "--procs busy loops compete with the host's agent"
     options: ClassVar[Mapping[str, str]] = {"procs": "1"}
 
-    def __init__(self, site: Site, number: int, order: Order) -> None:
+    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._hogs: list[subprocess.Popen[bytes]] = []
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 from syntony.errors import SyntonyError, UsageError
-from syntony.lab.faults.base import Fault, Order, Site
+from syntony.lab.faults.base import FaultOrder, LabFault, Site
 from syntony.lab.messages import FaultStatus
 
 
 class _Active(msgspec.Struct):
-    fault: Fault
+    fault: LabFault
     requested_ns: int
     since_ns: int
     until_ns: int | None
@@ -30,7 +30,7 @@ class Registry:
         self._active: dict[int, _Active] = {}
         self._last = 0
 
-    def inject(self, order: Order, for_ns: int = 0) -> FaultStatus:
+    def inject(self, order: FaultOrder, for_ns: int = 0) -> FaultStatus:
         """Applies a fault, for `for_ns` or (0) until cleared.
 
         Raises:
@@ -100,6 +100,6 @@ def _status(active: _Active, now_ns: int) -> FaultStatus:
     )
 
 
-def _describe(order: Order) -> str:
+def _describe(order: FaultOrder) -> str:
     options = "".join(f" --{name} {text}" for name, text in order.options.items())
     return f"{order.kind.name} {order.target}{options}"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from syntony.errors import UsageError
-from syntony.lab.faults.base import Fault, Order, TargetKind
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
 from syntony.lab.plan import LinkKind
 from syntony.lab.relay import RelaySpot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syntony.lab.plan import Plan
+    from syntony.lab.plan import LabPlan
 
 
-class Delay(Fault):
+class Delay(LabFault):
     """Packets take longer by a constant, one way or both."""
 
     name = "delay"
@@ -42,7 +42,7 @@ class Delay(Fault):
             self.site.ports.undelay(self.number, spot)
 
 
-class Rate(Fault):
+class Rate(LabFault):
     """Both ends of a link are shaped to less."""
 
     name = "rate"
@@ -57,7 +57,7 @@ class Rate(Fault):
         self.site.ports.unlimit(self.number, self.link)
 
 
-class FlowRate(Fault):
+class FlowRate(LabFault):
     """One TCP connection of a host sends slowly; all others of its NIC go on as before."""
 
     name = "flow-rate"
@@ -66,7 +66,7 @@ class FlowRate(Fault):
     options: ClassVar[Mapping[str, str]] = {"to": "", "sport": "", "dport": ""}
 
     @classmethod
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
             raise UsageError(f"fault {cls.name} is of a NIC: {order.target} is none of a rail")
 

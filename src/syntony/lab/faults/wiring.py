@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab import netns
-from syntony.lab.faults.base import Fault, Order, TargetKind
-from syntony.lab.plan import LinkKind, Plan
+from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
+from syntony.lab.plan import LabPlan, LinkKind
 
 MTU_BYTES = 1500
 """Of every veth in a lab."""
 
 
-class Mtu(Fault):
+class Mtu(LabFault):
     """One NIC's MTU is smaller than its leaf port's: large packets to it vanish."""
 
     name = "mtu"
@@ -23,7 +23,7 @@ class Mtu(Fault):
     options: ClassVar[Mapping[str, str]] = {"bytes": "1400"}
 
     @classmethod
-    def check(cls, plan: Plan, order: Order) -> None:
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
             raise UsageError(f"fault {cls.name} is of a NIC such as h3/rail0")
 
@@ -38,7 +38,7 @@ class Mtu(Fault):
         netns.tool(port.node, ["ip", "link", "set", port.name, "mtu", str(size)])
 
 
-class RailSwap(Fault):
+class RailSwap(LabFault):
     """A host's first two rails have each other's cable: their names are exchanged, and everything
     that belongs to the cable (address, routes, leaf port) goes with it.
     """
@@ -49,7 +49,7 @@ class RailSwap(Fault):
     _swapped = False
 
     @classmethod
-    def check(cls, plan: Plan, order: Order) -> None:  # noqa: ARG003 - the base's signature
+    def check(cls, plan: LabPlan, order: FaultOrder) -> None:  # noqa: ARG003 - the base's signature
         if plan.spec.rails < 2:
             raise UsageError(f"fault {cls.name} needs two rails")
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from syntony.errors import SyntonyError
 from syntony.lab.jobs import collectives, content, records
-from syntony.lab.jobs.mesh import Mesh, meet
+from syntony.lab.jobs.mesh import RankMesh, meet
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from syntony.lab.jobs.nccl_mesh import NcclMesh
 
-    Peers = Mesh | NcclMesh
+    Peers = RankMesh | NcclMesh
 
 _GRACE_S = 5.0
 """After the end of standard input the process ends, whatever hangs."""
@@ -100,7 +100,11 @@ def run(rank: Rank, collective: str, number: int, spoil_at: int | None, pause_ns
             _say(_failed(number, step, error))
             return 3
         end_ns = time.monotonic_ns()
-        _say(records.Step(rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong))
+        _say(
+            records.StepRecord(
+                rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong
+            )
+        )
         step += 1
         if last:
             _say(records.Done(rank=number, at_ns=time.monotonic_ns(), steps=step))
@@ -132,7 +136,7 @@ def _listen(wish: threading.Event) -> None:
     os._exit(4)
 
 
-def _over_nccl(mesh: Mesh, name: str, data: content.Content) -> NcclMesh:
+def _over_nccl(mesh: RankMesh, name: str, data: content.Content) -> NcclMesh:
     from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
 
     longest = (data.elements + data.ranks) * np.dtype(np.uint32).itemsize

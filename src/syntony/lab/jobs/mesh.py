@@ -19,7 +19,7 @@ _MEET_S = 30.0
 _RETRY_S = 0.05
 
 
-class Mesh:
+class RankMesh:
     """Connections of one rank to all others, and lock-step exchanges over them."""
 
     def __init__(self, rank: int, peers: Mapping[int, socket.socket]) -> None:
@@ -97,7 +97,7 @@ def _advance(rank: int, left: dict[int, memoryview], by: int) -> None:
         del left[rank]
 
 
-def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> Mesh:
+def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> RankMesh:
     """Connects to every lower rank and accepts every higher one.
 
     Args:
@@ -127,7 +127,7 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> M
             peers[higher] = own
     for own in peers.values():
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return Mesh(rank, peers)
+    return RankMesh(rank, peers)
 
 
 def _knock(family: int, protocol: int, where: tuple[str, int]) -> socket.socket:

@@ -20,7 +20,7 @@ from syntony.errors import MissingError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syntony.lab.jobs.mesh import Mesh
+    from syntony.lab.jobs.mesh import RankMesh
 
 PLUGIN = "syntony"
 """The net plug-in, as NCCL_NET_PLUGIN has it."""
@@ -161,7 +161,7 @@ class NcclMesh:
         TimeoutError: a peer was not there within a minute.
     """
 
-    def __init__(self, mesh: Mesh, transport: Transport, ranks: int, size: int) -> None:
+    def __init__(self, mesh: RankMesh, transport: Transport, ranks: int, size: int) -> None:
         self.rank = mesh.rank
         self._mesh, self._transport = mesh, transport
         peers = [each for each in range(ranks) if each != mesh.rank]

@@ -18,7 +18,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="e
     at_ns: int
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="event"):
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_field="event"):
     """One rank's part of one collective step."""
 
     rank: int
@@ -48,7 +48,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     """A connection was reset, timed out or closed by the peer; else something else went wrong."""
 
 
-Record = Ready | Step | Done | Failed
+Record = Ready | StepRecord | Done | Failed
 _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
@@ -73,11 +73,11 @@ def on_arrival_clock(said: Sequence[tuple[int, Record]]) -> list[Record]:
 
 
 def _told_ns(record: Record) -> int:
-    return record.end_ns if isinstance(record, Step) else record.at_ns
+    return record.end_ns if isinstance(record, StepRecord) else record.at_ns
 
 
 def _shifted(record: Record, by_ns: int) -> Record:
-    if isinstance(record, Step):
+    if isinstance(record, StepRecord):
         return msgspec.structs.replace(
             record, start_ns=record.start_ns + by_ns, end_ns=record.end_ns + by_ns
         )

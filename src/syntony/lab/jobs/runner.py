@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Done, Failed, Record, Step, on_arrival_clock, parse_line
+from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, on_arrival_clock, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ class _Rank:
                 _pipe(stream).close()
 
 
-class Job:
+class LabJob:
     """A running job; leaving the `with` block kills what is left of it."""
 
     def __init__(
@@ -115,7 +115,8 @@ class Job:
     def steps_done(self) -> int:
         """How many steps every rank has completed."""
         return min(
-            sum(isinstance(record, Step) for _, record in list(rank.heard)) for rank in self._ranks
+            sum(isinstance(record, StepRecord) for _, record in list(rank.heard))
+            for rank in self._ranks
         )
 
     def alive(self) -> tuple[int, ...]:

@@ -17,11 +17,11 @@ MAX_FRAME = 1 << 20
 CHUNK = 1 << 16
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """First byte of a frame; four of length and the body follow."""
 
     RUN = 0
-    """`Order`, JSON."""
+    """`RunOrder`, JSON."""
     INPUT = 1
     """Empty: its end."""
     SIGNAL = 2
@@ -32,7 +32,7 @@ class Kind(enum.IntEnum):
     """Exit status, one byte: 128 and the signal's number for a killed one."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class RunOrder(msgspec.Struct, frozen=True):
     """What is to run."""
 
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -40,11 +40,11 @@ class Order(msgspec.Struct, frozen=True):
     cwd: str = "/"
 
 
-def frame(kind: Kind, body: bytes = b"") -> bytes:
+def frame(kind: FrameKind, body: bytes = b"") -> bytes:
     return HEAD.pack(kind, len(body)) + body
 
 
-async def read(stream: asyncio.StreamReader) -> tuple[Kind, bytes]:
+async def read(stream: asyncio.StreamReader) -> tuple[FrameKind, bytes]:
     """The next frame.
 
     Raises:
@@ -54,4 +54,4 @@ async def read(stream: asyncio.StreamReader) -> tuple[Kind, bytes]:
     kind, length = HEAD.unpack(await stream.readexactly(HEAD.size))
     if length > MAX_FRAME:
         raise ValueError(f"a frame of {length} bytes")
-    return Kind(kind), await stream.readexactly(length)
+    return FrameKind(kind), await stream.readexactly(length)

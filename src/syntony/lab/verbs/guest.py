@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from syntony.lab import netns
-from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, read
 
 
 class GuestNic(msgspec.Struct, frozen=True):
@@ -83,15 +83,15 @@ async def serve(address: str) -> None:
 async def _client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         kind, body = await read(reader)
-        if kind is Kind.RUN:
-            await _run(msgspec.json.decode(body, type=Order), reader, writer)
+        if kind is FrameKind.RUN:
+            await _run(msgspec.json.decode(body, type=RunOrder), reader, writer)
     except (EOFError, ConnectionError, ValueError, msgspec.DecodeError) as error:
         print(f"guest: a client went: {error}", flush=True)
     finally:
         writer.close()
 
 
-async def _run(order: Order, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _run(order: RunOrder, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
@@ -99,18 +99,18 @@ async def _run(order: Order, reader: asyncio.StreamReader, writer: asyncio.Strea
             stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        writer.write(frame(Kind.ERRORS, f"{order.argv[0]}: {error.strerror}\n".encode()))
-        writer.write(frame(Kind.ENDED, bytes([127])))
+        writer.write(frame(FrameKind.ERRORS, f"{order.argv[0]}: {error.strerror}\n".encode()))
+        writer.write(frame(FrameKind.ENDED, bytes([127])))
         await writer.drain()
         return
     orders = asyncio.ensure_future(_orders(process, reader))
-    outputs = ((process.stdout, Kind.OUTPUT), (process.stderr, Kind.ERRORS))
+    outputs = ((process.stdout, FrameKind.OUTPUT), (process.stderr, FrameKind.ERRORS))
     try:
         await asyncio.gather(
             *(_forward(stream, kind, writer) for stream, kind in outputs if stream)
         )
         code = await process.wait()
-        writer.write(frame(Kind.ENDED, bytes([code if code >= 0 else 128 - code])))
+        writer.write(frame(FrameKind.ENDED, bytes([code if code >= 0 else 128 - code])))
         await writer.drain()
     finally:
         orders.cancel()
@@ -118,7 +118,9 @@ async def _run(order: Order, reader: asyncio.StreamReader, writer: asyncio.Strea
             process.kill()
 
 
-async def _forward(stream: asyncio.StreamReader, kind: Kind, writer: asyncio.StreamWriter) -> None:
+async def _forward(
+    stream: asyncio.StreamReader, kind: FrameKind, writer: asyncio.StreamWriter
+) -> None:
     while data := await stream.read(CHUNK):
         writer.write(frame(kind, data))
         await writer.drain()
@@ -130,13 +132,13 @@ async def _orders(process: asyncio.subprocess.Process, reader: asyncio.StreamRea
     try:
         while True:
             kind, body = await read(reader)
-            if kind is Kind.INPUT and stdin and body:
+            if kind is FrameKind.INPUT and stdin and body:
                 with contextlib.suppress(ConnectionError):
                     stdin.write(body)
                     await stdin.drain()
-            elif kind is Kind.INPUT and stdin:
+            elif kind is FrameKind.INPUT and stdin:
                 stdin.close()
-            elif kind is Kind.SIGNAL and process.returncode is None:
+            elif kind is FrameKind.SIGNAL and process.returncode is None:
                 process.send_signal(body[0])
     except (EOFError, ConnectionError, ValueError):
         if process.returncode is None:

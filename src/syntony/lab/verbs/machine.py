@@ -25,9 +25,9 @@ import msgspec
 
 from syntony.errors import SyntonyError
 from syntony.lab import commands, netns, state
-from syntony.lab.linkwatch import LinkWatch
+from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import LabFile
-from syntony.lab.plan import LinkKind, Plan, Port, make_plan
+from syntony.lab.plan import LabPlan, LinkKind, Port, make_plan
 from syntony.lab.routes import host_routes
 from syntony.lab.verbs.guest import GuestConfig, GuestNic
 from syntony.lab.verbs.image import LAB_TAG, ROOT_TAG, Image
@@ -45,7 +45,7 @@ def mac(port: Port) -> str:
     return f"52:54:00:00:{port.index >> 8:02x}:{port.index & 255:02x}"
 
 
-def guest_config(plan: Plan, host: str) -> GuestConfig:
+def guest_config(plan: LabPlan, host: str) -> GuestConfig:
     """Everything that the guest makes of itself."""
     links = plan.links_of(host)
     return GuestConfig(
@@ -61,7 +61,7 @@ def guest_config(plan: Plan, host: str) -> GuestConfig:
     )
 
 
-def qemu_argv(image: Image, directory: Path, plan: Plan, host: str, config: Path) -> list[str]:
+def qemu_argv(image: Image, directory: Path, plan: LabPlan, host: str, config: Path) -> list[str]:
     """QEMU with software emulation: no /dev/kvm, no privilege but the taps."""
     words = {"lab": str(directory), "python": sys.executable, "config": str(config)}
     append = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "tsc=reliable"]
@@ -180,14 +180,14 @@ def main(directory: Path, host: str) -> int:
         qemu_argv(image, directory, plan, host, config), stdin=subprocess.DEVNULL
     )
     try:
-        _carry(qemu, Qmp(qmp_path(directory, host)), LinkWatch(host), ports)
+        _carry(qemu, Qmp(qmp_path(directory, host)), NamespaceLinkWatch(host), ports)
     finally:
         qemu.kill()
     return qemu.wait()
 
 
 def _carry(
-    qemu: subprocess.Popen[bytes], monitor: Qmp, watch: LinkWatch, ports: Sequence[Port]
+    qemu: subprocess.Popen[bytes], monitor: Qmp, watch: NamespaceLinkWatch, ports: Sequence[Port]
 ) -> None:
     """Gives each NIC of the guest its port's carrier until QEMU has ended."""
     names = {port.index: port.name for port in ports}

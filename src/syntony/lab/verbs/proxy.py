@@ -17,7 +17,7 @@ import msgspec
 
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER
-from syntony.lab.verbs.frames import CHUNK, PORT, Kind, Order, frame, read
+from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, read
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 AWAY = 125
@@ -43,20 +43,20 @@ async def run(address: str, argv: list[str]) -> int:
         print(f"guest {address} does not answer", file=sys.stderr)
         return AWAY
     reader, writer = connection
-    order = Order(argv, dict(os.environ), str(Path.cwd()))
-    writer.write(frame(Kind.RUN, msgspec.json.encode(order)))
+    order = RunOrder(argv, dict(os.environ), str(Path.cwd()))
+    writer.write(frame(FrameKind.RUN, msgspec.json.encode(order)))
     _limit_silence(writer.get_extra_info("socket"))
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, writer.write, frame(Kind.SIGNAL, bytes([number])))
+        loop.add_signal_handler(number, writer.write, frame(FrameKind.SIGNAL, bytes([number])))
     _forward_input(loop, writer)
     try:
         while True:
             kind, body = await read(reader)
-            if kind is Kind.ENDED:
+            if kind is FrameKind.ENDED:
                 return body[0]
-            if kind in (Kind.OUTPUT, Kind.ERRORS):
-                _write(1 if kind is Kind.OUTPUT else 2, body)
+            if kind in (FrameKind.OUTPUT, FrameKind.ERRORS):
+                _write(1 if kind is FrameKind.OUTPUT else 2, body)
     except (EOFError, OSError, ValueError):
         print(f"guest {address} has gone", file=sys.stderr)
         return AWAY
@@ -86,7 +86,7 @@ async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 def _forward_input(loop: asyncio.AbstractEventLoop, writer: asyncio.StreamWriter) -> None:
     def ready() -> None:
         data = os.read(0, CHUNK)
-        writer.write(frame(Kind.INPUT, data))
+        writer.write(frame(FrameKind.INPUT, data))
         if not data:
             loop.remove_reader(0)
 
@@ -95,8 +95,8 @@ def _forward_input(loop: asyncio.AbstractEventLoop, writer: asyncio.StreamWriter
     except (PermissionError, OSError):  # a regular file is always ready, epoll has no use for it
         with contextlib.suppress(OSError):
             while data := os.read(0, CHUNK):
-                writer.write(frame(Kind.INPUT, data))
-        writer.write(frame(Kind.INPUT))
+                writer.write(frame(FrameKind.INPUT, data))
+        writer.write(frame(FrameKind.INPUT))
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.sim.fluid.net import Candidates, Net, Numbers
+from syntony.sim.fluid.net import LivingPaths, Net, Numbers
 from syntony.sim.fluid.split import max_min_split
-from syntony.sim.fluid.traffic import Traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic
 from syntony.traffic.fair import Floats, Ints, Sharer, max_min
 
 QUEUE_NS = 100_000.0
@@ -54,7 +54,7 @@ class Field:
     """
 
     def __init__(
-        self, net: Net, traffic: Traffic, *, share: Sharer = max_min, sprayed: bool = False
+        self, net: Net, traffic: SimulatedTraffic, *, share: Sharer = max_min, sprayed: bool = False
     ) -> None:
         self.net, self.traffic = net, traffic
         self.pick = np.full(traffic.flows, -1, dtype=np.int64)
@@ -70,7 +70,7 @@ class Field:
         """Flows under way."""
         return np.flatnonzero(self.active)
 
-    def candidates(self, flows: Numbers) -> Candidates:
+    def candidates(self, flows: Numbers) -> LivingPaths:
         return self.net.candidates(self.traffic.src[flows], self.traffic.dst[flows])
 
     def path(self, flows: Numbers, pick: Numbers) -> Ints:

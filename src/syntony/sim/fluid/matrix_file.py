@@ -15,13 +15,13 @@ from scipy.sparse.csgraph import connected_components
 
 from syntony.errors import InputError
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.traffic import NEVER, Traffic, Trigger, TriggerKind
+from syntony.sim.fluid.traffic import NEVER, SimulatedTraffic, Trigger, TriggerKind
 
 MAX_FLOWS = 10_000_000
 HEADER = ("Nodes", "Connections", "Triggers", "Failures")
 
 
-def parse_matrix(text: str) -> Traffic:
+def parse_matrix(text: str) -> SimulatedTraffic:
     """Traffic of a file; not yet checked against a fabric. Jobs are what triggers or hosts join.
 
     Raises:
@@ -35,7 +35,7 @@ def parse_matrix(text: str) -> Traffic:
     return parser.finish()
 
 
-def format_matrix(traffic: Traffic, nics: int) -> str:
+def format_matrix(traffic: SimulatedTraffic, nics: int) -> str:
     """A file that `parse_matrix`, and htsim, read back."""
     lines = [f"Nodes {nics}", f"Connections {traffic.flows}", f"Triggers {len(traffic.triggers)}"]
     for flow in range(traffic.flows):
@@ -79,7 +79,7 @@ class _Parser:
         if self._reported.get("Failures"):
             raise InputError("failures", "broken links are given by --dead, not by the traffic")
 
-    def finish(self) -> Traffic:
+    def finish(self) -> SimulatedTraffic:
         for what, found in (("Connections", self._rows), ("Triggers", self._triggers)):
             if what in self._reported and self._reported[what] != len(found):
                 raise InputError(
@@ -97,7 +97,7 @@ class _Parser:
             np.zeros(0)
         ] * 7
         whole = [column.astype(np.int64) for column in columns]
-        return Traffic(
+        return SimulatedTraffic(
             src=whole[0],
             dst=whole[1],
             size=columns[2].astype(np.float64),

@@ -20,7 +20,7 @@ from syntony.traffic.problem import link_groups
 Numbers = NDArray[np.int64]
 
 
-class Candidates(NamedTuple):
+class LivingPaths(NamedTuple):
     """Living paths of some flows: those of flow f are rows ``first[f] … first[f + 1] - 1``."""
 
     first: Numbers
@@ -78,7 +78,7 @@ class Net(ABC):
         """Whether no link is dead."""
         return bool((self.capacity > 0).all())
 
-    def candidates(self, src: Numbers, dst: Numbers) -> Candidates:
+    def candidates(self, src: Numbers, dst: Numbers) -> LivingPaths:
         """All living paths.
 
         Raises:
@@ -93,7 +93,7 @@ class Net(ABC):
             flow, pick, ways = flow[living], pick[living], ways[living]
             counts = np.bincount(flow, minlength=len(src))
         self._check_connected(counts, src, dst)
-        return Candidates(np.concatenate(([0], np.cumsum(counts))), pick, ways)
+        return LivingPaths(np.concatenate(([0], np.cumsum(counts))), pick, ways)
 
     def alternatives(self, src: Numbers, dst: Numbers) -> Numbers:
         """Which links are alternatives to each other at one stage of these flows' paths: they have

@@ -22,7 +22,7 @@ MAX_FLOWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OfflineFlow:
     """One flow of a table."""
 
     src: int
@@ -64,7 +64,7 @@ def place_table(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Placed]:
     return sorted(found, key=lambda each: order[each.flow.flow_id])
 
 
-def _rows(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Row]:
+def _rows(columns: Mapping[str, Sequence[Any]], net: Net) -> list[OfflineFlow]:
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise InputError("missing-columns", f"FLOWS has no column {', '.join(missing)}")
@@ -85,7 +85,7 @@ def _rows(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Row]:
     return rows
 
 
-def _row(reported: Mapping[str, Any], place_of: int, numbers: Mapping[str, int]) -> Row:
+def _row(reported: Mapping[str, Any], place_of: int, numbers: Mapping[str, int]) -> OfflineFlow:
     name = str(reported.get("flow_id", place_of))
     src, dst = (_nic(reported, end, name, numbers) for end in REQUIRED)
     if src == dst:
@@ -106,7 +106,7 @@ def _row(reported: Mapping[str, Any], place_of: int, numbers: Mapping[str, int])
         weight=_positive(reported.get("weight", 1.0), name, "weight"),
         demand_bps=None if demand is None else round(GBPS * _positive(demand, name, "demand")),
     )
-    return Row(src, dst, flow, str(reported.get("after", "")))
+    return OfflineFlow(src, dst, flow, str(reported.get("after", "")))
 
 
 def _nic(reported: Mapping[str, Any], end: str, name: str, numbers: Mapping[str, int]) -> int:
@@ -128,7 +128,7 @@ def _positive(value: Any, name: str, what: str) -> float:
     return number
 
 
-def _waves(rows: Sequence[Row]) -> list[int]:
+def _waves(rows: Sequence[OfflineFlow]) -> list[int]:
     """How many flows each waits for, one after the other."""
     before = {row.flow.flow_id: row.after for row in rows}
     depth: dict[str, int] = {}
@@ -148,7 +148,7 @@ def _waves(rows: Sequence[Row]) -> list[int]:
     return [depth[row.flow.flow_id] for row in rows]
 
 
-def _place_wave(rows: Sequence[Row], net: Net, wave: int) -> list[Placed]:
+def _place_wave(rows: Sequence[OfflineFlow], net: Net, wave: int) -> list[Placed]:
     src = np.array([row.src for row in rows])
     dst = np.array([row.dst for row in rows])
     candidates = net.candidates(src, dst)

@@ -10,7 +10,7 @@ import numpy as np
 
 from syntony.errors import InputError, UsageError
 from syntony.sim.fluid.net import Net, Numbers
-from syntony.sim.fluid.traffic import Traffic, Trigger, TriggerKind, make_traffic
+from syntony.sim.fluid.traffic import SimulatedTraffic, Trigger, TriggerKind, make_traffic
 
 JOBS = 2
 RING_BYTES = 16_000_000
@@ -54,7 +54,7 @@ def parse_preset(name: str) -> Preset:
 
 def preset_traffic(
     preset: Preset, net: Net, rng: np.random.Generator, queue_pairs: int = 1
-) -> Traffic:
+) -> SimulatedTraffic:
     """The traffic on a fabric.
 
     Args:
@@ -87,7 +87,7 @@ def _members(net: Net, rng: np.random.Generator, *, random: bool) -> list[Number
     return [order[net.position[order] % JOBS == job] for job in range(JOBS)]
 
 
-def _ring(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
+def _ring(members: Sequence[Numbers], _: np.random.Generator, __: int) -> SimulatedTraffic:
     """Each NIC streams to the next of its ring: an all-reduce of long buffers."""
     return make_traffic(
         np.concatenate(members),
@@ -97,7 +97,9 @@ def _ring(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffi
     )
 
 
-def _all_to_all(members: Sequence[Numbers], rng: np.random.Generator, leaves: int) -> Traffic:
+def _all_to_all(
+    members: Sequence[Numbers], rng: np.random.Generator, leaves: int
+) -> SimulatedTraffic:
     """Each NIC sends to one peer after the other, all with the same shifts: no receiver has two
     senders as long as all keep pace. Shifts by whole leaves are left out where there are others:
     of an evenly spread job they would not load the fabric."""
@@ -111,7 +113,9 @@ def _all_to_all(members: Sequence[Numbers], rng: np.random.Generator, leaves: in
     return _chains(waves, [PEER_BYTES] * ROUNDS)
 
 
-def _reduce_scatter(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
+def _reduce_scatter(
+    members: Sequence[Numbers], _: np.random.Generator, __: int
+) -> SimulatedTraffic:
     """Recursive halving among the largest power of two of each job's NICs."""
     waves, sizes = [], []
     for job, each in enumerate(members):
@@ -125,7 +129,7 @@ def _reduce_scatter(members: Sequence[Numbers], _: np.random.Generator, __: int)
 
 def _chains(
     waves: Sequence[Sequence[tuple[Numbers, Numbers, int]]], sizes: Sequence[float]
-) -> Traffic:
+) -> SimulatedTraffic:
     """Each NIC's flows one after the other, wave by wave."""
     src, dst, job, size, waits, fires = [], [], [], [], [], []
     triggers: dict[int, Trigger] = {}
@@ -151,7 +155,7 @@ def _chains(
     )  # fmt: skip
 
 
-def _tree(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffic:
+def _tree(members: Sequence[Numbers], _: np.random.Generator, __: int) -> SimulatedTraffic:
     """Binary tree all-reduce: up to the root, each waiting for its children, and down again."""
     src, dst, job, waits, fires = [], [], [], [], []
     triggers: dict[int, Trigger] = {}
@@ -179,7 +183,7 @@ def _tree(members: Sequence[Numbers], _: np.random.Generator, __: int) -> Traffi
     return make_traffic(src, dst, RING_BYTES, job, waits=waits, fires=fires, triggers=triggers)
 
 
-def _permutation(members: Sequence[Numbers], rng: np.random.Generator, _: int) -> Traffic:
+def _permutation(members: Sequence[Numbers], rng: np.random.Generator, _: int) -> SimulatedTraffic:
     """Each NIC of a job sends to one other, drawn at random without fixed points."""
     far = []
     for each in members:
@@ -196,7 +200,7 @@ def _job_numbers(members: Sequence[Numbers]) -> Numbers:
     return np.repeat(np.arange(len(members)), [len(each) for each in members])
 
 
-def _split(traffic: Traffic, parts: int) -> Traffic:
+def _split(traffic: SimulatedTraffic, parts: int) -> SimulatedTraffic:
     """Every flow as several of equal size, started and ended together."""
 
     def each(values: Numbers) -> Numbers:
@@ -213,7 +217,7 @@ def _split(traffic: Traffic, parts: int) -> Traffic:
     )  # fmt: skip
 
 
-KINDS: dict[str, Callable[[Sequence[Numbers], np.random.Generator, int], Traffic]] = {
+KINDS: dict[str, Callable[[Sequence[Numbers], np.random.Generator, int], SimulatedTraffic]] = {
     "rings": _ring,
     "alltoall": _all_to_all,
     "reduce-scatter": _reduce_scatter,

@@ -11,9 +11,9 @@ import numpy as np
 from syntony.errors import InputError
 from syntony.sim.fluid.field import Field, Telemetry
 from syntony.sim.fluid.net import Net, Numbers
-from syntony.sim.fluid.policies import POLICIES, Policy
+from syntony.sim.fluid.policies import POLICIES, PlacingPolicy
 from syntony.sim.fluid.policies.base import Tools
-from syntony.sim.fluid.traffic import Traffic, TriggerBoard
+from syntony.sim.fluid.traffic import SimulatedTraffic, TriggerBoard
 from syntony.traffic.fair import Floats
 
 PAYLOAD, HEADER = 4096, 64
@@ -25,7 +25,7 @@ QUIET = 20
 than the mover lets a flow rest after its first move."""
 
 
-class Settings(NamedTuple):
+class RunSettings(NamedTuple):
     """Of one run."""
 
     hop_ns: float = 1_000.0
@@ -63,8 +63,8 @@ class Settled(NamedTuple):
 
 
 def make_policy(
-    name: str, net: Net, traffic: Traffic, settings: Settings, tools: Tools
-) -> tuple[Field, Policy]:
+    name: str, net: Net, traffic: SimulatedTraffic, settings: RunSettings, tools: Tools
+) -> tuple[Field, PlacingPolicy]:
     """A policy and the field it plays on."""
     kind = POLICIES[name]
     field = Field(net, traffic, share=tools.share, sprayed=kind.sprays)
@@ -75,7 +75,7 @@ def make_policy(
 class _Eyes:
     """Telemetry, `age` epochs late."""
 
-    def __init__(self, field: Field, settings: Settings) -> None:
+    def __init__(self, field: Field, settings: RunSettings) -> None:
         self._field, self._noise = field, settings.noise
         self._rng = np.random.default_rng([settings.seed, 2])
         self._pipe: deque[Telemetry] = deque(maxlen=settings.age + 1)
@@ -86,7 +86,7 @@ class _Eyes:
         return self._pipe[0] if len(self._pipe) == self._pipe.maxlen else None
 
 
-def settle(field: Field, policy: Policy, settings: Settings) -> Settled:
+def settle(field: Field, policy: PlacingPolicy, settings: RunSettings) -> Settled:
     """Start the first wave and let the policy act until it rests."""
     wave = field.traffic.first_wave
     field.start(wave, policy.start(wave))
@@ -115,14 +115,14 @@ def _mean_share(rate: Floats, wanted: Floats) -> float:
     return float((rate / wanted).mean())
 
 
-class Run:
+class FluidRun:
     """One traffic to its end.
 
     Between events rates are constant, so ends are exact: an event is a flow that starts or ends,
     or an epoch of the policy.
     """
 
-    def __init__(self, field: Field, policy: Policy, settings: Settings) -> None:
+    def __init__(self, field: Field, policy: PlacingPolicy, settings: RunSettings) -> None:
         self._field, self._policy, self._settings = field, policy, settings
         traffic = field.traffic
         self._size = traffic.size * 8 * (PAYLOAD + HEADER) / PAYLOAD

@@ -11,13 +11,13 @@ from syntony.errors import InputError
 from syntony.sim.fluid.net import Net, break_cables
 from syntony.sim.fluid.optimum import Optimum, optimum
 from syntony.sim.fluid.policies.base import Tools
-from syntony.sim.fluid.run import Finished, Run, Settings, Settled, make_policy, settle
-from syntony.sim.fluid.traffic import Traffic
+from syntony.sim.fluid.run import Finished, FluidRun, RunSettings, Settled, make_policy, settle
+from syntony.sim.fluid.traffic import SimulatedTraffic
 
 US = 1_000.0
 
 
-class Answer(NamedTuple):
+class ScenarioResult(NamedTuple):
     """What came out."""
 
     finished: Finished
@@ -45,13 +45,15 @@ class Answer(NamedTuple):
         }
 
 
-def simulate(net: Net, traffic: Traffic, policy: str, settings: Settings, tools: Tools) -> Answer:
+def simulate(
+    net: Net, traffic: SimulatedTraffic, policy: str, settings: RunSettings, tools: Tools
+) -> ScenarioResult:
     """Run a policy twice: the first wave until it settles, and everything to its end."""
     field, player = make_policy(policy, net, traffic, settings, tools)
     settled = settle(field, player, settings)
     best = optimum(field, traffic.first_wave)
     field, player = make_policy(policy, net, traffic, settings, tools)
-    return Answer(Run(field, player, settings).to_the_end(), settled, best)
+    return ScenarioResult(FluidRun(field, player, settings).to_the_end(), settled, best)
 
 
 def damage(net: Net, dead: Iterable[str], speeds: Iterable[str], seed: int) -> list[str]:

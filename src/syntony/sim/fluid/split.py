@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from syntony.sim.fluid.net import Candidates
+from syntony.sim.fluid.net import LivingPaths
 from syntony.traffic.fair import TIE, Floats, Sharer
 
 ROUNDS = 10_000
 
 
 def max_min_split(
-    candidates: Candidates, capacity: Floats, weight: Floats, share: Sharer
+    candidates: LivingPaths, capacity: Floats, weight: Floats, share: Sharer
 ) -> Floats:
     """Rates, (flows,): as `traffic.fair.max_min`, each flow loading all its paths alike.
 

@@ -39,7 +39,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
+class SimulatedTraffic:
     """Flows of some jobs; all arrays are (flows,). See `check_traffic`."""
 
     src: Numbers
@@ -94,11 +94,11 @@ def make_traffic(
     waits: Iterable[int] | None = None,
     fires: Iterable[int] | None = None,
     triggers: Mapping[int, Trigger] | None = None,
-) -> Traffic:
+) -> SimulatedTraffic:
     """Traffic that starts at once but for triggers."""
     a, b = np.fromiter(src, dtype=np.int64), np.fromiter(dst, dtype=np.int64)
     none = np.full(len(a), NEVER, dtype=np.int64)
-    return Traffic(
+    return SimulatedTraffic(
         src=a,
         dst=b,
         size=np.broadcast_to(np.asarray(size, dtype=np.float64), len(a)).copy(),
@@ -111,7 +111,7 @@ def make_traffic(
     )
 
 
-def check_traffic(traffic: Traffic, nics: int) -> Traffic:
+def check_traffic(traffic: SimulatedTraffic, nics: int) -> SimulatedTraffic:
     """The same traffic, if it can be run to its end.
 
     Raises:
@@ -136,12 +136,12 @@ def check_traffic(traffic: Traffic, nics: int) -> Traffic:
     return traffic
 
 
-def _refuse(traffic: Traffic, wrong: NDArray[np.bool_], name: str, text: str) -> None:
+def _refuse(traffic: SimulatedTraffic, wrong: NDArray[np.bool_], name: str, text: str) -> None:
     if wrong.any():
         raise InputError(name, f"flow {traffic.name(int(np.argmax(wrong)))} {text}")
 
 
-def _check_triggers(traffic: Traffic) -> None:
+def _check_triggers(traffic: SimulatedTraffic) -> None:
     used = set(traffic.waits.tolist()) | set(traffic.fires.tolist())
     used |= set(traffic.fires_received.tolist())
     unknown = sorted(used - {NEVER} - set(traffic.triggers))
@@ -157,7 +157,7 @@ def _check_triggers(traffic: Traffic) -> None:
         )
 
 
-def _started(traffic: Traffic) -> NDArray[np.bool_]:
+def _started(traffic: SimulatedTraffic) -> NDArray[np.bool_]:
     """Which flows start at all, whatever the times, (flows,)."""
     board = TriggerBoard(traffic)
     started = np.asarray(traffic.waits == NEVER)
@@ -175,7 +175,7 @@ def _started(traffic: Traffic) -> NDArray[np.bool_]:
 class TriggerBoard:
     """How often each trigger has been fired."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: SimulatedTraffic) -> None:
         self._traffic = traffic
         self._fired: defaultdict[int, int] = defaultdict(int)
 

@@ -31,10 +31,10 @@ from syntony.workload.classes import (
 from syntony.workload.verdict import FaultClass as F
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.verdict import Finding
 
-RULES: dict[F, Callable[[Facts], list[Finding]]] = {
+RULES: dict[F, Callable[[BundleFacts], list[Finding]]] = {
     F.CLOCK_FAULT: clock_fault.find,
     F.HANG: hang.find,
     F.FLAPPING: flapping.find,

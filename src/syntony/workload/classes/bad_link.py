@@ -14,7 +14,7 @@ from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.ports import Links
 
 MIN_ERRORS = 5.0
@@ -22,7 +22,7 @@ MIN_ERRORS = 5.0
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Links at which flows lose packets."""
     flows = facts.flows
     if flows is None:
@@ -79,7 +79,7 @@ def _dirty(links: Links) -> dict[str, float]:
             for row, each in episodes(bad, np.isfinite(links.errors)).items()}  # fmt: skip
 
 
-def _span(facts: Facts, link: str) -> tuple[int, int]:
+def _span(facts: BundleFacts, link: str) -> tuple[int, int]:
     """Begin and end of the time in which a link counts errors."""
     links = facts.links
     assert links is not None  # noqa: S101 - a link that counts errors
@@ -87,7 +87,9 @@ def _span(facts: Facts, link: str) -> tuple[int, int]:
     return links.grid.instant(int(shown[0])), links.grid.instant(int(shown[-1]) + 1)
 
 
-def _judge(facts: Facts, flows: Flows, common: Common, dirty: dict[str, float]) -> Finding | None:
+def _judge(
+    facts: BundleFacts, flows: Flows, common: Common, dirty: dict[str, float]
+) -> Finding | None:
     lossy = common.flows & flows.lossy.keys()
     begin_ns, last_ns, share = (facts.joint(lossy, flows.lossy) if lossy
                                 else (*_span(facts, common.links[0]), 0.9))  # fmt: skip

@@ -14,7 +14,7 @@ from syntony.workload.pairs import TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
 
 RATIO = 5.0
 """In-band delay over out-of-band delay of the same NICs, direction and time (taxonomy)."""
@@ -45,7 +45,7 @@ class _Pair(NamedTuple):
         return self.in_band > max(RATIO * self.probed, self.longest) and bool(self.other)
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Jobs, or hosts of one, whose class of traffic waits."""
     if facts.flows is None or facts.probes is None:
         return []
@@ -64,7 +64,7 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _hosts(facts: Facts, pairs: dict[tuple[str, str], _Pair]) -> list[Finding]:
+def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Finding]:
     """Hosts whose class is another than that of most, and whose packets alone wait."""
     kinds = [pair.kind for pair in pairs.values()]
     usual = max(set(kinds), key=kinds.count)
@@ -77,7 +77,7 @@ def _hosts(facts: Facts, pairs: dict[tuple[str, str], _Pair]) -> list[Finding]:
     return found
 
 
-def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
+def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     """Each pair of NICs that has flows and probes, over the time in which its flows are slowest."""
     flows, probes = facts.flows, facts.probes
     assert flows is not None  # noqa: S101 - asked before
@@ -109,7 +109,7 @@ def _pairs(facts: Facts) -> list[tuple[str, str, str, _Pair]]:
     return found
 
 
-def _finding(facts: Facts, subjects: tuple[str, ...], slow: list[_Pair]) -> Finding:
+def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - slow pairs
     members = frozenset(each for pair in slow for each in pair.flows)

@@ -16,7 +16,7 @@ from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
 
 AGREE = 0.3
 """Spread of a NIC's pairs over their median within which they moved together."""
@@ -61,7 +61,7 @@ class _Source(NamedTuple):
     sigma_ns: float
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
     found: list[Finding] = []
     for source in _sources(facts):
@@ -75,7 +75,7 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _sources(facts: Facts) -> list[_Source]:
+def _sources(facts: BundleFacts) -> list[_Source]:
     """Delays of probes and of flows, but not halves of round trips: those are of one clock."""
     found = []
     for each in (facts.probes, facts.flows):

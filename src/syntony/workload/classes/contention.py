@@ -14,7 +14,7 @@ from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding,
 
 if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
 FULL = 0.85
@@ -22,7 +22,7 @@ FULL = 0.85
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Links inside the fabric at which flows wait."""
     if facts.flows is None:
         return []
@@ -36,7 +36,7 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
+def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
     """Whether it is the link out of one NIC, on which only one job's flows wait for each other."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
@@ -47,7 +47,7 @@ def _own_bursts(facts: Facts, common: Common, link: str) -> bool:
     return one_job and (use is None or use < FULL)
 
 
-def since(facts: Facts, common: Common) -> tuple[int, int, float, bool]:
+def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     """As `Facts.joint`, but from the begin of the recording where the flows have waited since then;
     and whether they have, and no longer than flows of one job do by their placement."""
     flows = facts.flows
@@ -74,7 +74,7 @@ def _slower(flows: Flows, common: Common) -> bool | None:
     return float(np.median(known)) < 1 / LIKE if known else None
 
 
-def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
+def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share, placed = since(facts, common)
@@ -100,7 +100,7 @@ def _finding(facts: Facts, common: Common, links: tuple[str, ...]) -> Finding:
     )  # fmt: skip
 
 
-def alternatives(facts: Facts, common: Common) -> tuple[Alternative, ...]:
+def alternatives(facts: BundleFacts, common: Common) -> tuple[Alternative, ...]:
     """What else makes packets of several flows wait."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows

@@ -11,7 +11,7 @@ from syntony.workload.grid import Flags, episodes, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
 
 MUCH = 0.15
 """Part of the time of steps, over a stretch of them, that waiting for storage may take."""
@@ -27,7 +27,7 @@ ACTIONS = {
 }
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Jobs whose steps wait for storage."""
     if not facts.steps.rows:
         return []
@@ -39,7 +39,7 @@ def find(facts: Facts) -> list[Finding]:
     return found[:1] if len(found) < 2 else [max(found, key=lambda each: each.confidence)]
 
 
-def _judge(facts: Facts, name: str, text: str) -> Finding | None:
+def _judge(facts: BundleFacts, name: str, text: str) -> Finding | None:
     steps = facts.steps
     waited, length = steps.numbers(name), (steps.ints("end_ns") - steps.ints("begin_ns"))
     known = np.isfinite(waited) & (length > 0)
@@ -87,7 +87,7 @@ def _judge(facts: Facts, name: str, text: str) -> Finding | None:
     )  # fmt: skip
 
 
-def _job(facts: Facts) -> str:
+def _job(facts: BundleFacts) -> str:
     return str(facts.steps.codes("job").at(0) or "")
 
 

@@ -13,7 +13,7 @@ from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.ports import Links
 
 SOON_NS, SOON = 60 * S, 2
@@ -25,7 +25,7 @@ SLOWER = 0.95
 ACTION = "drain the port; clean and reseat the cable, then replace it, then the far port"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Ports that flap or have trained at less than their speed."""
     links = facts.links
     if links is None:
@@ -63,7 +63,7 @@ def _slower(links: Links) -> dict[int, tuple[int, int, float]]:
     }  # fmt: skip
 
 
-def _ports(facts: Facts, links: Links, rows: list[int]) -> list[list[str]]:
+def _ports(facts: BundleFacts, links: Links, rows: list[int]) -> list[list[str]]:
     """A NIC and its links in both directions are one port."""
     groups: dict[str, list[str]] = {}
     for row in rows:
@@ -75,7 +75,7 @@ def _ports(facts: Facts, links: Links, rows: list[int]) -> list[list[str]]:
 
 
 def _finding(
-    facts: Facts,
+    facts: BundleFacts,
     links: Links,
     group: list[str],
     reported: dict[int, tuple[int, int, float]],
@@ -107,7 +107,9 @@ def _finding(
     )  # fmt: skip
 
 
-def _touched(facts: Facts, group: list[str], begin_ns: int, last_ns: int) -> tuple[set[int], float]:
+def _touched(
+    facts: BundleFacts, group: list[str], begin_ns: int, last_ns: int
+) -> tuple[set[int], float]:
     """Flows across the port, and their failed completions in that time."""
     flows = facts.flows
     if flows is None:

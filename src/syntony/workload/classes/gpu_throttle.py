@@ -11,7 +11,7 @@ from syntony.workload.classes.straggler import explained_by_work, lag
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.ports import Gpus
     from syntony.workload.ranks import Slow
 
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """GPUs of ranks that are behind."""
     ranks, gpus = facts.ranks, facts.gpus
     if ranks is None or gpus is None or not gpus.table.rows:
@@ -92,7 +92,7 @@ def _shown(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     return float((np.nan_to_num(values) > 0).mean()) if len(values) else 0.0
 
 
-def _finding(facts: Facts, gpu: str, slow: Slow, evidence: list[Evidence]) -> Finding:
+def _finding(facts: BundleFacts, gpu: str, slow: Slow, evidence: list[Evidence]) -> Finding:
     assert facts.ranks is not None  # noqa: S101 - a slow rank
     work = explained_by_work(facts, slow)
     return Finding(

@@ -13,7 +13,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
@@ -26,7 +26,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Communicators that stand still, and whom they wait for."""
     ranks = facts.ranks
     if ranks is None:
@@ -65,7 +65,7 @@ def _stuck(comm: Comm, end_ns: int) -> int | None:
     return int(after[0]) if len(after) else None
 
 
-def _desync(facts: Facts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
+def _desync(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
     """Ranks that enqueued something else than most under the same number."""
     table, rows = ranks.table, comm.row[:, seq]
     here = np.flatnonzero(rows >= 0)
@@ -95,7 +95,7 @@ def _name(kind: tuple[str, float]) -> str:
     return kind[0] if kind[1] < 0 else f"{kind[0]} of {kind[1]:.0f} bytes"
 
 
-def _missing(facts: Facts, comm: Comm, seq: int, waiting: set[int]) -> Finding | None:
+def _missing(facts: BundleFacts, comm: Comm, seq: int, waiting: set[int]) -> Finding | None:
     """Ranks that never enqueued it and do not wait elsewhere themselves."""
     absent = [int(rank) for rank in comm.ranks[~comm.present[:, seq]]]
     roots = [rank for rank in absent if rank not in waiting]
@@ -113,7 +113,7 @@ def _missing(facts: Facts, comm: Comm, seq: int, waiting: set[int]) -> Finding |
 
 
 def _finding(
-    facts: Facts,
+    facts: BundleFacts,
     comm: Comm,
     seq: int,
     odd: list[int],

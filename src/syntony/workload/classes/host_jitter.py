@@ -13,7 +13,7 @@ from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
 TIMES = 3.0
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Hosts short of CPU while the others are not."""
     gaps = _poll_gaps(facts.flows) if facts.flows is not None else {}
     queues = _run_queues(facts)
@@ -75,7 +75,7 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
     return found
 
 
-def _all_starved(facts: Facts) -> bool:
+def _all_starved(facts: BundleFacts) -> bool:
     """Whether threads wait for a core on most hosts: pollers are then away here and there, and a
     host is one of many unless its threads wait for longer than the others'."""
     if facts.hosts is None or not facts.hosts.table.rows:
@@ -84,7 +84,7 @@ def _all_starved(facts: Facts) -> bool:
     return bool(median(median(wait, axis=1)) > MIN_WAIT)
 
 
-def _run_queues(facts: Facts) -> dict[str, tuple[int, int, Episode, float, float]]:
+def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float, float]]:
     hosts = facts.hosts
     if hosts is None or not hosts.table.rows:
         return {}
@@ -105,7 +105,7 @@ def _run_queues(facts: Facts) -> dict[str, tuple[int, int, Episode, float, float
 
 
 def _judge(
-    facts: Facts,
+    facts: BundleFacts,
     host: str,
     gap: tuple[int, int, float, float, float] | None,
     queue: tuple[int, int, Episode, float, float] | None,
@@ -147,7 +147,7 @@ def _judge(
     )  # fmt: skip
 
 
-def _probes_normal(facts: Facts, host: str, begin_ns: int, last_ns: int) -> bool | None:
+def _probes_normal(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> bool | None:
     probes = facts.probes
     if probes is None:
         return None

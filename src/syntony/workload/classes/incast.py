@@ -11,12 +11,12 @@ from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
 
 ACTION = "pace the senders, or spread what they send to this receiver over more time or NICs"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Receivers whose last link flows of at least two senders wait for."""
     if facts.flows is None:
         return []
@@ -31,7 +31,7 @@ def find(facts: Facts) -> list[Finding]:
     return found
 
 
-def _finding(facts: Facts, common: Common, link: str, nic: str, senders: int) -> Finding:
+def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: int) -> Finding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share, placed = contention.since(facts, common)

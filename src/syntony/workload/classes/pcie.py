@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from syntony.workload.bundle import Floats
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
     from syntony.workload.ports import Things
     from syntony.workload.ranks import Slow
@@ -33,12 +33,12 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """NICs and GPUs whose slot is slower than it, or its siblings, could be."""
     return [*_nics(facts), *_gpus(facts)]
 
 
-def _nics(facts: Facts) -> list[Finding]:
+def _nics(facts: BundleFacts) -> list[Finding]:
     links = facts.links
     if links is None:
         return []
@@ -60,7 +60,7 @@ def _nics(facts: Facts) -> list[Finding]:
     return found
 
 
-def _gpus(facts: Facts) -> list[Finding]:
+def _gpus(facts: BundleFacts) -> list[Finding]:
     """Of ranks that are behind. A GPU's lanes are slower while it is idle: the most that they reach
     counts."""
     ranks, gpus = facts.ranks, facts.gpus
@@ -119,7 +119,7 @@ def _bandwidth(things: Things) -> tuple[Floats, Floats]:
 
 
 def _judge(
-    facts: Facts, nic: str, span: tuple[int, int], share: float, shown: float
+    facts: BundleFacts, nic: str, span: tuple[int, int], share: float, shown: float
 ) -> Finding | None:
     flows, ranks = facts.flows, facts.ranks
     touching = frozenset() if flows is None else frozenset(
@@ -158,7 +158,7 @@ def _judge(
     )  # fmt: skip
 
 
-def _port_speed(facts: Facts, nic: str, span: tuple[int, int]) -> bool | None:
+def _port_speed(facts: BundleFacts, nic: str, span: tuple[int, int]) -> bool | None:
     """Whether the port runs at its nominal speed; None where that was not recorded."""
     links = facts.links
     assert links is not None  # noqa: S101 - a slot of one

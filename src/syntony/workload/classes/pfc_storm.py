@@ -14,7 +14,7 @@ from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import ECHO, Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
     from syntony.workload.ports import Links
 
@@ -26,7 +26,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Ports at which trees of paused links end."""
     links, flows = facts.links, facts.flows
     if links is None or flows is None:
@@ -84,7 +84,7 @@ def _tree(root: str, above: dict[str, set[str]]) -> set[str]:
 
 
 def _finding(
-    facts: Facts, links: Links, root: str, paused: dict[str, Episode], above: set[str]
+    facts: BundleFacts, links: Links, root: str, paused: dict[str, Episode], above: set[str]
 ) -> Finding:
     flows, stretch = facts.flows, paused[root]
     assert flows is not None  # noqa: S101 - asked before

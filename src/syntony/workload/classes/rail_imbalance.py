@@ -13,7 +13,7 @@ from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
     from syntony.workload.grid import Episode
 
@@ -28,7 +28,7 @@ ALONE = 1.15
 ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Rails that carry more or less than they should."""
     flows = facts.flows
     if flows is None or not all(flows.rail):
@@ -89,7 +89,7 @@ def find(facts: Facts) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _change(facts: Facts, sums: Floats, stretch: Episode, smeared: int) -> Floats:
+def _change(facts: BundleFacts, sums: Floats, stretch: Episode, smeared: int) -> Floats:
     """What each rail carries for an operation, or step, in an episode over what it carried before,
     (rails,). NaN where that is not known: a rail that is full carries no more in a second when it
     has more to carry, and the others carry less.
@@ -110,7 +110,7 @@ def _change(facts: Facts, sums: Floats, stretch: Episode, smeared: int) -> Float
     return change
 
 
-def _pace(facts: Facts, begin_ns: int, end_ns: int) -> float:
+def _pace(facts: BundleFacts, begin_ns: int, end_ns: int) -> float:
     """Operations, or steps, of one rank in a ns; NaN where too few were recorded."""
     table, name = facts.bundle.table("collectives"), "enqueue_ns"
     if not table.rows:
@@ -159,7 +159,7 @@ def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
     return found
 
 
-def _plan(facts: Facts, rails: list[str]) -> Floats | None:
+def _plan(facts: BundleFacts, rails: list[str]) -> Floats | None:
     """Planned share by rail: the manifest's, else by NICs; None where it does not say."""
     given = facts.bundle.manifest.rail_shares
     if given:

@@ -12,7 +12,7 @@ from syntony.workload.grid import MAD_SIGMA, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
 LESS = 0.9
@@ -24,7 +24,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Parts that flows left for good, where less is to be had since."""
     flows = facts.flows
     if flows is None:
@@ -72,7 +72,7 @@ def _left(flows: Flows, flow: int) -> set[str]:
     return parts(before) - parts(after)
 
 
-def _down(facts: Facts) -> set[str]:
+def _down(facts: BundleFacts) -> set[str]:
     """Links and NICs without carrier at the end, or far below their speed."""
     links = facts.links
     if links is None:
@@ -87,7 +87,13 @@ def _down(facts: Facts) -> set[str]:
 
 
 def _judge(
-    facts: Facts, flows: Flows, part: str, members: list[int], *, moved: dict[int, int], dead: bool
+    facts: BundleFacts,
+    flows: Flows,
+    part: str,
+    members: list[int],
+    *,
+    moved: dict[int, int],
+    dead: bool,
 ) -> Finding | None:
     at = int(np.median([moved[flow] for flow in members]))
     places = {str(flows.table.codes(name).at(flows.last_row[flow]))

@@ -23,7 +23,7 @@ from syntony.workload.verdict import (
 )
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
 SIGMAS = 3.0
@@ -47,7 +47,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Flows that are slow while those beside them are not."""
     if facts.flows is None:
         return []
@@ -65,7 +65,11 @@ def find(facts: Facts) -> list[Finding]:
 
 
 def _alike(
-    facts: Facts, flows: Flows, found: list[Finding], slow: dict[int, Episode], shared: set[int]
+    facts: BundleFacts,
+    flows: Flows,
+    found: list[Finding],
+    slow: dict[int, Episode],
+    shared: set[int],
 ) -> int:
     """Flows that wait half as long as the worst of these, or lag half as far behind in rate where
     none of these waits, whatever else is true of them; but for those that have always done so where
@@ -107,7 +111,7 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
     return no_accidents(low, np.isfinite(flows.rate))
 
 
-def _judge(facts: Facts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
+def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
     stretch = _worst_part(flows, flow) if flow in flows.late else slow[flow]
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
@@ -181,7 +185,7 @@ def _worst_part(flows: Flows, flow: int) -> Episode:
     return worst
 
 
-def _beside(facts: Facts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
+def _beside(facts: BundleFacts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
     """What probes between the same NICs need in the same direction at the same time."""
     if facts.probes is None:
         return []

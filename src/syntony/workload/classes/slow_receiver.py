@@ -13,7 +13,7 @@ from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, 
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
 BLOCKED = 0.02
@@ -32,7 +32,7 @@ CONSUMES_LATE = 2.0
 ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Ranks whose senders wait for credit."""
     flows = facts.flows
     if flows is None:
@@ -85,7 +85,7 @@ def _stands_out(flows: Flows, finding: Finding, named: set[int], blocked: Floats
 
 
 def _judge(
-    facts: Facts,
+    facts: BundleFacts,
     flows: Flows,
     rank: int,
     held: dict[int, Episode],

@@ -12,7 +12,7 @@ from syntony.workload.grid import median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.facts import Facts
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.ranks import Ranks, Slow
 
 WAITS_LONG = 1.5
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[Finding]:
     """Ranks that make the others wait."""
     ranks = facts.ranks
     if ranks is None:
@@ -39,7 +39,7 @@ def find(facts: Facts) -> list[Finding]:
     return found if "done_ns" in ranks.table or len(found) == 1 else []
 
 
-def explained_by_work(facts: Facts, slow: Slow) -> bool:
+def explained_by_work(facts: BundleFacts, slow: Slow) -> bool:
     """Whether the rank has as much more to do as it takes longer (ResiHP)."""
     steps = facts.steps
     work = steps.numbers("work")
@@ -51,7 +51,7 @@ def explained_by_work(facts: Facts, slow: Slow) -> bool:
     return bool(np.isfinite(more)) and longer - more < EXPLAINED * longer
 
 
-def _waits_for_data(facts: Facts, slow: Slow) -> bool:
+def _waits_for_data(facts: BundleFacts, slow: Slow) -> bool:
     """Whether the rank's lag is its own data loader's."""
     data = facts.steps.numbers("data_ns")
     own, other = _during(facts, slow)
@@ -59,7 +59,7 @@ def _waits_for_data(facts: Facts, slow: Slow) -> bool:
     return bool(np.isfinite(more)) and more > WAITS_FOR_DATA * slow.excess_ns
 
 
-def _computes_as_others(facts: Facts, slow: Slow) -> bool:
+def _computes_as_others(facts: BundleFacts, slow: Slow) -> bool:
     """Whether its steps say that it computes no longer than its peers."""
     compute = facts.steps.numbers("compute_ns")
     own, other = _during(facts, slow)
@@ -68,7 +68,7 @@ def _computes_as_others(facts: Facts, slow: Slow) -> bool:
 
 
 def _during(
-    facts: Facts, slow: Slow
+    facts: BundleFacts, slow: Slow
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]:
     """Rows of steps in the rank's episode: its own, and those of its peers."""
     steps = facts.steps
@@ -86,7 +86,7 @@ def lag(slow: Slow) -> Evidence:
         slow.usual_ns)  # fmt: skip
 
 
-def _finding(facts: Facts, ranks: Ranks, slow: Slow) -> Finding:
+def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> Finding:
     gpu = ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
     late = None if gpu is None else gpu > WAITS_LONG
     evidence = [lag(slow)]

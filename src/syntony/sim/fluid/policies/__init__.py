@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.sim.fluid.policies.base import Policy
+from syntony.sim.fluid.policies.base import PlacingPolicy
 from syntony.sim.fluid.policies.central import Central
 from syntony.sim.fluid.policies.d_mod_k import DModK
 from syntony.sim.fluid.policies.dlb import Dlb
@@ -12,8 +12,8 @@ from syntony.sim.fluid.policies.redraw import Redraw
 from syntony.sim.fluid.policies.spray import Spray
 from syntony.sim.fluid.policies.steered import Steered
 
-POLICIES: dict[str, type[Policy]] = {
+POLICIES: dict[str, type[PlacingPolicy]] = {
     policy.name: policy for policy in (Ecmp, Dlb, Spray, DModK, Redraw, LoadAware, Central, Steered)
 }
 
-__all__ = ["POLICIES", "Policy"]
+__all__ = ["POLICIES", "PlacingPolicy"]

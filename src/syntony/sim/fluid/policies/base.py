@@ -14,14 +14,14 @@ from syntony.traffic.fair import Floats, Ints, Sharer, max_min
 from syntony.traffic.place import Placer, solve
 
 
-class Moves(NamedTuple):
+class PolicyMoves(NamedTuple):
     """Flows and the paths they take from now on, (moves,) each."""
 
     flows: Numbers
     pick: Numbers
 
 
-NO_MOVES = Moves(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+NO_MOVES = PolicyMoves(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 class Tools(NamedTuple):
@@ -35,7 +35,7 @@ class Tools(NamedTuple):
     iterations), or only by and by from telemetry."""
 
 
-class Policy(ABC):
+class PlacingPolicy(ABC):
     """Chooses paths in one run.
 
     Args:
@@ -65,7 +65,7 @@ class Policy(ABC):
     def ended(self, flows: Numbers) -> None:  # noqa: B027 - most do not care
         """Flows have ended."""
 
-    def step(self, seen: Telemetry, now_ns: float) -> Moves:  # noqa: ARG002 - for those that move
+    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - for those that move
         """Moves, once an epoch. `seen` may be of some epochs ago."""
         return NO_MOVES
 

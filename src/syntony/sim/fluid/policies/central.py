@@ -9,12 +9,12 @@ import numpy as np
 from syntony.sim.fluid.clos import LeafSpine
 from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy, Tools
+from syntony.sim.fluid.policies.base import PlacingPolicy, Tools
 from syntony.traffic.fair import Ints
 from syntony.traffic.problem import DEAD, PlacementProblem
 
 
-class Central(Policy):
+class Central(PlacingPolicy):
     """Flow lists are known when flows start. On two tiers of equal links the flows of one size
     are an edge colouring that they join and leave, and flows under way are moved to make room; on
     other fabrics chains of moves (`traffic.place`) place those that start."""
@@ -40,7 +40,7 @@ class Central(Policy):
 class Coloured:
     """Flows as an edge colouring, for a policy that places them."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: PlacingPolicy) -> None:
         field = policy.field
         if not isinstance(field.net, LeafSpine):
             raise TypeError("only leaves and spines are coloured; see `fits`")
@@ -79,7 +79,7 @@ class Coloured:
         self._colouring.remove(gone.astype(np.int32))
 
 
-def place_new(policy: Policy, flows: Numbers) -> Numbers:
+def place_new(policy: PlacingPolicy, flows: Numbers) -> Numbers:
     """Picks for flows that start, those under way being where they are."""
     field = policy.field
     everybody = np.concatenate((field.running, flows))

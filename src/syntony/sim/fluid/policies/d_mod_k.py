@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy
+from syntony.sim.fluid.policies.base import PlacingPolicy
 
 
-class DModK(Policy):
+class DModK(PlacingPolicy):
     """The receiver's place below its leaf, modulo the number of living paths (Zahavi 2012): no two
     receivers of one leaf share a downlink, and shifts leave every uplink with one flow."""
 
@@ -20,7 +20,7 @@ class DModK(Policy):
         return by_destination(self, flows)
 
 
-def by_destination(policy: Policy, flows: Numbers) -> Numbers:
+def by_destination(policy: PlacingPolicy, flows: Numbers) -> Numbers:
     """D-mod-K's picks."""
     field = policy.field
     src, dst = field.traffic.src[flows], field.traffic.dst[flows]

@@ -8,11 +8,11 @@ import numpy as np
 
 from syntony.sim.fluid.field import Field
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy, Tools
+from syntony.sim.fluid.policies.base import PlacingPolicy, Tools
 from syntony.traffic.fair import Ints
 
 
-class Dlb(Policy):
+class Dlb(PlacingPolicy):
     """A flow that starts goes up where its leaf, then its aggregation switch, has the fewest flows.
     What is crowded on the way down no switch on the way up can see."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy, draw
+from syntony.sim.fluid.policies.base import PlacingPolicy, draw
 
 
-class Ecmp(Policy):
+class Ecmp(PlacingPolicy):
     """A random living path for each flow (RFC 2992)."""
 
     name: ClassVar[str] = "ecmp"

@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.sim.fluid.field import Telemetry
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import NO_MOVES, Moves, Policy, draw, spread
+from syntony.sim.fluid.policies.base import NO_MOVES, PlacingPolicy, PolicyMoves, draw, spread
 
 DAMPING = 0.5
 """A flow moves with this times the excess of its worst link over that link's load. With telemetry
@@ -16,7 +16,7 @@ three epochs old 0.1 is needed: here it is divided by one more than the age in e
 TIE = 1e-6
 
 
-class LoadAware(Policy):
+class LoadAware(PlacingPolicy):
     """Each flow for itself, to the path with the least excess by what links were asked for."""
 
     name: ClassVar[str] = "load-aware"
@@ -25,7 +25,7 @@ class LoadAware(Policy):
     def start(self, flows: Numbers) -> Numbers:
         return draw(self.field, flows, self.rng)
 
-    def step(self, seen: Telemetry, now_ns: float) -> Moves:
+    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:
         flows = np.flatnonzero(seen.active & self.field.active)
         capacity = self.field.net.capacity
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -39,7 +39,7 @@ class LoadAware(Policy):
             return NO_MOVES
         return self._best(chosen, seen)
 
-    def _best(self, flows: Numbers, seen: Telemetry) -> Moves:
+    def _best(self, flows: Numbers, seen: Telemetry) -> PolicyMoves:
         field = self.field
         candidates = field.candidates(flows)
         owner = np.repeat(np.arange(len(flows)), np.diff(candidates.first))
@@ -54,4 +54,4 @@ class LoadAware(Policy):
         order = np.lexsort((cost, owner))
         best = order[candidates.first[:-1]]
         leaves = ~own[best]
-        return Moves(flows[leaves], candidates.pick[best][leaves])
+        return PolicyMoves(flows[leaves], candidates.pick[best][leaves])

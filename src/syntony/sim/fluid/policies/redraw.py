@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.sim.fluid.field import Telemetry
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Moves, Policy, draw
+from syntony.sim.fluid.policies.base import PlacingPolicy, PolicyMoves, draw
 
 PATIENCE_NS = 5_000.0
 """Queueing delay from which a flow draws again: a few packets."""
@@ -16,7 +16,7 @@ PART = 0.1
 """Of those who wait, how many draw in one epoch: the best of 1, 0.5 and 0.1 at full load."""
 
 
-class Redraw(Policy):
+class Redraw(PlacingPolicy):
     """As FlowBender and PLB do (a new hash for a flow that is marked or delayed)."""
 
     name: ClassVar[str] = "redraw"
@@ -25,8 +25,8 @@ class Redraw(Policy):
     def start(self, flows: Numbers) -> Numbers:
         return draw(self.field, flows, self.rng)
 
-    def step(self, seen: Telemetry, now_ns: float) -> Moves:  # noqa: ARG002 - no memory
+    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - no memory
         flows = np.flatnonzero(seen.active & self.field.active)
         waits = seen.delay_ns(self.field.path(flows, seen.pick[flows])) > PATIENCE_NS
         chosen = flows[waits & (self.rng.random(len(flows)) < PART)]
-        return Moves(chosen, draw(self.field, chosen, self.rng))
+        return PolicyMoves(chosen, draw(self.field, chosen, self.rng))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import Policy, draw
+from syntony.sim.fluid.policies.base import PlacingPolicy, draw
 
 
-class Spray(Policy):
+class Spray(PlacingPolicy):
     """Packets of a flow are spread evenly over all its living paths."""
 
     name: ClassVar[str] = "spray"

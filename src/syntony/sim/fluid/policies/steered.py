@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.sim.fluid.field import Field, Telemetry
 from syntony.sim.fluid.net import Numbers
-from syntony.sim.fluid.policies.base import NO_MOVES, Moves, Policy, Tools
+from syntony.sim.fluid.policies.base import NO_MOVES, PlacingPolicy, PolicyMoves, Tools
 from syntony.sim.fluid.policies.central import Coloured, place_new
 from syntony.sim.fluid.policies.d_mod_k import by_destination
 from syntony.traffic.demand import Flow, Path, Priority
@@ -27,7 +27,7 @@ MAX_AGE = 8
 """Epochs of age that the mover's patience is made for."""
 
 
-class Steered(Policy):
+class Steered(PlacingPolicy):
     """The controller's own code (`traffic.place`, `traffic.mover`), its times scaled to epochs.
 
     From `MANY` flows on, like ones are placed by edge colouring instead, which only the simulator
@@ -71,7 +71,7 @@ class Steered(Policy):
         if self._coloured is not None:
             self._coloured.ended(flows)
 
-    def step(self, seen: Telemetry, now_ns: float) -> Moves:
+    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:
         running = self.field.running
         if self._coloured is not None:  # has no crowded link, and would take moves back
             return NO_MOVES
@@ -83,7 +83,7 @@ class Steered(Policy):
         for move in moves:
             self.mover.done(move.flow_id, round(now_ns), ok=True)
         pick = [self._of_pair(flow)[1][move.new] for flow, move in zip(flows, moves, strict=True)]
-        return Moves(np.array(flows, dtype=np.int64), np.array(pick, dtype=np.int64))
+        return PolicyMoves(np.array(flows, dtype=np.int64), np.array(pick, dtype=np.int64))
 
     def _somebody_suffers(self, seen: Telemetry) -> bool:
         flows = np.flatnonzero(seen.active & self.field.active)

@@ -1,0 +1,235 @@
+"""Rows of probing from when they are stored until their second is judged.
+
+A host's rows of one second are of the same flows, in the same order, as those of the second before,
+as long as nothing changes. So what they are of (names) is kept apart from what was measured
+(values), and is the same object again for as long as it says the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.controller.batches import BatchPiece
+from syntony.model import S
+from syntony.wire.tables import HEARD, PROBE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Values = NDArray[Any]
+NAMES = {PROBE.name: ("src", "dst", "prober", "sport"), HEARD.name: ("src", "dst")}
+"""What rows are of."""
+VALUES = {
+    PROBE.name: ("sent", "lost", "unresolved", "count", "owd_p50_ns", "owd_max_ns", "clk_err_ns"),
+    HEARD.name: ("received",),
+}
+"""What was measured."""
+MAX_BYTES = 768 << 20
+"""Kept of each table: ten seconds of a fleet of 131,072 NICs that comes from gateways. Beyond it
+the oldest are shed."""
+
+
+class Probed(NamedTuple):
+    """Rows of several batches of one table, one after the other; none is of two seconds."""
+
+    table: str
+    hosts: list[str]
+    """That sent each batch."""
+    seconds: list[int]
+    """Of each batch."""
+    names: list[pa.RecordBatch]
+    """Of each batch, `NAMES`, row by row."""
+    values: dict[str, Values]
+    """`VALUES` of all rows; numbers of any width."""
+
+    @property
+    def rows(self) -> int:
+        """Of all batches."""
+        return len(self.values[VALUES[self.table][0]])
+
+    def chosen(self, places: Sequence[int]) -> Probed:
+        """Of some of its batches, in this order."""
+        if list(places) == list(range(len(self.hosts))):
+            return self
+        rows = _rows_of([batch.num_rows for batch in self.names], places)
+        return Probed(
+            self.table,
+            [self.hosts[place] for place in places],
+            [self.seconds[place] for place in places],
+            [self.names[place] for place in places],
+            {name: column[rows] for name, column in self.values.items()},
+        )
+
+    def starts(self) -> list[int]:
+        """The first row of each batch, and how many rows there are."""
+        return [0, *accumulate(each.num_rows for each in self.names)]
+
+    @classmethod
+    def together(cls, several: Sequence[Probed]) -> Probed:
+        """All of one table, ordered by host and as they came."""
+        first = several[0]
+        hosts = [host for each in several for host in each.hosts]
+        order = sorted(range(len(hosts)), key=hosts.__getitem__)
+        if len(several) == 1 and order == list(range(len(hosts))):
+            return first
+        seconds = [second for each in several for second in each.seconds]
+        names = [batch for each in several for batch in each.names]
+        rows = _rows_of([batch.num_rows for batch in names], order)
+        values = {
+            name: np.concatenate([each.values[name] for each in several])[rows]
+            for name in first.values
+        }
+        return cls(
+            first.table,
+            [hosts[place] for place in order],
+            [seconds[place] for place in order],
+            [names[place] for place in order],
+            values,
+        )
+
+
+def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
+    """The rows of some of several batches that lie one after the other, batch by batch."""
+    every = np.asarray(lengths, np.intp)
+    chosen = np.asarray(places, np.intp)
+    starts, counts = (np.cumsum(every) - every)[chosen], every[chosen]
+    shifts = starts - (np.cumsum(counts) - counts)
+    return np.asarray(np.arange(counts.sum(), dtype=np.intp) + np.repeat(shifts, counts))
+
+
+def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
+    """The same from batches as they were stored."""
+    import pyarrow as pa
+
+    cut = [each for piece in pieces for each in _by_second(piece)]
+    names = [piece.rows.select(NAMES[table]) for piece in cut]
+    rows = pa.Table.from_batches([piece.rows.select(VALUES[table]) for piece in cut])
+    return Probed(
+        table,
+        [piece.host for piece in cut],
+        [piece.first_ns // S for piece in cut],
+        names,
+        {name: rows.column(name).to_numpy() for name in VALUES[table]},
+    )
+
+
+def _by_second(piece: BatchPiece) -> Iterator[BatchPiece]:
+    """Most batches are of one second; others are cut up."""
+    import pyarrow as pa
+
+    if piece.first_ns // S == piece.last_ns // S:
+        yield piece
+        return
+    seconds = piece.rows.column("ts_ns").to_numpy() // S
+    for second in np.unique(seconds).tolist():
+        rows = piece.rows.filter(pa.array(seconds == second))
+        yield piece._replace(rows=rows, first_ns=second * S, last_ns=second * S)
+
+
+def copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same by itself: rows are a part of a message, which nothing less lets go of."""
+    import pyarrow as pa
+
+    if rows.get_total_buffer_size() <= 2 * rows.nbytes:
+        return rows  # it is by itself already
+    return pa.ipc.read_record_batch(rows.serialize(), rows.schema)
+
+
+class RowBuffer:
+    """Rows of probing that are not judged yet. Thread-safe; `take` by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.shed = 0
+        """Rows that were not waited for."""
+        self._lock = threading.Lock()
+        self._kept: dict[str, deque[Probed | BatchPiece]] = {name: deque() for name in NAMES}
+        self._bytes = dict.fromkeys(NAMES, 0)
+        self._names: dict[str, dict[str, pa.RecordBatch]] = {name: {} for name in NAMES}
+        """Of each host, as they were last."""
+
+    def put(self, pieces: Iterable[BatchPiece]) -> None:
+        """Rows that are in the store now, each batch once."""
+        with self._lock:
+            for piece in pieces:
+                if piece.table.name in NAMES:
+                    self._keep(piece.table.name, piece)
+
+    def put_probed(self, probed: Probed) -> None:
+        """The same."""
+        with self._lock:
+            self._keep(probed.table, probed)
+
+    def _keep(self, name: str, rows: Probed | BatchPiece) -> None:
+        kept = self._kept[name]
+        kept.append(rows)
+        self._bytes[name] += _size(rows)
+        while self._bytes[name] > MAX_BYTES:
+            gone = kept.popleft()
+            self._bytes[name] -= _size(gone)
+            self.shed += gone.rows if isinstance(gone, Probed) else gone.rows.num_rows
+
+    def take(self, name: str, first: int, last: int) -> dict[int, Probed]:
+        """The rows of one table by second, from `first` to `last`, ordered by host and as they
+        came; earlier ones are let go of."""
+        with self._lock:
+            kept, self._kept[name] = self._kept[name], deque()
+            self._bytes[name] = 0
+        found: dict[int, list[Probed]] = {}
+        later = list[Probed]()
+        for each in _as_probed(name, kept):
+            for second in set(each.seconds):
+                if first <= second <= last:
+                    found.setdefault(second, []).append(_of_seconds(each, second, second))
+            if max(each.seconds) > last:
+                later.append(_of_seconds(each, last + 1, max(each.seconds)))
+        with self._lock:
+            self._kept[name].extendleft(reversed(later))
+            self._bytes[name] += sum(map(_size, later))
+        return {
+            second: self._recognised(Probed.together(found[second])) for second in sorted(found)
+        }
+
+    def _recognised(self, probed: Probed) -> Probed:
+        """With the names of the last second where they are the same."""
+        known = self._names[probed.table]
+        for place, (host, batch) in enumerate(zip(probed.hosts, probed.names, strict=True)):
+            before = known.get(host)
+            if before is batch:
+                continue
+            if before is None or not before.equals(batch):
+                before = known[host] = copied(batch)
+            probed.names[place] = before
+        return probed
+
+
+def _size(rows: Probed | BatchPiece) -> int:
+    if isinstance(rows, BatchPiece):
+        return int(rows.rows.nbytes)
+    return sum(column.nbytes for column in rows.values.values())
+
+
+def _as_probed(name: str, kept: Iterable[Probed | BatchPiece]) -> Iterator[Probed]:
+    """In the order that they came in; pieces are put together."""
+    pieces = list[BatchPiece]()
+    for each in kept:
+        if isinstance(each, BatchPiece):
+            pieces.append(each)
+            continue
+        if pieces:
+            yield of_pieces(name, pieces)
+            pieces = []
+        yield each
+    if pieces:
+        yield of_pieces(name, pieces)
+
+
+def _of_seconds(probed: Probed, first: int, last: int) -> Probed:
+    places = [place for place, each in enumerate(probed.seconds) if first <= each <= last]
+    return probed.chosen(places)
