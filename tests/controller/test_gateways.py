@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,22 @@ def drive(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(work(), 30))
 
 
+_OPEN: list[ControlState] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def control_state(directory: Path | None = None) -> ControlState:
+    """Closed when the test is over."""
+    _OPEN.append(ControlState(directory))
+    return _OPEN[-1]
+
+
 class Leader:
     """The leader's side, with agents that echo; what it sends is kept.
 
@@ -67,7 +83,7 @@ class Leader:
         self.revocations = Revocations()
         self.listening = Listening(0)
         self.now_ns = 0
-        self.roster = GatewayRoster(state or ControlState(None))
+        self.roster = GatewayRoster(state or control_state())
         self.gateways = Gateways(
             self.roster,
             self.listening,
@@ -283,7 +299,7 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
     tmp_path: Path, on_purpose: bool
 ) -> None:
     async def work() -> None:
-        state = ControlState(tmp_path)
+        state = control_state(tmp_path)
         leader = Leader(state=state)
         serving = leader.serve()
         leader.say(HELLO)
