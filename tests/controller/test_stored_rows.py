@@ -378,6 +378,41 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
     assert rows.probed == {f"h{n}": T0 + 30 * S for n in range(3)}
 
 
+def test_rows_that_are_known_already_leave_nothing_to_be_judged() -> None:
+    """As after the loss of a gateway, whose rows the next one finds in the store."""
+    buffer = RowBuffer()
+    rows = StoredRows((), buffer.put_probed)
+    told = rows_of(PROBE, "h0", 3, random.Random(1)).set_column(0, "ts_ns", pa.array([T0] * 3))
+    piece = BatchPiece(PROBE, "h0", "s", 1, told, T0, T0, False)
+    for _ in range(2):
+        (message,) = relayed([Outcome("h0", "s", 1, 3, 0, T0, None, None)], [piece])
+        rows.take_told(opened(message, {}))
+    (second,) = buffer.take(PROBE.name, T0 // S, T0 // S).values()
+    assert second.rows == 3
+    assert rows.repeated == 1
+
+
+def test_a_table_of_batches_without_rows_is_of_no_second() -> None:
+    batch = StoredBatch("h0", "s", 1, PROBE.name, 0, 0, 0, 2 * S, None)
+    kinds = arrow_schema(PROBE)
+    columns = {
+        name: pa.array([], kinds.field(name).type) for name in ("ts_ns", *VALUES[PROBE.name])
+    }
+    values = _ipc(**columns)
+    names = _ipc(**{name: pa.array([], kinds.field(name).type) for name in NAMES[PROBE.name]})
+    packed = [bytes(pa.compress(each, codec="zstd", asbytes=True)) for each in (names, values)]
+    probed = ProbedColumns(
+        fresh=(0,),
+        names=packed[0],
+        values=packed[1],
+        names_size=len(names),
+        values_size=len(values),
+    )
+    message = RowsStored(batches=(batch,), columns={}, sizes={}, probed={PROBE.name: probed})
+    ((rows, places),) = opened(message, {}).probed
+    assert (rows.rows, rows.hosts, places) == (0, [], [])
+
+
 def _told(host: str, stream: str, number: int) -> tuple[Outcome, BatchPiece]:
     rows = pa.RecordBatch.from_pydict({"ts_ns": np.array([T0])})
     piece = BatchPiece(PROBE, host, stream, number, rows, T0, T0 + number, False)

@@ -322,7 +322,8 @@ def _by_second(probed: RelayedProbed, instants: NDArray[np.int64]) -> RelayedPro
         parts += [
             (number, second, np.flatnonzero(own == second)) for second in np.unique(own).tolist()
         ]
-    chosen = np.concatenate([starts[number] + own for number, _, own in parts])
+    none = np.zeros(0, np.intp)
+    chosen = np.concatenate([none, *(starts[number] + own for number, _, own in parts)])
     cut = Probed(
         rows.table,
         [rows.hosts[number] for number, _, _ in parts],

@@ -53,7 +53,7 @@ class StoredRows:
 
     Args:
         readers: called with rows of agents, each batch once.
-        judge: called with rows of probing that gateways pass on, each batch once.
+        judge: called with rows of probing that gateways pass on, each batch once, never with none.
     """
 
     def __init__(
@@ -86,18 +86,25 @@ class StoredRows:
             fresh = [each for each in told.pieces if (each.host, each.stream, each.seq) in named]
         for read in self._readers:
             read(fresh)
-        for rows, places in told.probed:
-            self._judge(rows.chosen([at for at, place in enumerate(places) if new[place]]))
+        probes = self._judge_new(told, new)
         # Once they have been handed on: a second counts as whole from here.
         for piece in fresh:
             if piece.table is PROBE:
                 self._has_probed(piece.host, piece.last_ns)
-        for rows, places in told.probed:
-            if rows.table == PROBE.name:
-                for place in places:
-                    if new[place]:
-                        self._has_probed(told.outcomes[place].host, told.outcomes[place].newest_ns)
+        for outcome in probes:
+            self._has_probed(outcome.host, outcome.newest_ns)
         return [each for each, is_new in zip(told.outcomes, new, strict=True) if is_new]
+
+    def _judge_new(self, told: Told, new: Sequence[bool]) -> list[Outcome]:
+        """Hand on rows of probing that are new; the outcomes of those of probes."""
+        probes: list[Outcome] = []
+        for rows, places in told.probed:
+            fresh = [at for at, place in enumerate(places) if new[place]]
+            if fresh:
+                self._judge(rows.chosen(fresh))
+            if rows.table == PROBE.name:
+                probes += [told.outcomes[places[at]] for at in fresh]
+        return probes
 
     def _has_probed(self, host: str, newest_ns: int) -> None:
         if newest_ns > self.probed.get(host, 0):

@@ -16,7 +16,7 @@ from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import CLEARLY
 
 _ROUNDS = 3
-"""Of more, each changed less than a fifth."""
+"""A search gives up so many times for paths that are more uneven than it assumed."""
 _NOTHING_KNOWN = NoStructure()
 
 
