@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from tests.agent_link.http2 import call, http2_call
 from tests.agent_link.test_membership import attached, enrol, join, token
-from tests.link import ControllerProcess, hello, running, wait_until
+from tests.link import PATIENCE_S, ControllerProcess, hello, running, wait_until
 
 from syntony.controller.client import ask
 from syntony.controller.pki import TlsPaths
@@ -24,11 +25,21 @@ from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import encode
-from syntony.wire.enrol import JOIN, MAX_JOIN_BYTES, IdentitiesQuery, Issued, RenewQuery
+from syntony.wire.enrol import (
+    JOIN,
+    MAX_JOIN_BYTES,
+    AuthorityQuery,
+    IdentitiesQuery,
+    Issued,
+    RenewQuery,
+    RevokeCommand,
+)
 from syntony.wire.messages import (
     ATTACH,
     QUERY,
     FleetQuery,
+    Refuse,
+    decode_controller,
 )
 from syntony.wire.query import Failure, decode_answer
 from syntony.wire.roles import Role
@@ -297,3 +308,51 @@ def test_an_idle_agent_may_ping(controller: ControllerProcess) -> None:
                 pass
         over.set()
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("how", ["one connection", "many connections"])
+def test_calls_that_send_nothing_keep_nobody_out(tmp_path: Path, how: str) -> None:
+    """Sixteen of them, from anybody without a certificate, once held the port for ever."""
+    with running(tmp_path) as controller, contextlib.ExitStack() as stack:
+        for _ in range(1 if how == "one connection" else 64):
+            connection = stack.enter_context(http2_call(controller, JOIN))
+            connection.sendall(b"".join(call(JOIN, number) for number in range(3, 35, 2)))
+        # This test's address is theirs too: it is kept waiting as long as they may be silent.
+        wait_until(lambda: _is_answered(controller))
+        lines = controller.log().count("enrolment refused")
+        assert 0 < lines < 2 * PATIENCE_S
+
+
+def _is_answered(controller: ControllerProcess) -> bool:
+    with _join_channel(controller) as channel:
+        try:
+            answer = channel.unary_unary(JOIN)(encode(AuthorityQuery()), timeout=5)
+        except grpc.RpcError:
+            return False
+    return isinstance(decode_answer(answer, Issued), Issued)
+
+
+def test_a_stream_that_was_open_before_a_revocation_begins_no_session(
+    controller: ControllerProcess,
+) -> None:
+    """Its certificate is looked at when the agent says who it is, not when it connects."""
+    tls = controller.issue("h77")
+    credentials = grpc.ssl_channel_credentials(
+        tls.ca.read_bytes(), tls.key.read_bytes(), tls.cert.read_bytes()
+    )
+    go, over = threading.Event(), threading.Event()
+
+    def late() -> Iterator[bytes]:
+        go.wait(60)
+        yield encode(hello("h77", "s"))
+        over.wait(60)
+
+    with grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials) as channel:
+        answers = channel.stream_stream(ATTACH)(late(), timeout=60)
+        ask(f"unix:{controller.socket}", RevokeCommand(what="h77", by="o", comment="test"))
+        go.set()
+        refusal = decode_controller(next(answers))
+        assert isinstance(refusal, Refuse)
+        assert "has been revoked" in refusal.reason
+        assert "h77" not in {each.host for each in controller.fleet().agents}
+        over.set()

@@ -9,13 +9,12 @@ import resource
 import select
 import signal
 import socket
-import ssl
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.agent_link.http2 import RESET, frame, http2_call, read_to_the_end
 from tests.link import ControllerProcess, free_port, hello, wait_until
 
 from syntony.agent.spool import open_spool
@@ -71,10 +70,10 @@ def test_a_gigabyte_is_refused_when_it_is_announced(
 ) -> None:
     """Not when it has arrived: as a client that is not gRPC sees it."""
     before = _resident(controller.pid)
-    with _http2(controller, method) as connection:
-        connection.sendall(_frame(0, 0, 1, b"\0" + GB.to_bytes(4, "big") + bytes(8_000)))
-        answer = _read_to_the_end(connection)
-    assert b"grpc-status" in answer or _RESET in answer
+    with http2_call(controller, method) as connection:
+        connection.sendall(frame(0, 0, 1, b"\0" + GB.to_bytes(4, "big") + bytes(8_000)))
+        answer = read_to_the_end(connection)
+    assert b"grpc-status" in answer or RESET in answer
     assert _resident(controller.pid) - before < GB / 8
     controller.fleet()
 
@@ -171,54 +170,3 @@ def _resident(pid: int, field: str = "VmRSS") -> int:
 
 def _peak(pid: int) -> int:
     return _resident(pid, "VmHWM")
-
-
-# --- HTTP/2 by hand (RFC 9113) ---
-
-_RESET = b"\0\0\4\3\0"
-"""How an RST_STREAM frame begins."""
-
-
-def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
-    return len(body).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + body
-
-
-def _literal(name: bytes, value: bytes) -> bytes:
-    """A header field without indexing (RFC 7541, 6.2.2)."""
-    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
-
-
-@contextlib.contextmanager
-def _http2(controller: ControllerProcess, method: str) -> Iterator[ssl.SSLSocket]:
-    """A connection on which a call has begun."""
-    tls = controller.issue("o2", Role.OPERATOR)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.load_verify_locations(tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
-    context.set_alpn_protocols(["h2"])
-    headers = b"".join(
-        _literal(*each)
-        for each in (
-            (b":method", b"POST"), (b":scheme", b"https"), (b":path", method.encode()),
-            (b":authority", b"127.0.0.1"), (b"te", b"trailers"),
-            (b"content-type", b"application/grpc"),
-        )
-    )  # fmt: skip
-    port = controller.join_port if method == JOIN else controller.port
-    with (
-        socket.create_connection(("127.0.0.1", port), 60) as raw,
-        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
-    ):
-        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        connection.sendall(preface + _frame(4, 0, 0, b"") + _frame(1, 4, 1, headers))
-        yield connection
-
-
-def _read_to_the_end(connection: ssl.SSLSocket) -> bytes:
-    """What comes until the call has ended, one way or the other."""
-    read = b""
-    while b"grpc-status" not in read and _RESET not in read:
-        piece = connection.recv(1 << 16)
-        assert piece, "the connection ended without a word"
-        read += piece
-    return read

@@ -73,7 +73,8 @@ class Hub:
         )  # fmt: skip
         hello = Hello(protocol=3, version="0", host="h", nics=(nic,) * 8, stream="s")
         fleet = SimpleNamespace(
-            mesh=SimpleNamespace(generation=plan.generation), flows=lambda: flows, contested={},
+            mesh=SimpleNamespace(generation=plan.generation), flows=lambda: flows,
+            contested={}, withheld={},
             verbs_flows=tuple,
             members={f"host{number:05d}": Member(hello) for number in range(16_000)},
         )  # fmt: skip

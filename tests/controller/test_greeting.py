@@ -11,10 +11,19 @@ from tests.link import hello
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import SETTLE_NS, Fleet
-from syntony.controller.greeting import RefusedError, greet, prefixes
+from syntony.controller.greeting import (
+    MAX_AGE_NS,
+    MAX_PARTS,
+    MAX_TEXT,
+    RefusedError,
+    believable,
+    greet,
+    prefixes,
+)
 from syntony.errors import ConfigError
 from syntony.mesh.plan import make_plan
 from syntony.wire.messages import Hello, NicInfo
+from syntony.wire.parts import PartsReport, PartState, PartStatus
 from syntony.wire.roles import Identity, Role
 
 H0 = Caller(Identity(Role.AGENT, "h0"), "ipv4:10.9.9.9:1")
@@ -39,6 +48,10 @@ def with_nic(**changes: object) -> Hello:
         ({"addresses": ("::",)}, "not a unicast address"),
         ({"addresses": ("ff02::1",)}, "not a unicast address"),
         ({"addresses": ("255.255.255.255",)}, "broadcast"),
+        ({"addresses": ("240.0.0.1",)}, "reserved"),
+        ({"addresses": ("10.0.0.1", "::ffff:10.0.0.2")}, "IPv4 written as IPv6"),
+        ({"addresses": ("::ffff:127.0.0.1",)}, "IPv4 written as IPv6"),
+        ({"addresses": ("fe80::1%eth0",)}, "has a scope"),
         ({"addresses": ("10.0.0.1",) * 100}, "more than"),
         ({"port": 0}, "not a UDP port"),
         ({"port": 65_536}, "not a UDP port"),
@@ -47,7 +60,12 @@ def with_nic(**changes: object) -> Hello:
         ({"rail": 1 << 40}, "rail"),
         ({"clock": "h1"}, "claims the clock of 'h1'"),
         ({"clock": "h0x/rail0"}, "claims the clock"),
+        ({"clock": "h0/"}, "claims the clock"),
+        ({"clock": "h0/" + 1_000_000 * "x"}, "claims the clock"),
+        ({"clock": "h0/rail0\nERROR another line"}, "claims the clock"),
+        ({"clock": "h0/rail0/rail1"}, "claims the clock"),
         ({"verbs_clock": "h1/rail0:verbs"}, "claims the clock of 'h1/rail0:verbs'"),
+        ({"verbs_clock": "h0/rail0:verbs\x1b[2J"}, "claims the clock"),
         ({"stamping": "x" * 10_000}, "characters"),
     ],
 )
@@ -116,10 +134,35 @@ def test_whatever_is_taken_makes_a_plan(nics: tuple[NicInfo, ...]) -> None:
     assert set(fleet.replan(SETTLE_NS).plans) >= {"h1"}
 
 
-def claim(host: str, address: str) -> Hello:
+def test_what_is_shown_to_people_is_harmless_to_a_terminal() -> None:
+    """Versions, kinds of stamping and reasons are printed in tables and logs."""
+    hostile = with_nic(stamping="kernel\x1b]0;title\x07", rdma="x" * 1_000_000)
+    hostile = msgspec.structs.replace(hostile, version="1\nERROR a line\x1b[2J")
+    taken, faults = greet(hostile, H0)
+    assert faults == ()
+    assert (taken.version, taken.nics[1].stamping) == ("1 ERROR a line", "kernel")
+    assert taken.nics[1].rdma == ""
+    part = PartStatus(name="mesh\x1b[2J", state=PartState.FAILED, reason="a\nb", age_ns=1 << 62)
+    (shown,) = believable(PartsReport(parts=(part,)))
+    assert (shown.name, shown.reason, shown.age_ns) == ("mesh", "a b", MAX_AGE_NS)
+
+
+def test_parts_are_as_many_and_as_long_as_they_can_be() -> None:
+    part = PartStatus(name="n" * 999, state=PartState.RUNNING, reason="r" * 999, age_ns=-5)
+    shown = believable(PartsReport(parts=(part,) * (MAX_PARTS + 1)))
+    assert len(shown) == MAX_PARTS
+    assert (len(shown[0].name), len(shown[0].reason)) == (MAX_TEXT, 2 * MAX_TEXT)
+    assert shown[0].age_ns == 0
+
+
+def claim(host: str, *addresses: str) -> Hello:
+    """As it is taken, spelt as the fleet spells it."""
     usual = hello(host, "s", rails=1)
-    nic = msgspec.structs.replace(usual.nics[0], addresses=(address,))
-    return msgspec.structs.replace(usual, nics=(nic,))
+    nic = msgspec.structs.replace(usual.nics[0], addresses=addresses)
+    usual = msgspec.structs.replace(usual, nics=(nic,))
+    taken, faults = greet(usual, Caller(Identity(Role.AGENT, host), "ipv4:10.9.9.9:1"))
+    assert faults == ()
+    return taken
 
 
 def test_a_second_claim_takes_no_address_away() -> None:
@@ -142,3 +185,51 @@ def test_where_nobody_had_the_address_nobody_gets_it() -> None:
     mesh = fleet.replan(SETTLE_NS)
     assert {str(ref) for ref in mesh.nics} == {"h2/rail0"}
     assert {ref.host for ref in fleet.contested} == {"h0", "h1"}
+
+
+@pytest.mark.parametrize("claimed", ["fd00::5", "FD00:0::5", "fd00:0:0:0:0:0:0:5"])
+def test_another_spelling_of_an_address_is_the_same_claim(claimed: str) -> None:
+    fleet = Fleet(CONFIG, make_plan)
+    fleet.join(claim("h5", "fd00::5"), 0)
+    fleet.join(claim("h6", "fd00::6"), 0)
+    fleet.replan(SETTLE_NS)
+    fleet.join(claim("a0", claimed), SETTLE_NS)
+    fleet.replan(3 * SETTLE_NS)
+    assert {str(ref): address for ref, address in fleet.contested.items()} == {
+        "a0/rail0": "fd00::5"
+    }
+
+
+def test_addresses_beside_the_probed_one_are_not_taken_from_others_either() -> None:
+    """A host that named its neighbour's address as a second one of its own was asked about in that
+    one's place: its silence tore connections that go to the neighbour."""
+    fleet = Fleet(CONFIG, make_plan)
+    fleet.join(claim("h5", "10.0.0.5", "10.1.0.5"), 0)
+    fleet.join(claim("h6", "10.0.0.6"), 0)
+    fleet.replan(SETTLE_NS)
+    fleet.join(claim("a0", "10.0.0.7", "10.0.0.5", "10.1.0.5", "10.1.0.7"), SETTLE_NS)
+    fleet.join(claim("a1", "10.1.0.5"), SETTLE_NS)  # h5's second one, as its first
+    mesh = fleet.replan(3 * SETTLE_NS)
+    others = {str(ref): nic.others for ref, nic in mesh.nics.items()}
+    assert others == {"h5/rail0": ("10.1.0.5",), "h6/rail0": (), "a0/rail0": ("10.1.0.7",)}
+    assert {str(ref): those for ref, those in fleet.withheld.items()} == {
+        "a0/rail0": ("10.0.0.5", "10.1.0.5")
+    }
+    assert {str(ref): address for ref, address in fleet.contested.items()} == {
+        "a1/rail0": "10.1.0.5"
+    }
+    again = fleet.replan(6 * SETTLE_NS)
+    assert {str(ref): nic.others for ref, nic in again.nics.items()} == others
+
+
+def test_one_host_may_have_an_address_on_two_nics() -> None:
+    fleet = Fleet(CONFIG, make_plan)
+    nics = tuple(
+        msgspec.structs.replace(nic, addresses=(nic.addresses[0], "10.9.0.1"))
+        for nic in hello("h0", "s").nics
+    )
+    fleet.join(msgspec.structs.replace(hello("h0", "s"), nics=nics), 0)
+    fleet.join(claim("h1", "10.0.0.3"), 0)
+    mesh = fleet.replan(SETTLE_NS)
+    assert [nic.others for nic in mesh.nics.values()] == [("10.9.0.1",), ("10.9.0.1",), ()]
+    assert not fleet.withheld

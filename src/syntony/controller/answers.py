@@ -264,6 +264,10 @@ def fleet(requested: Requested, _: FleetQuery) -> Fleet:
     contested: dict[str, list[str]] = defaultdict(list)
     for ref, address in requested.services.fleet.contested.items():
         contested[ref.host].append(f"nic={ref.nic} reason=another host claims {address} too")
+    for ref, addresses in requested.services.fleet.withheld.items():
+        contested[ref.host] += [
+            f"nic={ref.nic} without={each} reason=another host claims it too" for each in addresses
+        ]
     agents = tuple(
         _agent(host, member, contested.get(host, ()))
         for host, member in sorted(requested.services.fleet.members.items())

@@ -76,6 +76,8 @@ class Enrolment:
         """Names that are revoked and have not joined again."""
         self.refused: dict[str, str] = {}
         """Name → why its certificate was refused last, unless one was accepted since."""
+        self.refusals = 0
+        """Requests at the enrolment port that were not granted."""
         self._seen: dict[Record, int] = {}
         self._noted: dict[str, int] = {}
         self._lock = threading.Lock()

@@ -127,6 +127,9 @@ class Fleet:
         """Times that an agent was not served."""
         self.contested: dict[NicRef, str] = {}
         """NICs left out of the plan, to an address that another host claims as well."""
+        self.withheld: dict[NicRef, tuple[str, ...]] = {}
+        """NICs of the plan, to addresses beside the probed one that another host claims as well:
+        nobody takes connections to them for this NIC's."""
         self._config = config
         self._planner = planner
         self._nic_ids: dict[NicRef, int] = {}
@@ -226,8 +229,7 @@ class Fleet:
             for host in hosts
             for nic in self._mesh_nics(host)
         }
-        self.contested = self._contested(nics)
-        nics = {ref: nic for ref, nic in nics.items() if ref not in self.contested}
+        nics = self._without_contested(nics)
         config = self._config
         flows = self._planner(
             list(nics.values()),
@@ -288,19 +290,30 @@ class Fleet:
             if info.addresses:
                 yield self._mesh_nic(NicRef(host, info.name), info)
 
-    def _contested(self, nics: dict[NicRef, MeshNic]) -> dict[NicRef, str]:
-        """NICs whose address several hosts claim. Who had it in the plan in force keeps it: a
-        second claim takes no address away. Where nobody had it, nobody gets it."""
-        claims: dict[str, list[NicRef]] = defaultdict(list)
-        for ref, nic in nics.items():
-            claims[nic.address].append(ref)
-        had = {nic.address: ref for ref, nic in self.mesh.nics.items()}
+    def _without_contested(self, nics: dict[NicRef, MeshNic]) -> dict[NicRef, MeshNic]:
+        """Without addresses that several hosts claim, and NICs that are to be probed at one. Who
+        had it in the plan in force keeps it: a second claim takes no address away. Where nobody had
+        it, nobody gets it."""
+        claims, had = _by_address(nics), _by_address(self.mesh.nics)
+        lost: dict[NicRef, set[str]] = defaultdict(set)
+        for address, refs in claims.items():
+            if len({each.host for each in refs}) > 1:
+                keeps = {each.host for each in had.get(address, ())}
+                for ref in refs:
+                    if ref.host not in keeps:
+                        lost[ref].add(address)
+        self.contested = {
+            ref: nics[ref].address for ref, those in lost.items() if nics[ref].address in those
+        }
+        self.withheld = {
+            ref: tuple(sorted(those)) for ref, those in lost.items() if ref not in self.contested
+        }
         return {
-            ref: address
-            for address, refs in claims.items()
-            if len({each.host for each in refs}) > 1
-            for ref in refs
-            if ref != had.get(address)
+            ref: nic._replace(others=tuple(each for each in nic.others if each not in lost[ref]))
+            if ref in lost
+            else nic
+            for ref, nic in nics.items()
+            if ref not in self.contested
         }
 
     def _mesh_nic(self, ref: NicRef, info: NicInfo) -> MeshNic:
@@ -363,6 +376,15 @@ class Fleet:
             )
             for host, mine in flows.items()
         }
+
+
+def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
+    """Every address to the NICs that have it."""
+    found: dict[str, list[NicRef]] = defaultdict(list)
+    for ref, nic in nics.items():
+        for address in dict.fromkeys((nic.address, *nic.others)):
+            found[address].append(ref)
+    return found
 
 
 def _sources(flows: dict[str, tuple[ProbeFlow, ...]]) -> dict[str, set[NicRef]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from syntony.audit.text import printable
 from syntony.controller.access import LOCAL, Caller
 from syntony.errors import ConfigError, SyntonyError
 from syntony.model.names import is_name
@@ -27,6 +28,8 @@ MAX_ADDRESSES = 64
 MAX_RAIL = 1_023
 MAX_PARTS = 2 * MAX_NICS
 MAX_AGE_NS = 1 << 60
+_RDMA = frozenset({"", "roce", "infiniband"})
+_CLASS_E = ipaddress.ip_network("240.0.0.0/4")
 MAX_TEXT = 200
 """Characters of a version or of how a NIC is stamped."""
 
@@ -79,9 +82,9 @@ def greet(
     }
     hello = Hello(
         protocol=min(message.protocol, PROTOCOL),
-        version=message.version[:MAX_TEXT],
+        version=printable(message.version[:MAX_TEXT]),
         host=message.host,
-        nics=tuple(nic for nic in message.nics if nic.name not in faults),
+        nics=tuple(_spelt(nic) for nic in message.nics if nic.name not in faults),
         stream=message.stream,
         backlog=message.backlog,
         epoch=message.epoch,
@@ -96,8 +99,8 @@ def believable(report: PartsReport) -> tuple[PartStatus, ...]:
     return tuple(
         msgspec.structs.replace(
             part,
-            name=part.name[:MAX_TEXT],
-            reason=part.reason[: 2 * MAX_TEXT],
+            name=printable(part.name[:MAX_TEXT]),
+            reason=printable(part.reason[: 2 * MAX_TEXT]),
             age_ns=min(max(0, part.age_ns), MAX_AGE_NS),
         )
         for part in report.parts[:MAX_PARTS]
@@ -115,7 +118,8 @@ def _check_caller(who: Caller) -> None:
 def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:
     """Why a NIC cannot be probed; empty where it can."""
     for clock in (nic.clock, nic.verbs_clock or host):
-        if clock != host and not clock.startswith(f"{host}/"):
+        owner, slash, device = clock.partition("/")
+        if owner != host or (slash and not is_name(device)):
             return f"it claims the clock of {clock[:MAX_TEXT]!r}"
     if not 0 < nic.port <= 0xFFFF:
         return f"{nic.port} is not a UDP port"
@@ -127,15 +131,28 @@ def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:
     return faults[0] if faults else ""
 
 
+def _spelt(nic: NicInfo) -> NicInfo:
+    """A good NIC with each address in the one way that all of the fleet writes it: who else claims
+    it is found by its text. RDMA of a kind that a newer agent knows is not used."""
+    return msgspec.structs.replace(
+        nic,
+        addresses=tuple(str(ipaddress.ip_address(each)) for each in nic.addresses),
+        stamping=printable(nic.stamping),
+        rdma=nic.rdma if nic.rdma in _RDMA else "",
+    )
+
+
 def _address_fault(text: str, within: Sequence[IpNetwork]) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
         return f"{text[:MAX_TEXT]!r} is not an IP address"
+    if isinstance(address, ipaddress.IPv6Address) and (address.scope_id or address.ipv4_mapped):
+        return f"{text[:MAX_TEXT]!r} has a scope, or is IPv4 written as IPv6"
     if address.is_multicast or address.is_unspecified or address.is_loopback:
         return f"{address} is not a unicast address that others can reach"
-    if text == "255.255.255.255":
-        return f"{address} is the broadcast address"
+    if isinstance(address, ipaddress.IPv4Address) and address in _CLASS_E:
+        return f"{address} is reserved, or the broadcast address"
     if within and not any(address in network for network in within):
         return f"{address} is in none of nic_prefixes"
     return ""

@@ -1,31 +1,46 @@
 """The enrolment port: a join token for a first certificate. Clients have none to show yet.
 
-Whoever can reach the port can send bytes to it, so everything is small and few are served at once.
+Whoever can reach the port can send bytes to it, or none: everything is small and short, and nobody
+keeps others waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from syntony.controller.enrolment import Enrolment
 from syntony.controller.listen import HANDSHAKE_MS, ServerCertificate, add_port
-from syntony.errors import SyntonyError
+from syntony.errors import BusyError, SyntonyError, UsageError
 from syntony.io.transport import grpc
+from syntony.model import S
 from syntony.wire.coding import encode
 from syntony.wire.enrol import JOIN, MAX_JOIN_BYTES, AuthorityQuery, Issued
-from syntony.wire.messages import decode_joining
+from syntony.wire.messages import Joining, decode_joining
 from syntony.wire.query import Failure
 
 _log = logging.getLogger(__name__)
 AT_ONCE = 16
+"""Requests that are carried out at once."""
+MAX_CALLS = 4_096
+"""That are open at once: nearly all of them still send."""
+MAX_CALLS_OF_ADDRESS = 16
+MAX_LINES = 16
+"""In the log, a second, about requests that were refused."""
+SEND_S = HANDSHAKE_MS / 1e3
+"""A call that has not sent its request by then ends."""
 _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.max_receive_message_length", MAX_JOIN_BYTES),
     ("grpc.max_connection_idle_ms", HANDSHAKE_MS),
     ("grpc.max_connection_age_ms", 4 * HANDSHAKE_MS),
+    ("grpc.max_connection_age_grace_ms", HANDSHAKE_MS),
+    ("grpc.max_concurrent_streams", MAX_CALLS_OF_ADDRESS),
     ("grpc.so_reuseport", 0),
 )
 
@@ -52,22 +67,69 @@ class JoinServer:
     ) -> None:
         self._enrolment = enrolment
         self._now = now
-        self.server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=AT_ONCE)
+        self._open = Counter[str]()
+        self._said: dict[str, int] = {}
+        """Addresses that a line has told of within the last second."""
+        self._unsaid = 0
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self.server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         service, method = JOIN.strip("/").split("/")
-        handler = grpc.unary_unary_rpc_method_handler(self._join)
+        # Of a unary call gRPC would wait for the request as long as the client likes.
+        handler = grpc.stream_unary_rpc_method_handler(self._join)
         self.server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {method: handler}),)
         )
         self.port = add_port(self.server, listen, certificate.credentials(mutual=False))
 
-    async def _join(self, data: bytes, context: Any) -> bytes:
+    async def _join(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         peer = str(context.peer())
         try:
-            request = decode_joining(data)
-            if isinstance(request, AuthorityQuery):
-                return encode(Issued(certificate=b"", ca=self._enrolment.ca()))
-            issued = await asyncio.to_thread(self._enrolment.join, request, peer, self._now())
+            with self._one_more(peer.rpartition(":")[0]):
+                request = decode_joining(await _first(requests))
+                async with self._turns:
+                    return await self._answer(request, peer)
         except SyntonyError as error:
-            _log.warning("enrolment refused peer=%s reason=%s", peer, error)
+            self._enrolment.refusals += 1
+            self._log_refusal(peer, str(error))
             return encode(Failure(reason=str(error)))
-        return encode(issued)
+
+    async def _answer(self, request: Joining, peer: str) -> bytes:
+        if isinstance(request, AuthorityQuery):
+            return encode(Issued(certificate=b"", ca=self._enrolment.ca()))
+        return encode(await asyncio.to_thread(self._enrolment.join, request, peer, self._now()))
+
+    def _log_refusal(self, peer: str, reason: str) -> None:
+        """One line a second and address: strangers must not fill the disk."""
+        address, now_ns = peer.rpartition(":")[0], time.monotonic_ns()
+        self._said = {each: at for each, at in self._said.items() if now_ns - at < 1 * S}
+        if address in self._said or len(self._said) >= MAX_LINES:
+            self._unsaid += 1
+            return
+        self._said[address], unsaid, self._unsaid = now_ns, self._unsaid, 0
+        more = f" unsaid_before={unsaid}" if unsaid else ""
+        _log.warning("enrolment refused peer=%s reason=%s%s", peer, reason, more)
+
+    @contextlib.contextmanager
+    def _one_more(self, address: str) -> Iterator[None]:
+        """Raises `BusyError`: so many calls of this address are open that it must be one who keeps
+        them open."""
+        if self._open[address] >= MAX_CALLS_OF_ADDRESS:
+            raise BusyError(f"{MAX_CALLS_OF_ADDRESS} requests of this address wait; try again")
+        self._open[address] += 1
+        try:
+            yield
+        finally:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+
+async def _first(requests: AsyncIterator[bytes]) -> bytes:
+    """Raises `UsageError`: nothing came."""
+    try:
+        async with asyncio.timeout(SEND_S):
+            async for data in requests:
+                return data
+    except TimeoutError:
+        pass
+    raise UsageError(f"no request within {SEND_S:g} s")

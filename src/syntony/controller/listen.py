@@ -27,6 +27,8 @@ descriptor each."""
 WINDOW_BYTES = 256 << 10
 """What a stream may send ahead: some ten seconds' reports. By default it is 64 KiB, so that nearly
 every message is answered by a packet that opens the window again, and probed for a larger one."""
+MAX_STREAMS = 1_024
+"""Of one connection; further ones wait at the client. Agents need two, gateways pass on many."""
 _OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
@@ -39,6 +41,7 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
     ("grpc.so_reuseport", 0),
 )
 

@@ -257,6 +257,7 @@ def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership)
     if certificate is not None:
         left_ns = max(0, certificate.validity.expires_ns - civil_now())
         sheet.put("certificate_expiry_seconds", left_ns / S)
+    sheet.put("enrolment_refused_total", membership.enrolment.refusals)
     sheet.put("certificates_revoked", len(membership.enrolment.revocations.serials))
     sheet.put("controller_epoch", leadership.epoch)
     sheet.put("controller_later_epoch", leadership.seen)

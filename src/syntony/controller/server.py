@@ -412,6 +412,8 @@ class Controller:
         _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
         for ref, address in self._fleet.contested.items():
             _log.warning("NIC left out nic=%s reason=another host claims %s too", ref, address)
+        for ref, each in self._fleet.withheld.items():
+            _log.warning("addresses left out nic=%s reason=another host claims %s too", ref, each)
         self._keys.plan(mesh)
         for host, plan in mesh.plans.items():
             self._send(host, plan)

@@ -55,6 +55,8 @@ Serve = Callable[[AsyncIterator[bytes], Callable[[], Caller], str, Write], Await
 """`FleetService.serve`."""
 OfFlows = FlowsReport | QueuePairsReport | SegmentsReport
 """What agents report of jobs' flows."""
+HELLO_S = 20.0
+"""A stream whose agent has not said who it is by then ends: each costs memory."""
 MAX_REFUSED = 4096
 """Refused addresses remembered, so that each is logged once."""
 
@@ -157,8 +159,8 @@ class FleetService:
         """
         try:
             who = identify()
-            self._hub.admit(who)
             first = await _first(requests)
+            self._hub.admit(who)  # now: it may have been revoked since the stream was opened
             hello, faults = greet(
                 None if first is None else decode_agent(first), who, self._prefixes
             )
@@ -310,7 +312,12 @@ def _certificate(who: Caller) -> Certificate:
 
 
 async def _first(requests: AsyncIterator[bytes]) -> bytes | None:
-    """A stream's first message; None where it ended before."""
-    async for data in requests:
-        return data
+    """A stream's first message; None where it ended before. Raises `RefusedError`: it did not
+    come."""
+    try:
+        async with asyncio.timeout(HELLO_S):
+            async for data in requests:
+                return data
+    except TimeoutError:
+        raise RefusedError(f"no hello within {HELLO_S:g} s") from None
     return None

@@ -257,6 +257,8 @@ _FLEET = (
     _controller("gateway_leader_connected", "gauge", "", "of a gateway: 1 while it has a leader"),
     _controller("gateway_leader_changes_total", "counter", "",
                 "of a gateway: times that a leader has taken it"),
+    _controller("enrolment_refused_total", "counter", "",
+                "requests at the enrolment port that were not granted; the log says why"),
     _controller("certificates_revoked", "gauge", "", "revoked certificates not expired yet"),
     _controller("agents", "gauge", "state", "agents by state: connected, absent"),
     _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),
