@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import random
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,18 @@ import pytest
 from tests.cases import mostly_slow
 
 from syntony.agent.keyring import Keyring
+from syntony.controller import probe_keys
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
 from syntony.controller.probe_keys import ProbeKeyDistribution
-from syntony.errors import UsageError
+from syntony.errors import StateError, UsageError
 from syntony.io.probe_records import PeerKeys
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, RotationPhase, pair_key
 from syntony.mesh.plan import make_plan
 from syntony.model import MS, S
 from syntony.model.names import NicRef, nic_number
-from syntony.state import ControlState
+from syntony.state import ControlState, DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.messages import PROTOCOL, Hello, NicInfo
 from syntony.wire.probes import KeysHeld, ProbeKeys, RotateKeys
@@ -258,21 +259,21 @@ def test_the_event_loop_goes_on_while_the_disk_is_waited_for(tmp_path: Path) -> 
     _settle(net, HOSTS[:4])
     keys = net.keys
     assert keys is not None
-    free, save = threading.Event(), keys._kept.save
+    free, write = threading.Event(), keys._write
 
-    def slow(ring: KeyRing) -> None:
+    def slow(ring: KeyRing, log: Callable[[DatabaseConnection], None]) -> None:
         assert free.wait(60)
-        save(ring)
+        write(ring, log)
 
     async def rotate() -> None:
-        keys._kept.save = slow  # type: ignore[method-assign, assignment]
+        keys._write = slow  # type: ignore[method-assign]
         task = asyncio.create_task(keys.rotate(RotateKeys(), ANN))
         await asyncio.sleep(0.05)
         assert not task.done()
         net.attach("h4")
         free.set()
         await asyncio.wait_for(task, 60)
-        keys._kept.save = save  # type: ignore[method-assign]
+        keys._write = write  # type: ignore[method-assign]
 
     net.play(rotate())
     assert "h4" in keys.status().waiting
@@ -369,3 +370,27 @@ def test_a_clock_set_back_over_a_restart_delays_nothing_for_long() -> None:
     following = rotation.next(100 * S + key_rotation.RETURN_NS)
     assert following is not None
     assert following.epochs == (2,)
+
+
+def test_a_rotation_without_its_row_of_the_audit_log_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ring and row were two transactions: a disk that filled up between them left a new master key
+    that nobody had ordered, as far as the log said."""
+    net = _Net(8, tmp_path)
+    _settle(net, HOSTS)
+    keys = net.keys
+    assert keys is not None
+    before, logged = keys._kept.load(), len(net.state.changes(0, 100))
+
+    def full(*_: object) -> None:
+        raise StateError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(probe_keys, "log_change", full)
+        with pytest.raises(StateError):
+            net.play(keys.rotate(RotateKeys(), ANN))
+    assert keys._kept.load() == before
+    assert len(net.state.changes(0, 100)) == logged
+    net.play(keys.rotate(RotateKeys(), ANN))
+    assert len(net.state.changes(0, 100)) == logged + 1

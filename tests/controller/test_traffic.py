@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from syntony.controller import traffic
 from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficService
 from syntony.errors import StateError
 from syntony.state import ControlState
@@ -21,8 +22,9 @@ from syntony.wire.failover import (
 )
 
 
-def report(*jobs: str) -> PathsReport:
-    way = SubflowView(path="h0/rail0:1 > h1/rail0:2", state="up", rate_bps=5)
+def report(*jobs: str, host: str = "h0") -> PathsReport:
+    far = "h0" if host == "h1" else "h1"
+    way = SubflowView(path=f"{host}/rail0:1 > {far}/rail0:2", state="up", rate_bps=5)
     connections = tuple(
         ConnectionView(job=job, connection="00000001", subflows=(way,)) for job in jobs
     )
@@ -68,7 +70,7 @@ def test_a_stop_is_carried_out_even_if_it_cannot_be_recorded(
 
 def test_reports_are_found_by_host_and_job(service: TrafficService) -> None:
     service.take("h0", report("a", "b"), 10)
-    service.take("h1", report("b"), 20)
+    service.take("h1", report("b", host="h1"), 20)
     found = service.paths(ConnectionsQuery(job="b"), 30).hosts
     assert [(each.host, each.age_ns, len(each.report.connections)) for each in found] == [
         ("h0", 20, 1),
@@ -125,9 +127,86 @@ def test_a_host_that_reports_no_more_is_shown_with_its_age_then_forgotten(
     assert service.flows(STALE_NS - 1)
     assert service.pairs(STALE_NS) == {}
     assert service.flows(STALE_NS) == []
-    service.take("h1", report("b"), FORGET_NS - 1)
+    service.take("h1", report("b", host="h1"), FORGET_NS - 1)
     ages = {each.host: each.age_ns for each in service.status(FORGET_NS - 1).hosts}
     assert ages == {"h0": FORGET_NS - 1, "h1": 0}
-    service.take("h1", report("b"), FORGET_NS)
+    service.take("h1", report("b", host="h1"), FORGET_NS)
     assert [each.host for each in service.status(FORGET_NS).hosts] == ["h1"]
     assert [each.host for each in service.paths(ConnectionsQuery(), FORGET_NS).hosts] == ["h1"]
+
+
+def test_a_stop_is_recorded_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database restarts just then; the controller dies later."""
+    with ControlState(None) as state:
+        service = TrafficService(state)
+        service.throw(SwitchCommand(stopped=False, by="", why="before"), ANN, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlState, "set_switch", _full)
+            stop, _, unrecorded = service.throw(
+                SwitchCommand(stopped=True, by="", why="it burns"), ANN, 5
+            )
+            assert unrecorded is not None
+            with pytest.raises(StateError):
+                service.record()
+        assert (found := TrafficService(state).switch) is not None
+        assert not found.stopped
+        service.record()
+        assert TrafficService(state).switch == stop
+        newest = state.changes(0, 10)[-1]
+        assert (newest.before, newest.after, newest.who, newest.comment) == (
+            "running", "stopped", "ops ann", "it burns",
+        )  # fmt: skip
+        service.record()
+        assert len(state.changes(0, 10)) == 2, "recorded once"
+
+
+def test_a_stop_that_was_taken_back_is_not_recorded_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ControlState(None) as state:
+        service = TrafficService(state)
+        with monkeypatch.context() as patched:
+            patched.setattr(ControlState, "set_switch", _full)
+            service.throw(SwitchCommand(stopped=True, by=""), ANN, 5)
+        start, _, _ = service.throw(SwitchCommand(stopped=False, by=""), ANN, 6)
+        service.record()
+        assert TrafficService(state).switch == start
+
+
+def _full(*_: object) -> None:
+    raise StateError("disk full")
+
+
+def _of(path: str, job: str = "j1") -> PathsReport:
+    way = SubflowView(path=path, state="up", rate_bps=5)
+    connection = ConnectionView(job=job, connection="00000001", subflows=(way,))
+    return PathsReport(mode="act", stopped=False, connections=(connection,))
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [
+        ("h0/rail0:1 > h1/rail0:2", True),
+        ("10.0.0.1:1 > h1/rail0:2", True),
+        ("[fd00::1]:1 > 10.0.0.2:2", True),
+        ("h1/rail0:1 > h0/rail0:2", False),
+        ("h01/rail0:1 > h1/rail0:2", False),
+    ],
+)
+def test_a_host_speaks_for_its_own_ends(service: TrafficService, path: str, taken: bool) -> None:
+    """What jobs use decides what pages: a host says nothing of two others."""
+    service.take("h0", _of(path), 1)
+    assert bool(service.paths(ConnectionsQuery(), 1).hosts) is taken
+    assert bool(service.used(1)) is taken
+
+
+def test_what_was_used_is_remembered_within_bounds(
+    service: TrafficService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that names other jobs in every report fills no memory."""
+    monkeypatch.setattr(traffic, "MAX_USED", 100)
+    for number in range(400):
+        service.take("h0", _of("h0/rail0:1 > h1/rail0:2", f"j{number}"), number)
+    used = service.used(400)
+    assert "j399" in used
+    assert 20 < len(used) <= 50

@@ -161,7 +161,7 @@ class AuditRuns:
         with self._lock:
             run = self._runs.get(report.order)
             if run is None or host not in run.waiting:
-                _log.warning("audit report dropped host=%s order=%s", host, report.order[:40])
+                _log.warning("audit report dropped host=%s order=%.40r", host, report.order)
                 return
             with self._state.transaction() as connection:
                 connection.execute(

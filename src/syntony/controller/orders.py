@@ -39,8 +39,8 @@ async def throw_switch(
         session.outbox.put(switch)
     if unrecorded is not None:
         raise StateError(
-            f"agents are stopped, but the order is not recorded ({unrecorded}); "
-            "repeat it before this controller restarts"
+            f"agents are stopped, but the order is not recorded yet ({unrecorded}); it will be "
+            "once control state can be written. If this controller restarts before, repeat it"
         )
     return traffic.status(time.monotonic_ns())
 

@@ -15,7 +15,7 @@ from syntony.controller.sessions import AgentSession
 from syntony.errors import StateError, UsageError
 from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
 from syntony.model import format_ns
-from syntony.state import ControlState
+from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.wire.control import Issuer
 from syntony.wire.probes import KeysHeld, KeysStatus, PairKeys, ProbeKeys, RotateKeys
@@ -132,14 +132,11 @@ class ProbeKeyDistribution:
         fresh = self._rotation.begin(_draw(newest % _MAX_EPOCH), now_ns)
         if fresh is None:
             return False
-        fresh = await self._keep(fresh)
-        await asyncio.to_thread(
-            lambda: self._state.record(
-                "probe keys", f"epoch {fresh.epochs[-1]}", at_ns=now_ns, issuer=issuer,
-                was=f"epoch {newest}", comment=why,
-            )
-        )  # fmt: skip
-        self._rotation.adopt(self._with_joined(fresh))
+        change = ("probe keys", f"epoch {newest}", f"epoch {fresh.epochs[-1]}", why)
+        fresh = await self._keep(
+            fresh, lambda connection: log_change(connection, now_ns, issuer, change)
+        )
+        self._rotation.adopt(fresh)
         self._send(self._sessions)
         return True
 
@@ -151,17 +148,24 @@ class ProbeKeyDistribution:
         if self._rotation.adopt(ring):
             self._send(self._sessions)
 
-    async def _keep(self, ring: KeyRing) -> KeyRing:
-        """Write a ring. Returns it with the hosts that attached meanwhile; they are kept next
-        time. Raises `StateError`."""
+    async def _keep(
+        self, ring: KeyRing, log: Callable[[DatabaseConnection], None] = lambda _: None
+    ) -> KeyRing:
+        """Write a ring, and its row of the audit log in the same transaction. Returns it with the
+        hosts that attached meanwhile; they are kept next time. Raises `StateError`."""
         self._unkept, unkept = False, self._unkept
         self._joined.clear()
         try:
-            await asyncio.to_thread(self._kept.save, ring)
+            await asyncio.to_thread(self._write, ring, log)
         except StateError:
             self._unkept |= unkept
             raise
         return self._with_joined(ring)
+
+    def _write(self, ring: KeyRing, log: Callable[[DatabaseConnection], None]) -> None:
+        with self._state.transaction() as connection:
+            self._kept.put(connection, ring)
+            log(connection)
 
     def _with_joined(self, ring: KeyRing) -> KeyRing:
         joined = self._joined - set(ring.hosts)

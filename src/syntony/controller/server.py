@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -286,7 +287,7 @@ class Controller:
                 (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
-                (ENFORCE_INTERVAL_NS, self._enforce),
+                (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
                 (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST),
                 (CHECK_NS, self._lease.check_lease),
             )  # fmt: skip
@@ -430,6 +431,10 @@ class Controller:
         except StateError as error:
             _log.error("access tokens not read, those known hold reason=%s", error)
         await self._membership.enforce()
+
+    async def _record_stop(self) -> None:
+        with contextlib.suppress(StateError):  # whoever ordered it has been told
+            await asyncio.to_thread(self._traffic.record)
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment

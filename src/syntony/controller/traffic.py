@@ -7,6 +7,7 @@ without a controller. Its row in `path_events` only tells of it.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import NamedTuple
 
 from syntony.controller.batches import BatchPiece
@@ -28,6 +29,8 @@ from syntony.wire.failover import (
 
 _log = logging.getLogger(__name__)
 _MAX_TEXT = 200
+MAX_USED = 65_536
+"""(job, NIC, NIC) that are remembered."""
 STALE_NS = 10 * S
 """Five reports missed: what the host's connections do now is not known."""
 FORGET_NS = 3600 * S
@@ -56,13 +59,20 @@ class TrafficService:
         self._state = state
         self._reports: dict[str, _Reported] = {}
         self._log = PathLog()
+        self._recording = threading.Lock()
+        self._unrecorded: tuple[Switch, Issuer, str] | None = None
+        """A stop that is in force and that control state does not know of."""
         self.switch: Switch | None = state.switch()
         """None: never thrown."""
         self._used: dict[tuple[str, str, str], int] = {}
         """(job, NIC, NIC) to when its connections last went between these."""
 
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
-        """An agent's newest report; `now_ns` is monotonic."""
+        """An agent's newest report; `now_ns` is monotonic. One that speaks for another host is not
+        used."""
+        if not _is_of(host, report):
+            _log.warning("paths not used host=%s reason=they begin at another host", host)
+            return
         self._reports[host] = _Reported(report, now_ns)
         gone = [
             name for name, reported in self._reports.items() if now_ns - reported.at_ns >= FORGET_NS
@@ -71,6 +81,9 @@ class TrafficService:
             del self._reports[name]
         for job, ends in _pairs(report).items():
             self._used |= dict.fromkeys(((job, a, b) for a, b in ends), now_ns)
+        if len(self._used) > MAX_USED:
+            newest = sorted(self._used, key=self._used.__getitem__)[-MAX_USED // 2 :]
+            self._used = {key: self._used[key] for key in newest}
 
     def throw(
         self, command: SwitchCommand, issuer: Issuer, fleet_ns: int
@@ -90,17 +103,32 @@ class TrafficService:
         switch = Switch(
             stopped=command.stopped, at_ns=at_ns, by=issuer.who, epoch=self._state.epoch
         )
-        unrecorded = None
-        try:
-            self._state.set_switch(switch, issuer, command.why[: 2 * _MAX_TEXT])
-        except StateError as error:
-            if not switch.stopped:
-                raise
-            unrecorded = error
+        unrecorded, why = None, command.why[: 2 * _MAX_TEXT]
+        with self._recording:
+            try:
+                self._state.set_switch(switch, issuer, why)
+                self._unrecorded = None
+            except StateError as error:
+                if not switch.stopped:
+                    raise
+                unrecorded = error
+                self._unrecorded = switch, issuer, why
         self.switch = switch
         word = "stopped" if switch.stopped else "started"
         _log.warning("traffic control %s by=%s from=%s", word, issuer.who, issuer.origin)
         return switch, self._row(switch, command.why), unrecorded
+
+    def record(self) -> None:
+        """Record a stop that could not be when it was ordered; waits for the disk.
+
+        Raises:
+            StateError: it cannot be yet.
+        """
+        with self._recording:
+            if self._unrecorded is not None:
+                self._state.set_switch(*self._unrecorded)
+                self._unrecorded = None
+                _log.warning("traffic control stopped: the order is recorded now")
 
     def paths(self, query: ConnectionsQuery, now_ns: int) -> FleetConnections:
         """Connections of one job or host, or of all."""
@@ -177,6 +205,17 @@ class TrafficService:
             evidence=" ".join(f"{switch.by}: {why}".split())[: 2 * _MAX_TEXT],
             action="stop" if switch.stopped else "start",
         )
+
+
+def _is_of(host: str, report: PathsReport) -> bool:
+    """Whether the near end of each way is the host's; one that its agent cannot name is an
+    address."""
+    return all(
+        near == host or not slash
+        for connection in report.connections
+        for subflow in connection.subflows
+        for near, slash, _ in (subflow.path.partition(" > ")[0].partition("/"),)
+    )
 
 
 def _bare(report: PathsReport) -> PathsReport:

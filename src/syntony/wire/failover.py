@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from syntony.wire.bounds import MAX_REASONS, MAX_VIEWS, Count, Text, Told, Word
 from syntony.wire.query import Query
+
+MAX_SUBFLOWS = 256
+"""Of one connection; the kernel allows fewer."""
+MAX_PROCESSES = 256
+"""In one report."""
+MAX_PROCESS_FLOWS = 1_024
+"""Of all processes in one report."""
 
 
 class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     """One way of a connection."""
 
-    path: str
+    path: Text
     """``host/nic:port > host/nic:port``."""
-    state: str
+    state: Word
     """``up``, ``standby`` (slower than the others, carries data only when they cannot), ``coming``,
     ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
     another port), ``detour``, ``stalled``."""
-    rate_bps: int
+    rate_bps: Count
     """Acknowledged by the peer, over the last second or so."""
 
 
 class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
     """One connection of a managed job, seen from one host."""
 
-    job: str
-    connection: str
+    job: Word
+    connection: Word
     """MPTCP token on that host, or the inode of a plain connection's socket; hexadecimal."""
-    subflows: tuple[SubflowView, ...]
-    degraded: str = ""
+    subflows: Annotated[tuple[SubflowView, ...], Meta(max_length=MAX_SUBFLOWS)]
+    degraded: Text = ""
     """Why it has had fewer living paths than rails for 5 s or more; empty: it has not."""
 
 
 class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
     """One flow, in the words of the process that has it."""
 
-    mechanism: str
+    mechanism: Word
     """``rdma``, ``tcp`` or ``mptcp``."""
-    number: int
+    number: Told
     """Of its queue pair, or its socket's cookie: unique within process and mechanism."""
-    nic: str
-    local: str
+    nic: Word
+    local: Word
     """``address:port``; without the port where it is unknown."""
-    remote: str
-    bytes_done: int
-    bytes_outstanding: int
-    outstanding: int
+    remote: Word
+    bytes_done: Told
+    bytes_outstanding: Told
+    outstanding: Told
     """Operations."""
     idle_ns: int
     """Since something was last done; -1: nothing was yet."""
-    errors: int
+    errors: Told
     last_error: int
     """An errno, or an ``ibv_wc_status``."""
     failed: bool
@@ -57,34 +68,34 @@ class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
 class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """One process of a job that is connected to its host's agent."""
 
-    job: str
-    program: str
-    pid: int
-    uid: int
+    job: Word
+    program: Word
+    pid: Told
+    uid: Told
     age_ns: int
     """Since it connected."""
-    flows: tuple[ProcessFlowView, ...]
-    left_out: int = 0
+    flows: Annotated[tuple[ProcessFlowView, ...], Meta(max_length=MAX_PROCESS_FLOWS)]
+    left_out: Told = 0
     """Flows beyond these, or for which the process had no place."""
-    malformed: int = 0
+    malformed: Told = 0
     """Flows of which it told what cannot be, or what could not be read."""
 
 
 class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """The agent's managed connections now; newest only, never spooled."""
 
-    mode: str
+    mode: Text
     """``off``, ``observe``, ``act``; or why paths cannot be managed here."""
     stopped: bool
     """By the stop switch."""
-    connections: tuple[ConnectionView, ...]
-    left_out: int = 0
+    connections: Annotated[tuple[ConnectionView, ...], Meta(max_length=MAX_VIEWS)]
+    left_out: Count = 0
     """Connections beyond `MAX_VIEWS`."""
-    degraded: int = 0
+    degraded: Count = 0
     """Connections with fewer living paths than rails for 5 s or more, all of them."""
-    processes: tuple[ProcessView, ...] = ()
+    processes: Annotated[tuple[ProcessView, ...], Meta(max_length=MAX_PROCESSES)] = ()
     """Connected to the agent's socket, at most 256, with 1,024 flows in all."""
-    refused: dict[str, int] = {}
+    refused: Annotated[dict[Word, Count], Meta(max_length=MAX_REASONS)] = {}
     """Processes that were not let in since the agent began, by reason."""
 
 

@@ -61,8 +61,6 @@ ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
 BUNDLE_BYTES = 256 << 10
 """Of messages that are sent as one; what is larger goes by itself."""
-MAX_VIEWS = 2_000
-"""Connections one report may describe."""
 MAX_UNACKED = 64
 """Batches an agent may have under way; a controller that is new to a stream looks this many up in
 the store, so that what a predecessor stored but never acknowledged is not stored twice."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from syntony.wire.bounds import MAX_REASONS, Count, Number, Signed, Told, Word
 from syntony.wire.query import Query
 
 STAMP_BYTES = 20
@@ -22,44 +26,44 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One generation of one queue pair, from the process that has it: since it last became ready to
     receive. Everything is the process's own word, except job, pid and uid."""
 
-    job: str
-    program: str
-    pid: int
-    uid: int
-    key: str
+    job: Word
+    program: Word
+    pid: Number
+    uid: Number
+    key: Word
     """Tells generations of one host apart."""
-    device: str
+    device: Word
     """Its RDMA device."""
-    type: str
+    type: Word
     """``rc``, ``uc``, ``ud`` or a number."""
     failed: bool
-    number: int
-    peer_number: int
+    number: Number
+    peer_number: Number
     """0: it has none."""
-    local: str
+    local: Word
     """Addresses of its GIDs; empty: it has no global route."""
-    remote: str
-    send_psn: int
-    receive_psn: int
-    flags: int
+    remote: Word
+    send_psn: Number
+    receive_psn: Number
+    flags: Told
     """``enum syn_qp_flag`` of native/verbs/syn_qp_page.h."""
     began_ns: int
     """When it became ready to receive."""
     first_sent_ns: int
     """When its first message that takes a receive was posted; 0: none was."""
-    sent: int
+    sent: Told
     """Messages that take a receive at the peer: sends, writes with immediate data."""
-    unannounced: int
+    unannounced: Told
     """Writes, reads, atomics: the peer's process does not see them end."""
-    bytes_posted: int
-    signaled: int
+    bytes_posted: Told
+    signaled: Told
     """Work requests that have, or will have, a completion."""
-    completed: int
-    received: int
-    bytes_received: int
-    receives_posted: int
+    completed: Told
+    received: Told
+    bytes_received: Told
+    receives_posted: Told
     """Less `received`: the peer's credit. Void with a shared receive queue."""
-    errors: int
+    errors: Number
     first_error: int
     """An ``ibv_wc_status``."""
     sent_stamps: bytes = b""
@@ -73,16 +77,16 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
 class QueuePairsReport(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pairs"):
     """One host's queue pairs, instants in fleet time; newest only, never spooled."""
 
-    at_ns: int
+    at_ns: Signed
     """Fleet time of the reading."""
     queue_pairs: tuple[QueuePairFigures, ...]
-    left_out: int = 0
+    left_out: Count = 0
     """Queue pairs beyond these, or for which a process had no place."""
-    malformed: int = 0
+    malformed: Count = 0
     """Records that could not be used, ever."""
-    refused: dict[str, int] = {}
+    refused: Annotated[dict[Word, Count], Meta(max_length=MAX_REASONS)] = {}
     """Processes that were not let in since the agent began, by reason."""
-    bound_ns: int = 500_000
+    bound_ns: Signed = 500_000
     """How far the instants may be from fleet time; as here where an agent does not say."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.wire.bounds import Count, Port, Signed, Text, Word
+
 STAMP_BYTES = 12
 """Of one sampled byte: when its segment passed the NIC (int64, ns, fleet time), and its TCP
 sequence number (uint32); little-endian."""
@@ -20,40 +22,40 @@ class SegmentFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One TCP connection or MPTCP subflow of a job, seen from one host. Only flows that were
     sampled in the whole interval, and none of whose samples was lost."""
 
-    job: str
-    nic: str
-    local: str
-    local_port: int
-    remote: str
-    remote_port: int
+    job: Word
+    nic: Word
+    local: Word
+    local_port: Port
+    remote: Word
+    remote_port: Port
     sent: bytes
     """Stamps of what left, after any queue of the host, before the driver; in order."""
     received: bytes
     """Stamps of what came, before anything of the host looked at it."""
-    shift: int
+    shift: Count
     """Of what left, every byte whose number is a multiple of 2 to this power was sampled, in the
     whole interval."""
-    sampled: int
+    sampled: Count
     """Bytes sampled of what left, those included that have no stamp here."""
 
 
 class SegmentsReport(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
     """What one host sampled in an interval; the newest only, never spooled."""
 
-    from_ns: int
+    from_ns: Signed
     """Fleet time: the interval is from here…"""
-    at_ns: int
+    at_ns: Signed
     """… to here: everything that passed before was looked for."""
-    bound_ns: int
+    bound_ns: Signed
     """How far the instants may be from fleet time."""
     sigma_ns: float
     """1-sigma of the clock."""
-    step: int
+    step: Signed
     """Names the last step of the fleet timeline: instants with different ones do not compare."""
     flows: tuple[SegmentFlow, ...]
-    left_out: int = 0
+    left_out: Count = 0
     """Flows beyond these."""
-    lost: int = 0
+    lost: Count = 0
     """Samples that the kernel had no room for since the agent began."""
-    clock: str = ""
+    clock: Text = ""
     """Why there is no fleet time here, and thus no stamp; empty: there is. Instants are 0 then."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from syntony.wire.bounds import MAX_COUNT, MAX_VIEWS, Count, Port, Signed, Text, Word
 from syntony.wire.query import Query
+
+MAX_HOPS = 255
+"""IP's own limit."""
+MAX_DELAYS = 65_536
+"""Probe flows of a host in one report."""
 
 # --- agent to controller ---
 
@@ -13,70 +22,70 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """One subflow of a managed connection, or one plain TCP connection, as one of its two ends sees
     it."""
 
-    job: str
-    connection: str
+    job: Word
+    connection: Word
     """MPTCP token on that host, hexadecimal; of plain TCP, ``tcp-`` and both ports; of queue pairs
     ``rdma-`` and the process."""
-    nic: str
-    local: str
-    local_port: int
-    remote: str
-    remote_port: int
+    nic: Word
+    local: Word
+    local_port: Port
+    remote: Word
+    remote_port: Port
     dialled: bool
     """This end made the connection: it alone can give the flow another source port."""
     movable: bool
     """… and may: it acts, and the job is among those that may be moved."""
     moving: bool
-    tx_bps: int
+    tx_bps: Count
     """Acknowledged by the peer, over the last window of half a second or so."""
-    rx_bps: int
-    windows: int
+    rx_bps: Count
+    windows: Count
     """Whole windows measured since the subflow began."""
     paceable: bool = False
     """Its host would hold back what this end sends, if told to."""
-    pace_bps: int = 0
+    pace_bps: Count = 0
     """It does; frames on the wire. 0: it sends what it can."""
-    hops: tuple[str, ...]
+    hops: Annotated[tuple[Word, ...], Meta(max_length=MAX_HOPS)]
     """Addresses of anyone who forwards what this end sends, empty text for a silent hop; empty: not
     known (yet)."""
-    process: int = 0
+    process: Count = 0
     """PID on that host of who sends by queue pairs of its own: all that go between the two
     addresses, whose ports are not known and 0. 0: it is a socket's."""
     left: bool = False
     """None of its queue pairs carries anything now."""
-    moved_to: tuple[str, str] | None = None
+    moved_to: tuple[Word, Word] | None = None
     """Local and remote address of the rail of this process that it sends by instead, by order: its
     rate is in that one's."""
-    rtt_ns: int = 0
+    rtt_ns: Count = 0
     """The kernel's smoothed round trip; 0: not known."""
-    retransmits: int = 0
+    retransmits: Count = 0
     """Segments sent again since it began."""
-    dscp: int = -1
+    dscp: Annotated[int, Meta(ge=-1, le=63)] = -1
     """Of what this end sends, 0 to 63; -1: not known."""
-    window_limited_ns: int = -1
+    window_limited_ns: Annotated[int, Meta(ge=-1, le=MAX_COUNT)] = -1
     """Its data waited for the peer to open its window since it began; -1: not known."""
 
 
 class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):
     """One second of one probe flow, in the direction in which its own host sends."""
 
-    nic: str
+    nic: Word
     """Of the reporting host."""
-    dst: str
+    dst: Word
     """``host/nic``."""
-    sport: int
-    at_ns: int
+    sport: Port
+    at_ns: Signed
     """End of the second, fleet time."""
-    least_ns: int
-    p50_ns: int
-    p99_ns: int
+    least_ns: Signed
+    p50_ns: Signed
+    p99_ns: Signed
 
 
 class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a `Move`; told again and again until newer ones take its place."""
 
-    move_id: str
-    result: str
+    move_id: Word
+    result: Text
     """``moved``, ``reverted``, or why it was not carried out."""
     tried: bool = True
     """False: nothing was done, and a while later it might be."""
@@ -86,16 +95,16 @@ class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
     """The agent's managed subflows now; newest only, never spooled. Sent also when there are none:
     it says that this agent listens to this controller."""
 
-    at_ns: int
+    at_ns: Signed
     """Fleet time."""
-    flows: tuple[FlowView, ...]
-    outcomes: tuple[MoveOutcome, ...]
-    delays: tuple[ProbeDelay, ...]
+    flows: Annotated[tuple[FlowView, ...], Meta(max_length=MAX_VIEWS)]
+    outcomes: Annotated[tuple[MoveOutcome, ...], Meta(max_length=MAX_VIEWS)]
+    delays: Annotated[tuple[ProbeDelay, ...], Meta(max_length=MAX_DELAYS)]
     """Of the newest second, to peers that managed flows go to."""
-    join_port: int
+    join_port: Port
     """TCP port where peers of this agent are joined: candidates' ways are to it."""
-    left_out: int = 0
-    """Subflows beyond `messages.MAX_VIEWS`."""
+    left_out: Count = 0
+    """Subflows beyond `bounds.MAX_VIEWS`."""
 
 
 # --- controller to agent ---

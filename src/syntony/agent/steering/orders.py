@@ -8,7 +8,7 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
-from syntony.wire.messages import MAX_VIEWS
+from syntony.wire.bounds import MAX_VIEWS
 from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
 
 MAX_EVIDENCE = 300

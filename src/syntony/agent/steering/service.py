@@ -26,8 +26,8 @@ from syntony.traffic.moving import REMEMBERED, Outcome
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import FailoverMode
+from syntony.wire.bounds import MAX_VIEWS
 from syntony.wire.failover import PathsReport, Switch
-from syntony.wire.messages import MAX_VIEWS
 from syntony.wire.probes import Plan
 from syntony.wire.traffic import Moves
 
