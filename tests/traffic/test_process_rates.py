@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from syntony.agent.steering import orders
 from syntony.model import MS, S
 from syntony.traffic.meter import WINDOW_NS
 from syntony.traffic.process_flows import Mechanism, ProcessFlow
-from syntony.traffic.process_rates import ProcessRates, SentBy
+from syntony.traffic.process_rates import MAX_BPS, ProcessRates, SentBy
+from syntony.wire.coding import encode
+from syntony.wire.messages import decode_agent
+from syntony.wire.traffic import FlowsReport
 
 NICS = {"10.0.0.1": "rail0", "10.1.0.1": "rail1"}
 
@@ -106,3 +110,18 @@ def test_a_rail_is_left_when_nothing_that_sent_by_it_works(
     rates.take([SentBy("night", 7, tuple(flows))], 5 * S)
     (found,) = rates.flows(NICS)
     assert found.left is left
+
+
+@pytest.mark.parametrize("pairs", [1, 64])
+def test_what_no_host_can_send_is_no_rate(pairs: int) -> None:
+    """A process may write any 64 bits; its rate went into a report that could not be encoded, and
+    the agent's connection broke off with every attempt to send it."""
+    rates = ProcessRates()
+    for at_ns, done in ((0, 0), (WINDOW_NS, (1 << 64) - 1), (2 * WINDOW_NS, (1 << 64) - 1)):
+        flows = tuple(flow(number, "10.0.0.1", "10.9.0.1", done) for number in range(pairs))
+        rates.take([SentBy("night", 7, flows)], at_ns)
+        (found,) = rates.flows(NICS)
+        assert 0 <= found.tx_bps <= MAX_BPS
+        view = orders._view(found, lambda *_: (), (False, 0))
+        report = FlowsReport(at_ns=0, flows=(view,), outcomes=(), delays=(), join_port=0)
+        assert decode_agent(encode(report)) == report

@@ -16,6 +16,11 @@ PacedPath = tuple[int, str, str]
 """Process, local and remote address."""
 
 
+MAX_BPS = 100 * 10**12
+"""Of one path: above what any host can send, so that a process that writes 2^64 - 1 bytes into its
+page gives no number that nobody can send on."""
+
+
 class SentBy(NamedTuple):
     """What one process tells of its flows."""
 
@@ -83,7 +88,7 @@ class ProcessRates:
         elapsed_ns = now_ns - known.since_ns
         if elapsed_ns < WINDOW_NS:
             return known._replace(bits=bits)
-        return _Known(job, now_ns, 0, bits * S // elapsed_ns, known.windows + 1)
+        return _Known(job, now_ns, 0, min(bits * S // elapsed_ns, MAX_BPS), known.windows + 1)
 
     def flows(self, nics: Mapping[str, str]) -> tuple[ReportedFlow, ...]:
         """Paths that begin at our NICs.
