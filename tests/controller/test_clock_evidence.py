@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.clock.anchored import AnchoredSolver
-from syntony.controller.clock_evidence import MAX_EDGES, credible
+from syntony.controller.clock_evidence import MAX_EDGES, MAX_INSTANT_NS, credible
 from syntony.model import Edge, S, UtcReading
 from syntony.wire.clocks import Edges
 
@@ -112,5 +112,6 @@ def test_a_host_names_the_epochs_of_its_own_clocks_only() -> None:
     said = {"h0": 7, "h0/nic": 8, "h1": 9, "h0/invented": 10}
     found, left_out = credible("h0", Edges(edges=(), epochs=said), CLOCKS.__contains__)
     assert (found.epochs, left_out) == ({"h0": 7, "h0/nic": 8}, 2)
-    found, left_out = credible("h0", Edges(edges=(), epochs={"h0": -1}), CLOCKS.__contains__)
-    assert (found.epochs, left_out) == ({}, 1)
+    for none in (-1, 0, MAX_INSTANT_NS + 1):
+        found, left_out = credible("h0", Edges(edges=(), epochs={"h0": none}), CLOCKS.__contains__)
+        assert (found.epochs, left_out) == ({}, 1)

@@ -233,3 +233,11 @@ def test_one_host_may_have_an_address_on_two_nics() -> None:
     mesh = fleet.replan(SETTLE_NS)
     assert [nic.others for nic in mesh.nics.values()] == [("10.9.0.1",), ("10.9.0.1",), ()]
     assert not fleet.withheld
+
+
+def test_nics_of_one_name_cost_the_stream() -> None:
+    """Which of them is meant nobody could say."""
+    usual = hello("h0", "s")
+    twice = msgspec.structs.replace(usual, nics=(usual.nics[0], usual.nics[0]))
+    with pytest.raises(RefusedError, match="2 NICs, 1 different"):
+        greet(twice, H0)
