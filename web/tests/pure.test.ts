@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { nicRows, reachOf, treeOf } from "../src/audit";
 import { curveOf, stepOf } from "../src/delay/curve";
 import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
-import { frameOf, type Scene, shiftOf, uncovered } from "../src/fabric/draw";
+import { frameOf, type Scene, shiftOf, sizeOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
@@ -10,6 +10,12 @@ import { marksOf, rowsOf } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
 import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
+
+describe("a name is written whole or not at all", () => {
+  it.each([
+    ["room for all of it", 100, 4, 13], ["less room: smaller letters", 40, 4, 10], ["by half pixels", 34, 4, 8.5], ["the least", 30, 4, 7.5], ["too little", 29, 4, 0], ["none", -1, 4, 0],
+  ])("%s", (_, room, width, size) => expect(sizeOf(room, width)).toBe(size));
+});
 
 describe("numbers have units and are never invented", () => {
   it.each([
