@@ -180,6 +180,16 @@ def watched(
     return share, got
 
 
+def settled(api: ApiController) -> None:
+    """Wait until the controller has merged what was filled in, for ten minutes at most."""
+    for _ in range(60):
+        before_ns = cpu_ns(api)
+        time.sleep(10)
+        if cpu_ns(api) - before_ns < S:
+            break
+    print(f"at rest the controller takes {(cpu_ns(api) - before_ns) / (10 * S):.1%} of a core")
+
+
 def cpu_ns(api: ApiController | ApiGateway) -> int:
     return read_stat(Path(f"/proc/{api.pid}")).cpu_ns
 
@@ -212,6 +222,7 @@ def main() -> None:
         gateway: ApiGateway | None = None
         try:
             api.start()
+            settled(api)
             for step_s in (60, 1) if wish.by_second else (60,):
                 found = history(api, pairs, wish.requests, step_s * S)
                 told(f"a day of one direction, step {step_s} s", found)
