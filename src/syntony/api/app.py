@@ -293,14 +293,15 @@ def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[s
         if len(pairs) > 1:
             raise UsageError(f"{CURSOR} stands alone: it continues an answer as it was asked for")
         return 0, cursors[0], []
+    if not sizes:
+        return 0, None, pairs
     if len(sizes) > 1:
         raise UsageError(f"parameter {PAGE_SIZE!r} is given twice; give it once")
-    for value in sizes:
-        size = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
-        if not 0 < size <= MAX_PAGE_ROWS:
-            raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
-        return size, None, [pair for pair in pairs if pair[0] != PAGE_SIZE]
-    return 0, None, pairs
+    (value,) = sizes
+    size = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
+    if not 0 < size <= MAX_PAGE_ROWS:
+        raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
+    return size, None, [pair for pair in pairs if pair[0] != PAGE_SIZE]
 
 
 def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
