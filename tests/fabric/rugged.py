@@ -121,9 +121,7 @@ def _two_tiers(rng: random.Random) -> _Fabric:
     two = rng.random() < 0.3
     leaves = [f"leaf{n}" for n in range(2 if two else rng.randint(3, 6))]
     spine = _uneven([f"spine{n}" for n in range(2 if two else rng.randint(2, 5))], rng)
-    nics = [
-        (f"n{leaf[4:]}-{n}/rail0", leaf) for leaf in leaves for n in range(rng.randint(1, 4))
-    ]
+    nics = [(f"n{leaf[4:]}-{n}/rail0", leaf) for leaf in leaves for n in range(rng.randint(1, 4))]
     return _Fabric(tuple(nics), lambda a, b: [a] if a == b else [a, spine(), b])
 
 
@@ -133,9 +131,7 @@ def _three_tiers(rng: random.Random) -> _Fabric:
     agg = {pod: _uneven([f"agg{pod}{n}" for n in range(aggs)], rng) for pod in range(pods)}
     # Planes: the nth aggregation switch of each pod reaches the cores of plane n.
     core = {n: _uneven([f"core{n}{m}" for m in range(rng.randint(1, 2))], rng) for n in range(aggs)}
-    nics = [
-        (f"n{leaf[4:]}-{n}/rail0", leaf) for leaf in leaves for n in range(rng.randint(1, 3))
-    ]
+    nics = [(f"n{leaf[4:]}-{n}/rail0", leaf) for leaf in leaves for n in range(rng.randint(1, 3))]
 
     def way(a: str, b: str) -> list[str]:
         if a == b:

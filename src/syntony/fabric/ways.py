@@ -74,7 +74,9 @@ class WayGraph:
         """Links of the shortest ways that never lead down and up again, as pairs of devices."""
         steps = self._climbed(near)
         lengths = [steps[end] for end in ((far, False), (far, True)) if end in steps]
-        todo = [end for end in ((far, False), (far, True)) if steps.get(end) == min(lengths, default=0)]
+        todo = [
+            end for end in ((far, False), (far, True)) if steps.get(end) == min(lengths, default=0)
+        ]
         pairs: set[tuple[str, str]] = set()
         seen = {*todo}
         while todo:
@@ -89,7 +91,7 @@ class WayGraph:
         return pairs
 
     def _climbed(self, near: str) -> dict[tuple[str, bool], int]:
-        """Device, and whether a way to it led down already, to its distance; ends are not passed."""
+        """Device, and whether its way led down already, to its distance; ends are not passed."""
         if near not in self._ways:
             away = {(near, False): 0}
             todo = deque(away)
