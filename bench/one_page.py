@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -258,6 +259,8 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.end_s = time.monotonic() + arguments.minutes * 60
     results: list[Result] = []
+    # Ended from outside, the lab comes down and the table is printed all the same.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def tell(result: Result) -> None:
         results.append(result)

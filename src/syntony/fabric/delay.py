@@ -148,6 +148,8 @@ class _Search:
         self._held: dict[int, Mask] = {}
         """Of each found one's rows, those that cross it, or probably do."""
         self._rest = self._change
+        self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
+        """The rest that was asked about last, and how far off it may be."""
         self._set_outlier()
 
     @property
@@ -247,7 +249,7 @@ class _Search:
 
     def _promising(self) -> Index:
         """Candidates with enough late paths; a clock's may also be early."""
-        moved = np.flatnonzero(np.abs(self._rest) / self._sigma(self._rest) > LATE_SIGMAS)
+        moved = np.flatnonzero(np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest))
         place, owner, times = self._crossed.entries_of(moved)
         late = self._rest[moved][place] * np.sign(times) > 0
         size = len(self._price)
@@ -359,10 +361,20 @@ class _Search:
     def _per_crossing(self, candidate: int, rest: Floats) -> tuple[Mask, Floats, Floats]:
         """Which rows surely cross, and for each what one crossing would add, and its sigma."""
         rows, times, sure = self._of(candidate)
-        sigma = self._sigma(rest, rows)
+        sigma = self._sigma_at(rest, rows)
         return sure, rest[rows] / times, sigma / np.abs(times)
 
-    def _sigma(self, rest: Floats, rows: Index | slice = slice(None)) -> Floats:
+    def _sigma(self, rest: Floats) -> Floats:
+        """How far off the rest of all paths may be. A fleet's paths are many, and something was
+        taken off few of them."""
+        if self._sigma_of[0] is not rest:
+            explained = np.flatnonzero((rest != self._change) & self._known)
+            sigma = self._measured_sigma.copy()
+            sigma[explained] = self._sigma_at(rest, explained)
+            self._sigma_of = rest, sigma
+        return self._sigma_of[1]
+
+    def _sigma_at(self, rest: Floats, rows: Index) -> Floats:
         """How far off the rest of these paths may be, with what was taken off it already."""
         explained = np.nan_to_num(self._change[rows] - rest[rows])
         return self._wider(self._measured_sigma[rows], explained)
@@ -406,7 +418,7 @@ class _Search:
         rest = self._left_by(candidate)
         rows, times, _ = self._of(candidate)
         rows, times = rows[self._held[candidate]], times[self._held[candidate]]
-        late = rest[rows] * np.sign(times) / self._sigma(rest, rows)
+        late = rest[rows] * np.sign(times) / self._sigma_at(rest, rows)
         size = np.sign(self._found[candidate])
         hit = late * size > LATE_SIGMAS
         near = np.unique(self._crossed.entries_of(rows[hit])[1])

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from syntony.fabric.loss_search import (
-    MAX_FOUND,
-    MAX_RATE,
-    OUTLIER_MARGIN,
-    STRICTNESS,
-    LossFinding,
-    Search,
-)
+from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
+from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS, LossFinding, Search
 from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import CLEARLY
 
@@ -78,5 +72,5 @@ def _searched(
         findings = search.run()
         if findings is not None:
             break
-        assumed = search.unevenness()
+        assumed = search.seen_uneven
     return search, findings or []

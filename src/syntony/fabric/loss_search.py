@@ -27,41 +27,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.fabric import loss_gains, loss_pairs
-from syntony.fabric.loss_gains import Gains, Paths, entropy, likelihood
+from syntony.fabric import loss_pairs
+from syntony.fabric.loss_fit import Fit
 from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
-from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tally
-from syntony.fabric.unevenness import unevenness, weights
+from syntony.fabric.tally import Floats, Index, Structure, Tally
 
-MIN_LOSS = 2e-4
-"""Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
-MIN_LOST = 3
-"""Fewer lost probes than this are never a finding, however unlikely."""
 STRICTNESS = 4.0
 """Nats beyond the logarithm of the number of candidates that a first finding must gain. The chance
 that a quiet fabric yields one is below e^-strictness/10 per window (chi-square tail)."""
-OUTLIER_MARGIN = 3.0
-"""An outlier costs so many nats more than a finding: one path alone can carry a finding only if
-nothing that crosses the component speaks against it."""
 MAX_FOUND = 32
 CLOSE_NATS = 3.0
 """Candidates within this of the best (20 to 1) are named as alternatives."""
 _CLOSE = float(np.exp(-CLOSE_NATS))
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
-MAX_RATE = 18.0
-"""λ of a black hole: so large that a fleet's worth of lost probes gains nothing by more."""
-_GRID = np.geomspace(MIN_LOSS, MAX_RATE, 36)
-_FINE = np.linspace(-1.0, 1.0, 9)
-_STEP = float(np.log(_GRID[1] / _GRID[0]))
-_SWEEPS = 12
-_SETTLED = 0.1
-"""The background holds some of what a newly found component loses, and gives it back sweep by
-sweep: until it changes by less, a further candidate would be found for the rest."""
 _ENOUGH = 2
 """From more findings on, each further one may only explain that paths are uneven."""
-_MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
-_MAX_MOVED = 0.3
 
 
 class LossFinding(NamedTuple):
@@ -88,8 +69,8 @@ class LossFinding(NamedTuple):
     """Posterior probability of these two."""
 
 
-class Search:
-    """The state of one search: what is selected, and every lossy path's rate under it.
+class Search(Fit):
+    """Looks for what to find: adds, exchanges, drops, and holds pairs against each other.
 
     Args:
         tally: the window's counts.
@@ -110,45 +91,21 @@ class Search:
         assumed: float = 0.0,
         at_most: float = np.inf,
     ) -> None:
-        self.price = price
-        self._structure = structure
+        self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
+        self._pairs_now: dict[int, Pair | None] = {}
+        """Of each found one, as long as nothing that was found changes."""
         self._instead: dict[int, dict[int, float]] = {}
         """Of each found one, what may lose instead if another found one is another, too → odds."""
         self._paired = set[int]()
         """Found as two parts of one that was found before."""
-        self._max_found = max_found
-        finite = price[np.isfinite(price)]
-        self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
-        self._counted, self._at_most = tally, at_most
-        weight = weights(tally.sent, tally.lost, assumed)
-        self._lost, self._sent = tally.lost * weight, tally.sent * weight
-        self._came = self._sent - self._lost
-        self._best = entropy(self._lost, self._sent)
-        rows, columns = np.nonzero(tally.crossings >= 0)
-        candidate = tally.crossings[rows, columns].astype(np.int64)
-        may_row, may_candidate = tally.partly.pairs(tally.crossings)
-        self._entries = Entries(rows, candidate, tally.times[rows, columns], tally.candidates)
-        once = np.ones(len(may_row), dtype=np.int8)
-        self._may = Entries(may_row, may_candidate, once, tally.candidates)
-        surely = np.bincount(candidate, tally.lost[rows], minlength=tally.candidates)
-        maybe = np.bincount(may_candidate, tally.lost[may_row], minlength=tally.candidates)
-        self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
-        self._clean_of, self._partly = tally.clean_of, tally.partly
-        self._total_sent = tally.total_sent
-        self._paths = tally.paths
-        self._moved = min(1.0 / tally.paths, _MAX_MOVED)
-        self._found: dict[int, float] = {}
-        self._held: dict[int, tuple[Index, Floats]] = {}
-        """Rows of each found one, those that cross it and those that probably do; how often."""
-        self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
-        self._pairs_now: dict[int, Pair | None] = {}
-        """Of each found one, as long as nothing that was found changes."""
-        self._set_background()
+        self._max_found, self._at_most = max_found, at_most
+        self.seen_uneven = 0.0
+        """Unevenness of what was found, when it was last asked for."""
+        super().__init__(tally, price, structure, assumed=assumed)
 
     def run(self) -> list[LossFinding] | None:
         """What was found; None: paths are more uneven than `at_most`."""
-        self._search()
-        if self._is_uneven():
+        if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
             if candidate in self._found and self._is_doubtful(candidate):
@@ -158,28 +115,18 @@ class Search:
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
-    def unevenness(self) -> float:
-        """Of the paths that surely cross what was found; of those that may, each as the one that
-        explains it best says: what is found for the worst of them alone is no evidence."""
-        surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
-        for candidate, rate in self._found.items():
-            rows, times = self._entries.of(candidate)
-            surely[rows] += rate * times
-            rows, times = self._held[candidate]
-            maybe[rows] = np.maximum(maybe[rows], rate * times)
-        rates = np.where(surely > 0, surely, maybe)
-        return unevenness(self._counted.sent, self._counted.lost, rates)
-
     def _is_uneven(self) -> bool:
-        return self.unevenness() > self._at_most
+        self.seen_uneven = self.unevenness()
+        return self.seen_uneven > self._at_most
 
-    def _search(self) -> None:
+    def _search(self) -> bool:
+        """False: paths are more uneven than `at_most`, and it is not worth going on."""
         # Adding, exchanging and dropping can come back to where they were: then it is over.
         seen: set[frozenset[int]] = set()
         while len(self._found) < self._max_found and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
             if len(self._found) > _ENOUGH and self._is_uneven():
-                return
+                return False
             candidates = self._promising()
             gain, rate = self._score(candidates)
             if not len(gain) or gain.max() <= 0:
@@ -192,6 +139,7 @@ class Search:
             self._recombine()
             if not self._prune(int(candidates[best])):
                 break
+        return True
 
     def _is_doubtful(self, candidate: int) -> bool:
         """Whether as much speaks against a whole device as would pay for two of its parts."""
@@ -218,122 +166,9 @@ class Search:
     def _state(self) -> tuple[dict[int, float], dict[int, tuple[Index, Floats]], set[int]]:
         return dict(self._found), dict(self._held), set(self._paired)
 
-    def _worth(self) -> float:
-        """Log-likelihood of all that was found, less its prices."""
-        floor = self._floor()
-        rates = np.full(len(self._lost), self._background)
-        total = float(np.maximum(self._likelihood(rates), floor).sum())
-        for place, (candidate, rate) in enumerate(self._found.items()):
-            gains = self._gains_of(np.array([candidate], dtype=np.intp), rates, floor)
-            total += float(gains.at(np.array([[rate]]))[0, 0])
-            total += float(np.log1p(place) - self.price[candidate])
-            rows, times = self._held[candidate]
-            rates[rows] += rate * times
-        return total
-
-    def gain_at(self, candidate: int, rate: float, *without: int) -> float:
-        only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-        gains = self._gains_of(only, self._rates_without(*without), self._floor(*without))
-        gain = gains.sure(grid)
-        if not self._clean_of(only).paths[0] and not len(self._entries.of(candidate)[0]):
-            gain = gain + gains.may(grid).max(axis=0)
-        return float(gain[0, 0])
-
-    def _take(self, candidate: int, rate: float, rates: Floats) -> None:
-        """Take a candidate as found. `rates`: of every row without it."""
-        self._changed()
-        self._found[candidate] = rate
-        self._held[candidate] = self.rows_of(candidate, rate, rates, self._floor(candidate))
-
-    def rows_of(
-        self, candidate: int, rate: float, rates: Floats, floor: Floats
-    ) -> tuple[Index, Floats]:
-        """Rows that cross it, and those that probably do if it loses at this rate; how often."""
-        rows, times = self._may.of(candidate)
-        if len(rows):
-            only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-            gains = self._gains_of(only, rates, floor).may(grid)[:, 0, 0]
-            place = int(np.argmax(gains))
-            share = float(SHARES[place])
-            with np.errstate(divide="ignore"):
-                there = self._likelihood(rates[rows] + rate, rows) + np.log(share)
-                other = self._likelihood(rates[rows], rows) + np.log1p(-share)
-            probably = (there > other) & (gains[place] > 0)
-            rows, times = rows[probably], times[probably]
-        sure_rows, sure_times = self._entries.of(candidate)
-        return np.concatenate((sure_rows, rows)), np.concatenate((sure_times, times))
-
-    def _drop(self, candidate: int) -> None:
-        self._changed()
-        del self._found[candidate], self._held[candidate]
-
     def _changed(self) -> None:
         self._rivals_now.clear()
         self._pairs_now.clear()
-
-    def _threshold(self) -> float:
-        """What the step-up takes off the price of the next finding."""
-        return float(np.log1p(len(self._found)))
-
-    def _set_background(self) -> None:
-        """The loss rate that everything shares: what is lost and neither explained nor odd."""
-        found = self._rates_of_found()
-        before = getattr(self, "_background", self._lost.sum() / self._total_sent)
-        plain = self._likelihood(found + before) >= self._best - self._outlier
-        share = before / (found + before)
-        rest = float((self._lost * share)[plain].sum())
-        self._background = float(
-            np.clip((rest + 0.5) / self._total_sent, _MIN_BACKGROUND, _MAX_BACKGROUND)
-        )
-        self._rates = found + self._background
-        self._set_moved()
-        self._changed()
-
-    def _set_moved(self) -> None:
-        """The share of paths that cross what was found although their map does not say so."""
-        if not self._found:
-            self._moved = min(1.0 / self._paths, _MAX_MOVED)
-            return
-        plain = self._likelihood(self._rates)
-        moved = self._likelihood_moved()
-        odds = np.log(self._moved / (1 - self._moved)) + moved - plain
-        share = 1.0 / (1.0 + np.exp(-np.clip(odds, -50, 50)))
-        self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
-
-    def _likelihood_moved(self, *without: int) -> Floats:
-        """Each path's likelihood if it went through that found component which suits it best. Its
-        ends do not move: one that does not begin or end at a NIC crosses nothing of it."""
-        rates = [
-            rate
-            for candidate, rate in self._found.items()
-            if candidate not in without and not self._structure.is_fixed(candidate)
-        ]
-        nothing = np.zeros(len(self._lost))
-        each = (self._likelihood(nothing + self._background + rate) for rate in rates)
-        return np.asarray(np.max([nothing - np.inf, *each], axis=0))
-
-    def _rates_of_found(self) -> Floats:
-        rates = np.zeros(len(self._lost))
-        for candidate, rate in self._found.items():
-            rows, times = self._held[candidate]
-            rates[rows] += rate * times
-        return rates
-
-    def _rates_without(self, *candidates: int) -> Floats:
-        rates = self._rates.copy()
-        for candidate in candidates:
-            rows, times = self._held[candidate]
-            rates[rows] -= self._found[candidate] * times
-        return np.asarray(np.maximum(rates, self._background, out=rates))
-
-    def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
-        """Of paths at these rates, (paths,)."""
-        return likelihood(self._lost[rows], self._came[rows], rate)
-
-    def _floor(self, *without: int) -> Floats:
-        """How unlikely a path can be at most: it may be an outlier, or have moved."""
-        moved = self._likelihood_moved(*without) + np.log(self._moved)
-        return np.asarray(np.maximum(self._best - self._outlier, moved))
 
     def _promising(self) -> Index:
         """Candidates that could pay their price if everything spoke for them."""
@@ -343,55 +178,6 @@ class Search:
         able = bound + self._threshold() > self.price[self._seen]
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
-
-    def _score(self, candidates: Index, without: int | None = None) -> tuple[Floats, Floats]:
-        """Gain beyond its price, and most likely rate, of each candidate added to what is found.
-
-        Args:
-            candidates: which, (n,).
-            without: a found one to leave out.
-        """
-        if not len(candidates):
-            return np.zeros(0), np.zeros(0)
-        left_out = () if without is None else (without,)
-        rates, floor = self._rates_without(*left_out), self._floor(*left_out)
-        gain, rate = self.fitted(candidates, rates, floor)
-        others = len(self._found) - (without is not None)
-        return gain - self.price[candidates] + np.log1p(others), rate
-
-    def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
-        """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
-        gains = self._gains_of(candidates, rates, floor)
-        grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
-        value = gains.at(grid)
-        rate = grid[np.arange(len(candidates)), np.argmax(value, axis=1)]
-        for width in (_STEP, _STEP / 4, _STEP / 16):
-            fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
-            value = gains.at(fine)
-            place = np.argmax(value, axis=1)
-            rate = fine[np.arange(len(candidates)), place]
-        return value[np.arange(len(candidates)), place], rate
-
-    def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
-        """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
-        return self._gains_of(candidates, rates, floor).at(grid)
-
-    def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
-        paths = Paths(self._entries, self._may, self._clean_of(candidates), self._partly)
-        beside = loss_gains.Beside(self._lost, self._came, rates, floor)
-        return Gains(candidates, paths, beside, self._outlier)
-
-    def _refit(self) -> None:
-        """All found rates again, each given the others, and the background, until it settles."""
-        self._set_background()
-        for _ in range(_SWEEPS):
-            before = self._background
-            for candidate in list(self._found):
-                _, rate = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-                self._take(candidate, float(rate[0]), self._rates_without(candidate))
-                self._set_background()
-            if abs(self._background - before) <= _SETTLED * before:
-                break
 
     def _exchange(self) -> None:
         """Replace each found one by a rival that explains more, once others are found."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name
 
@@ -20,6 +21,7 @@ class WayGraph:
         self._after: dict[str, set[str]] = defaultdict(set)
         self._before: dict[str, set[str]] = defaultdict(set)
         self._is_end = is_end
+        self._ways: dict[str, dict[tuple[str, bool], int]] = {}
         self._distances: dict[tuple[str, bool], dict[str, int]] = {}
         for name in names:
             ends = link_ends(name)
@@ -32,16 +34,8 @@ class WayGraph:
         """Devices, links and cables that a path from `near` to `far` may cross: those of the
         shortest known ways, and the links from and to the two ends, of a NIC those of the switch
         that it is at, since one half of a way may be known without the other. The ends themselves
-        are not among them."""
-        there, back = self._reached(near, forward=True), self._reached(far, forward=False)
-        length = there.get(far)
-        inner = {
-            device
-            for device, steps in there.items()
-            if length is not None and device in back and steps + back[device] == length
-        }
-        pairs = {(a, b) for a in inner for b in self._after.get(a, ()) if b in inner}
-        pairs = {(a, b) for a, b in pairs if there[a] + 1 == there[b]}
+        are not among them. A way leads up to a tier and down again, never down and up."""
+        pairs = self._on_shortest(near, far)
         # Where no whole way is known a path may take any of the links that leave either end.
         begins = (near, *self.only_link(near, away=True)[2:])
         ends = (far, *self.only_link(far, away=False)[2:])
@@ -75,6 +69,64 @@ class WayGraph:
                 continue
             nexts = sorted(self._after.get(way[-1], ()))
             stack.extend((*way, each) for each in nexts if left.get(each) == left[way[-1]] - 1)
+
+    def _on_shortest(self, near: str, far: str) -> set[tuple[str, str]]:
+        """Links of the shortest ways that never lead down and up again, as pairs of devices."""
+        steps = self._climbed(near)
+        lengths = [steps[end] for end in ((far, False), (far, True)) if end in steps]
+        todo = [
+            end for end in ((far, False), (far, True)) if steps.get(end) == min(lengths, default=0)
+        ]
+        pairs: set[tuple[str, str]] = set()
+        seen = {*todo}
+        while todo:
+            device, descends = todo.pop()
+            for other in self._before.get(device, ()):
+                for before in ((other, False), (other, True)):
+                    is_step = steps.get(before) == steps[device, descends] - 1
+                    if is_step and self._descends(*before, device) is descends:
+                        pairs.add((other, device))
+                        todo += [before] if before not in seen else []
+                        seen.add(before)
+        return pairs
+
+    def _climbed(self, near: str) -> dict[tuple[str, bool], int]:
+        """Device, and whether its way led down already, to its distance; ends are not passed."""
+        if near not in self._ways:
+            away = {(near, False): 0}
+            todo = deque(away)
+            while todo:
+                here = todo.popleft()
+                if here[0] != near and self._is_end(here[0]):
+                    continue
+                for other in self._after.get(here[0], ()):
+                    descends = self._descends(*here, other)
+                    if descends is not None and (other, descends) not in away:
+                        away[other, descends] = away[here] + 1
+                        todo.append((other, descends))
+            self._ways[near] = away
+        return self._ways[near]
+
+    def _descends(self, device: str, descended: bool, other: str) -> bool | None:
+        """Whether a way has led down after this step; None: it would lead up again."""
+        here, there = self._tiers.get(device, 0), self._tiers.get(other, 0)
+        if descended and there > here:
+            return None
+        return descended or there < here
+
+    @cached_property
+    def _tiers(self) -> dict[str, int]:
+        """Device to how many links it is away from the nearest NIC or host; the others are not
+        named."""
+        away = {device: 0 for device in (*self._after, *self._before) if self._is_end(device)}
+        todo = deque(away)
+        while todo:
+            here = todo.popleft()
+            for other in (*self._after.get(here, ()), *self._before.get(here, ())):
+                if other not in away:
+                    away[other] = away[here] + 1
+                    todo.append(other)
+        return away
 
     def _reached(self, start: str, *, forward: bool) -> dict[str, int]:
         """Device to its distance from `start` (to it, if not forward); ends are not passed."""

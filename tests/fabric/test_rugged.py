@@ -1,0 +1,48 @@
+"""Faults that are not one even rate, on fabrics with switches that never answer: no wrong names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.fabric.foreign import Case, Grade, grade
+from tests.fabric.rugged import draw
+
+from syntony.fabric.candidates import Listing
+from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
+from syntony.fabric.ways import WayGraph
+
+
+def graded(case: Case, *, delays: bool = False) -> Grade:
+    candidates = make_candidates(
+        Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
+    )
+    change = case.change_ns if delays else np.full(len(case.paths), np.nan)
+    window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
+    found = locate(candidates, [window])
+    return grade(case, [(each.component, each.confidence, each.alternatives) for each in found])
+
+
+@pytest.mark.parametrize("seed", [1032, 1074])
+@pytest.mark.parametrize("delays", [False, True])
+def test_ways_behind_a_silent_switch_are_no_known_ones(seed: int, delays: bool) -> None:
+    """Known links elsewhere would explain the same, if packets went down and up again."""
+    assert graded(draw(seed, faults=1, delay=delays), delays=delays).verdict == "vague"
+
+
+@pytest.mark.parametrize("seed", range(1000, 1003))
+def test_no_fault_is_no_finding(seed: int) -> None:
+    assert graded(draw(seed, faults=0)).verdict == "right"
+
+
+def test_no_way_leads_down_and_up_again() -> None:
+    """Of leaves 0 and 1 each at two switches, leaf 2 at one of a third: the only known way between
+    tops would lead down through a leaf."""
+    cables = ["leaf0--agg0", "leaf0--agg1", "leaf1--agg1", "leaf1--agg2"]
+    hosts = [f"h{n}/r--leaf{n}" for n in range(2)]
+    ways = WayGraph([*cables, *hosts], lambda name: "/" in name)
+    assert "leaf1" in ways.between("leaf0", "agg2") | ways.between("agg1", "agg2")
+    inside = ways.between("agg0", "agg2")
+    assert "agg1" not in inside
+    assert "agg1->leaf1" not in inside
+    assert "agg1" in ways.between("leaf0", "leaf1")
