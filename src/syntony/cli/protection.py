@@ -128,7 +128,7 @@ def _origin(place: Path) -> Origin:
         found = read(place)
     except CheckpointError as error:
         raise UsageError(f"--resume: {error}") from error
-    return Origin(str(place.absolute()), found.boundary, found.undo, found.world)
+    return Origin(str(place.absolute()), found.boundary, found.world)
 
 
 _OPTIONS = (

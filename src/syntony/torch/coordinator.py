@@ -332,8 +332,8 @@ class Coordinator:
             case {"kind": "finished"}:
                 return state.on_finished(worker)
             case {"kind": "preserved", "generation": int(generation), **rest}:
-                state_file = int(rest["bytes"]), str(rest["sha256"])
-                return state.on_preserved(generation, state_file, str(rest["failure"]))
+                files = {str(n): (int(size), str(d)) for n, (size, d) in rest["files"].items()}
+                return state.on_preserved(generation, files, str(rest["failure"]))
             case {"kind": "prologue"}:
                 return []
             case {"kind": "event", "event": str(event), **rest}:
@@ -367,7 +367,7 @@ class Coordinator:
         place = Path(self._state.settings.checkpoint) / f"step-{order.boundary}"
         try:
             kept = {rank: self._records[rank, order.boundary] for rank in range(self._state.world)}
-            checkpoint.write(place, order.boundary, order.undo, kept, order.state)
+            checkpoint.write(place, order.boundary, kept, order.states)
         except (OSError, KeyError) as error:
             self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
             return

@@ -17,7 +17,6 @@ UNSUPPORTED = {
     "FullyShardedDataParallel": "FSDP shards parameters",
     "FSDP": "FSDP shards parameters",
     "ZeroRedundancyOptimizer": "its optimizer state is sharded",
-    "parallelize_module": "tensor parallelism shards parameters",
     "PipelineStage": "pipeline stages differ between ranks",
     "PostLocalSGDOptimizer": "ranks differ between averaging steps",
     "deepspeed": "DeepSpeed replaces the training loop",
