@@ -78,3 +78,15 @@ def test_a_checkpoint_that_is_none_is_refused_before_the_launcher_starts(tmp_pat
     assert isinstance(done.exception, UsageError)
     assert "no checkpoint" in str(done.exception)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("option", ["events", "checkpoint"])
+def test_what_cannot_be_written_is_told_at_the_start(tmp_path: Path, option: str) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    wish = NONE._replace(spares=1, **{option: blocked / "below"})
+    with pytest.raises(UsageError, match=f"--{option} .*below: cannot be written: Not a directory"):
+        wish.wish("job")
+    found = NONE._replace(spares=1, **{option: tmp_path / "made"}).wish("job")
+    assert found.job == "job"
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["file"]

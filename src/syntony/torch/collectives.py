@@ -246,8 +246,8 @@ class Executor:
         operation.keep(self._pool)
         self._session.wait_ack(operation.boundary)
         tries = 0
-        self._running = operation, time.monotonic_ns()
         while True:
+            self._running = operation, time.monotonic_ns()  # anew: waiting for a spare is no hang
             try:
                 operation.run()
                 break

@@ -73,7 +73,7 @@ class Coordinator:
                 self._records[rank, origin.boundary] = record
                 spool.keep(rank, origin.boundary, record)
         self._spool = spool
-        self._audit = audit.open("a", buffering=1) if audit is not None else None
+        self._audit = audit.open("ab", buffering=0) if audit is not None else None
         self._say = say
         self._token = os.environ[VARIABLE].rpartition(":")[2]
         self._streams: dict[tuple[str, bool], asyncio.StreamWriter] = {}
@@ -439,12 +439,22 @@ class Coordinator:
             self._program = {"file": event["file"], "loops": event["loops"]}
         self._recent.append(entry)
         if self._audit is not None:
-            self._audit.write(json.dumps(entry) + "\n")
+            self._write(json.dumps(entry).encode() + b"\n")
         for message in self._trail.messages(entry):
             self._feed.tell(message)
         text = line(event)
         if text:
             self._say(text)
+
+    def _write(self, text: bytes) -> None:
+        """To the audit trail; the job runs without one as well."""
+        assert self._audit is not None
+        try:
+            self._audit.write(text)
+        except OSError as error:
+            self._say(f"events are not written any more: {error.strerror}")
+            self._audit.close()
+            self._audit = None
 
 
 def _address(writer: asyncio.StreamWriter) -> str:

@@ -78,8 +78,9 @@ def test_data_loader_workers(tmp_path: Path) -> None:
     assert differences(base, run) == []
 
 
-def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    words = ["--features", "batchnorm,reduce,plateau"]
+@pytest.mark.parametrize("features", ["batchnorm,reduce,plateau", "fsdp2,clip", "hsdp,clip"])
+def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path, features: str) -> None:
+    words = ["--features", features]
     base = undisturbed(tmp_path, *words)
     run = start(tmp_path, "drained", [*WORDS, *PAUSE, *words], spares=1)
     assert wait_ready(run, 0), run.out.with_suffix(".out").read_text()[-2000:]
