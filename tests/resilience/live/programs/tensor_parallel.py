@@ -25,7 +25,7 @@ WIDTH, ACROSS = 16, 2
 """Features; ranks that a layer is split over, where FSDP2 splits the rest."""
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
