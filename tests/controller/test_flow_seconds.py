@@ -180,7 +180,7 @@ def test_rows_wait_for_their_second_and_no_longer() -> None:
 
 def test_what_nobody_takes_is_shed_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"ts_ns": SECOND * S, "src": "a/n", "dst": "b/n", "prober": "a/n"}
-    monkeypatch.setattr(probed_rows, "MAX_BYTES", 5 * piece(PROBE, [row]).rows.nbytes)
+    monkeypatch.setattr(probed_rows, "MAX_BYTES", 5 * 8 * len(PROBE.columns))
     buffer = RowBuffer()
     for n in range(4):
         row = {"ts_ns": (SECOND + n) * S, "src": "a/n", "dst": "b/n", "prober": "a/n"}

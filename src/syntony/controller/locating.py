@@ -84,6 +84,7 @@ class LocateLoop:
         """Links at which packets wait; None: not looked yet."""
         self.answering: frozenset[str] = frozenset()
         """Hosts of which a NIC answered probes in the newest second."""
+        self._answering_nics: frozenset[str] = frozenset()
         self._queued_second = 0
         self._store = store
         self.topology = _read(topology) if topology else None
@@ -133,7 +134,10 @@ class LocateLoop:
         before = self.answer.findings
         self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
         _tell(before, self.answer.findings)
-        self.answering = frozenset(nic.partition("/")[0] for nic in self._watch.answering())
+        nics = self._watch.answering()
+        if nics != self._answering_nics:
+            self._answering_nics = nics
+            self.answering = frozenset(nic.partition("/")[0] for nic in nics)
         if last >= self._queued_second + QUEUE_S:
             self._queued_second = last
             self.queues = self._queues(self.answer.ts_ns)

@@ -125,6 +125,17 @@ def test_what_was_not_better_was_not_resolved() -> None:
     found = figures(trial(jobs=same, moves=(move("undone"), move("no answer"))))
     assert found.resolved_s is None
     assert (found.moves, found.undone, found.refused) == (1, 1, 1)
+    assert found.held_up == "1 orders not carried out: no answer"
+
+
+def test_a_controller_that_could_not_decide_says_so() -> None:
+    def look(at_ns: int, why: str) -> ControllerSample:
+        traffic = msgspec.structs.replace(sample(at_ns).traffic, deciding=not why, why=why)
+        return ControllerSample(at_ns=at_ns, traffic=traffic)
+
+    early, late = look(ACTED_NS - S, "starting"), look(END_NS - S, "2 of 4 hosts listen")
+    found = figures(trial(samples=(early, look(ACTED_NS + S, ""), late)))
+    assert found.held_up == "no decisions in 1 of 2 looks: 2 of 4 hosts listen"
 
 
 @pytest.mark.parametrize(

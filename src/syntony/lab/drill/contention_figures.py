@@ -76,6 +76,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Ranks that lost a connection."""
     finished: bool
+    held_up: str = ""
+    """Why the controller could not decide for a while, or agents did not carry out what it ordered:
+    on a machine that is too busy, reports and orders come too late."""
 
 
 def figures(trial: ContentionTrial) -> Figures:
@@ -100,11 +103,25 @@ def figures(trial: ContentionTrial) -> Figures:
         moves_per_flow=len(done) / max(1, len(flows)),
         flows=len(flows),
         undone=sum(move.result == "undone" for move in done),
-        refused=sum(m.result not in _DONE | {"would move", "ordered"} for m in trial.moves),
+        refused=len(_refused(trial)),
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
         lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),
+        held_up=_held_up(trial),
     )  # fmt: skip
+
+
+def _held_up(trial: ContentionTrial) -> str:
+    looks = [s.traffic for s in trial.samples if trial.acted_ns <= s.at_ns <= trial.ended_ns]
+    silent = [each.why for each in looks if not each.deciding]
+    parts = [f"no decisions in {len(silent)} of {len(looks)} looks: {silent[-1]}"] if silent else []
+    if refused := _refused(trial):
+        parts.append(f"{len(refused)} orders not carried out: {refused[-1]}")
+    return "; ".join(parts)
+
+
+def _refused(trial: ContentionTrial) -> list[str]:
+    return [m.result for m in trial.moves if m.result not in _DONE | {"would move", "ordered"}]
 
 
 def bytes_per_step(job: JobRun) -> float:
