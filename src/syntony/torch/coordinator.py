@@ -211,8 +211,8 @@ class Coordinator:
             while True:
                 message, record = await self._read(reader)
                 self._handle(place, message, record)
-        except (OSError, EOFError, TimeoutError):
-            pass
+        except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
+            pass  # cancelled: the job has ended
         except (FrameError, KeyError, TypeError, ValueError) as error:
             self._log({"event": "refused", "worker": place and place[0], "reason": repr(error)})
         finally:
