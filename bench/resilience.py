@@ -16,6 +16,7 @@ it, `torchrun`'s own restart with checkpoints, killed in the same way: `lab.dril
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -39,7 +40,8 @@ from syntony.lab.jobs.torch_build import find_torch
 
 JOB = Path(__file__).with_name("resilience_job.py")
 RANKS = 4
-READY_S, END_S, LONG_S, POLL_S = 180.0, 600.0, 3600.0, 0.0005
+READY_S, END_S, LONG_S, POLL_S = 600.0, 1200.0, 3600.0, 0.0005
+_find_torch = functools.cache(find_torch)
 
 
 @dataclass
@@ -168,7 +170,7 @@ def start(
     options: Sequence[str] = (), job: Path = JOB,
 ) -> Run:  # fmt: skip
     """Start the job under torchrun, with spares or other options of `syntony run`, or without."""
-    python = find_torch()
+    python = _find_torch()
     out, events = place / name, place / f"{name}.events"
     out.mkdir(exist_ok=True)
     torchrun = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]

@@ -19,7 +19,7 @@ from typing import Any
 from tests.resilience.simulated_rank import Rank, mix
 
 from syntony.torch.membership import Membership
-from syntony.torch.orders import Forget, Log, Send, Settings, Spawn, Worker
+from syntony.torch.orders import Forget, Log, Preserve, Send, Settings, Spawn, Worker
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -27,8 +27,13 @@ MS, S = 1_000_000, 1_000_000_000
 class Job:
     """The simulated machine room."""
 
-    def __init__(self, seed: int, ranks: int, spares: int, steps: int, parts: int = 1) -> None:
-        """`parts`: that parameters are split into; ranks with the same have the same remainder."""
+    def __init__(
+        self, seed: int, ranks: int, spares: int, steps: int, parts: int = 1, *, keeps: bool = False
+    ) -> None:
+        """`parts`: that parameters are split into; ranks with the same have the same remainder.
+
+        `keeps`: the job's state is kept when no spare is left.
+        """
         self.random = random.Random(seed)
         self.parts = parts
         self.exchanges = int(parts > ranks // 2 and parts > 1)
@@ -37,7 +42,8 @@ class Job:
         self.now_ns = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self.state = Membership(Settings(spares))
+        self.state = Membership(Settings(spares, checkpoint="/kept" if keeps else ""))
+        self.kept: Preserve | None = None
         self._saved = pickle.dumps(self.state)
         """What a coordinator that is started again finds."""
         self._life = 0
@@ -212,6 +218,7 @@ class Job:
             "frozen": lambda w: state.on_frozen(w, rest["generation"], rest["report"]),
             "hosted": lambda _: state.on_hosted(rest["generation"], "somewhere"),
             "formed": lambda w: state.on_formed(w, rest["generation"], self.now_ns),
+            "preserved": lambda _: state.on_preserved(rest["generation"], rest["files"], ""),
             "failed": lambda _: state.on_failed(rest["generation"], self.now_ns),
             "sharded": lambda w: state.on_sharded(w, rest["part"], shadowed=bool(self.exchanges)),
         }
@@ -274,7 +281,7 @@ class Job:
             self._crash()
         self._send_all(orders)
 
-    def _send_all(self, orders: list[Any]) -> None:
+    def _send_all(self, orders: list[Any]) -> None:  # noqa: C901 - a line for each kind
         for order in orders:
             match order:
                 case Send(worker, True, message):
@@ -286,6 +293,8 @@ class Job:
                     self._send(worker, message, record)
                 case Spawn():
                     self._start(None)
+                case Preserve():
+                    self.kept, self.ended = order, True
                 case Log(event):
                     self.events.append(event)
                     self.ended = self.ended or event["event"] == "gave-up"

@@ -47,6 +47,8 @@ class Rank:
         self.floor = START
         self.seen: dict[int, int] = {}
         """Step to what the program computed in it."""
+        self.began_with: dict[int, int] = {}
+        """Step to the parameters at its begin."""
 
     # --- the program ---
 
@@ -82,8 +84,9 @@ class Rank:
             return
         self.boundary, self.op, self.stepped = self.boundary + 1, 0, False
         if self.boundary == 0 and self.job.parts > 1:
-            self.job.tell(self, "sharded", part=str(self.job.part(self.rank)))
+            self.job.tell(self, "sharded", part=f"{self.job.part(self.rank)}/{self.job.parts}")
         self.seen[self.boundary] = mix("loss", self.rank, self.params, self.carry)
+        self.began_with[self.boundary] = self.params
         self.job.tell(self, "boundary", boundary=self.boundary, record=(self.carry,))
         self.job.later(self, self.go)
 
@@ -141,6 +144,8 @@ class Rank:
         elif kind == "freeze" and message["generation"] > self.wanted:
             self.wanted = message["generation"]
             self._freeze()
+        elif kind == "plan" and "preserve" in message:
+            self._preserve(message)
         elif kind == "plan":
             self.wanted = max(self.wanted, message["generation"])
             if message["generation"] == self.wanted:
@@ -161,6 +166,16 @@ class Rank:
                 self.boundary, self.stepped, gives=self.after is None, shadows=self._held()
             ),
         )  # fmt: skip
+
+    def _preserve(self, plan: dict[str, Any]) -> None:
+        if plan["generation"] != self.wanted:
+            return
+        written = {}
+        for name, of, undo in plan["files"]:
+            own = self.undo if undo else self.params
+            value = own if of == self.rank else self.shadows[plan["boundary"]]
+            written[name] = 1, str(value)
+        self.job.tell(self, "preserved", generation=self.wanted, files=written)
 
     def _held(self) -> dict[int, tuple[int, ...]]:
         return {self.job.before(self.rank): tuple(self.shadows)} if self.shadows else {}

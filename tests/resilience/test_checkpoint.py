@@ -11,7 +11,7 @@ from tests.resilience.simulated import S
 from tests.resilience.test_membership import RANKS, logged, running, sends
 
 from syntony.torch import checkpoint
-from syntony.torch.checkpoint import CheckpointError
+from syntony.torch.checkpoint import CheckpointError, KeptFile
 from syntony.torch.membership import Membership
 from syntony.torch.orders import PRESERVED, Origin, Preserve, Send, Settings
 from syntony.torch.recovery import START, RankReport
@@ -25,14 +25,15 @@ def place(tmp_path: Path) -> Path:
     made = tmp_path / "step-7"
     made.mkdir()
     (made / "state").write_bytes(STATE)
-    state = len(STATE), hashlib.sha256(STATE).hexdigest()
-    checkpoint.write(made, 7, True, RECORDS, state)
+    kept = KeptFile(len(STATE), hashlib.sha256(STATE).hexdigest(), undo=True)
+    checkpoint.write(made, 7, RECORDS, {"state": kept})
     return made
 
 
 def test_what_was_written_is_read(place: Path) -> None:
     found = checkpoint.read(place)
-    assert (found.boundary, found.world, found.undo) == (7, 3, True)
+    assert (found.boundary, found.world) == (7, 3)
+    assert found.files["state"] == (len(STATE), hashlib.sha256(STATE).hexdigest(), True)
     assert checkpoint.records(place) == RECORDS
     assert not list(place.glob("*.new"))
 
@@ -55,7 +56,7 @@ def test_damage_is_found(place: Path, name: str, change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "files": {}}', "\x00"]
+    "text", ["", "[]", "{}", '{"format": 2}', '{"format": 2, "files": {}}', "\x00"]
 )
 def test_what_is_no_manifest(place: Path, text: str) -> None:
     (place / "manifest.json").write_text(text)
@@ -67,8 +68,8 @@ def test_without_a_manifest_there_is_none_and_other_formats_are_named(place: Pat
     with pytest.raises(CheckpointError, match="no checkpoint"):
         checkpoint.read(place.parent / "nothing")
     manifest = place / "manifest.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
-    with pytest.raises(CheckpointError, match="format 2"):
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
+    with pytest.raises(CheckpointError, match="format 3"):
         checkpoint.read(place)
 
 
@@ -99,10 +100,11 @@ def test_without_a_spare_one_survivor_writes_and_all_end() -> None:
     written = frozen(state, {0: PAST, 1: LIVE, 3: PAST})
     (plan,) = [each for each in written if isinstance(each, Send)]
     assert (plan.worker, plan.message["preserve"]) == ("r1", "/kept/step-3")
-    assert not plan.message["undo"]
-    assert not state.on_preserved(state.generation - 1, (5, "ab"), ""), "of another generation"
-    orders = state.on_preserved(state.generation, (5, "ab"), "")
-    assert orders[0] == Preserve(3, False, (5, "ab"))
+    assert plan.message["files"] == [("state", 1, False)]
+    done = {"state": (5, "ab")}
+    assert not state.on_preserved(state.generation - 1, done, ""), "of another generation"
+    orders = state.on_preserved(state.generation, done, "")
+    assert orders[0] == Preserve(3, {"state": KeptFile(5, "ab", undo=False)})
     ends = [each for each in orders if isinstance(each, Send)]
     assert {each.worker for each in ends} == {f"r{rank}" for rank in range(RANKS)}
     assert {each.message["code"] for each in ends} == {PRESERVED}
@@ -116,14 +118,15 @@ def test_a_writer_that_dies_is_followed_by_another() -> None:
     state.on_exit(state.workers["r1"], -9, S)
     orders = frozen(state, {0: PAST, 3: PAST})
     (plan,) = [each for each in orders if isinstance(each, Send)]
-    assert (plan.worker, plan.message["undo"], plan.message["boundary"]) == ("r0", True, 3)
+    assert (plan.worker, plan.message["boundary"]) == ("r0", 3)
+    assert plan.message["files"] == [("state", 0, True)]
 
 
 def test_what_cannot_be_kept_ends_the_job_with_the_reason() -> None:
     state = short()
     state.on_exit(state.workers["r2"], -9, S)
     frozen(state, {0: PAST, 1: LIVE, 3: PAST})
-    orders = state.on_preserved(state.generation, (0, ""), "No space left on device")
+    orders = state.on_preserved(state.generation, {}, "No space left on device")
     assert logged(orders) == ["gave-up"]
     assert state.over
     early = Membership(Settings(0, checkpoint="/kept"))
@@ -152,7 +155,7 @@ def test_the_last_spare_that_cannot_start_leads_to_a_checkpoint() -> None:
                                  (5, 3, False), (4, 2, True)]
 )  # fmt: skip
 def test_how_many_ranks_may_go_on(ranks: int, least: int, fits: bool) -> None:
-    origin = Origin("/kept/step-3", 3, False, 4)
+    origin = Origin("/kept/step-3", 3, 4)
     state = Membership(Settings(1, min_ranks=least), origin)
     orders: list[object] = []
     for rank in range(ranks):

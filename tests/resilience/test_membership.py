@@ -403,16 +403,12 @@ def test_a_plan_names_the_source_of_each_part() -> None:
     assert [each["sources"] for each in plans] == [[[3, 1, True]]] * 4
 
 
-def test_split_parameters_are_not_kept_in_a_checkpoint() -> None:
-    state = Membership(Settings(0, checkpoint="/kept"))
-    for rank in range(2):
-        state.on_keeper(f"r{rank}", rank, 2, 0)
-        state.on_arrived(state.workers[f"r{rank}"], 0)
-    state.on_hosted(0, "a")
-    for rank in range(2):
-        state.on_formed(state.workers[f"r{rank}"], 0, 0)
-        said = state.on_sharded(state.workers[f"r{rank}"], f"{rank}/2", shadowed=True)
-        assert logged(said) == (["no-checkpoint"] if rank == 0 else [])
-    orders = state.on_exit(state.workers["r1"], -9, S)
-    assert "gave-up" in logged(orders)
-    assert state.over
+def test_records_are_kept_for_a_rank_that_was_lost_and_is_not_replaced_yet() -> None:
+    """Another rank that is told of its next step meanwhile may be lost as well."""
+    state = running(spares=1)
+    state.on_exit(state.workers["s0"], -9, S)
+    state.on_exit(state.workers["r3"], -9, S)
+    for rank in range(3):
+        orders = state.on_boundary(state.workers[f"r{rank}"], 4, 0)
+        assert [each.before for each in orders if isinstance(each, Forget)] == [3]
+    assert state.floor == 3

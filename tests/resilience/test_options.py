@@ -78,3 +78,19 @@ def test_a_checkpoint_that_is_none_is_refused_before_the_launcher_starts(tmp_pat
     assert isinstance(done.exception, UsageError)
     assert "no checkpoint" in str(done.exception)
     assert not mark.exists()
+
+
+def test_what_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    below, made = blocked / "below", tmp_path / "made"
+    for wish, option in (
+        (NONE._replace(spares=1, events=below), "--events"),
+        (NONE._replace(spares=1, checkpoint=below), "--checkpoint"),
+    ):
+        with pytest.raises(UsageError, match=f"{option} .*below: cannot be written: Not a dir"):
+            wish.wish("job")
+    assert NONE._replace(spares=1, events=tmp_path / "new").wish("job").job == "job"
+    assert NONE._replace(spares=1, checkpoint=made).wish("job").job == "job"
+    assert made.is_dir()
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["file"]

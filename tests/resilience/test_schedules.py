@@ -112,6 +112,50 @@ def test_one_lost_rank_of_split_parameters_is_always_replaced(parts: int) -> Non
         assert len(kinds(job, "lost")) == 1
 
 
+@pytest.mark.parametrize("parts", [1, *SPLIT])
+def test_what_is_kept_without_a_spare_is_the_state_at_one_step(parts: int) -> None:
+    """Also when those who write it are lost meanwhile, and with a coordinator that dies."""
+    base = Job(0, RANKS, 0, STEPS, parts)
+    base.run()
+    began_with = {base.part(e.rank): e.began_with for e in base.processes.values()}
+    reached: set[int] = set()
+    undone = refused = 0
+    for seed in range(36):
+        job = _loses_without_a_spare(seed, parts)
+        if job.kept is None:
+            reason = str(kinds(job, "gave-up")[0]["reason"])
+            assert parts > 1, (seed, reason)
+            assert seed % 3 == 1, (seed, reason)
+            assert "a copy of" in reason, (seed, reason)
+            refused += 1
+            continue
+        reached.add(job.kept.boundary)
+        undone += sum(each.undo for each in job.kept.states.values())
+        names = ["state"] if parts == 1 else [f"state-{part}of{parts}" for part in range(parts)]
+        assert sorted(job.kept.states) == names
+        for part, name in enumerate(names):
+            expected = str(began_with[part][job.kept.boundary])
+            assert job.kept.states[name].sha256 == expected, (seed, name)
+        assert all((rank, job.kept.boundary) in job.records for rank in range(RANKS))
+    assert refused < 12
+    assert len(reached) > 5
+    assert undone, "no rank had stepped"
+
+
+def _loses_without_a_spare(seed: int, parts: int) -> Job:
+    """A third of the jobs lose one rank, a third two, of a third the coordinator dies as well."""
+    choice = random.Random(seed)
+    job = Job(seed, RANKS, 0, STEPS, parts, keeps=True)
+    at_ms = choice.randrange(400, 1500)
+    job.at(at_ms * MS, lambda: job.fault("kill"))
+    if seed % 3:
+        kind = "kill" if seed % 3 == 1 else "crash"
+        job.at((at_ms + choice.randrange(60)) * MS, lambda: job.fault(kind))
+    job.run()
+    assert job.ended, seed
+    return job
+
+
 @pytest.mark.parametrize(("parts", "ends"), [(2, False), (4, True)])
 def test_a_rank_and_its_neighbour_lost_at_once(parts: int, ends: bool) -> None:
     job = Job(3, RANKS, 2, STEPS, parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -137,3 +138,26 @@ def test_a_refused_connection_is_an_error(coordinator: Coordinator) -> None:
     coordinator.close()
     with pytest.raises(OSError, match="refused"):
         CoordinatorConnection(coordinator.target, {})
+
+
+def test_a_forked_child_says_nothing_and_its_parent_goes_on(
+    coordinator: Coordinator, session: CoordinatorSession
+) -> None:
+    with session._out:  # as another thread may at that moment
+        child = os.fork()
+        if not child:
+            session.tell("finished")
+            session.wait_release()
+            os._exit(7 if session.lost else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    session.tell("boundary", b"record", boundary=0)
+    coordinator.say(kind="ack", boundary=0, floor=0)
+    session.wait_ack(0)
+    assert not session.lost
+    assert session.acked == 0
+    assert coordinator.peer is not None
+    coordinator.peer.settimeout(5)
+    heard = b""
+    while b"record" not in heard:
+        heard += coordinator.peer.recv(4096)
+    assert b"finished" not in heard

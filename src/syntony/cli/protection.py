@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -93,6 +94,10 @@ class Protection(NamedTuple):
         from syntony.torch.orders import Settings
         from syntony.torch.supervisor import JobOptions
 
+        if self.events is not None:
+            _must_be_writable(self.events.parent, "--events", self.events)
+        if self.checkpoint is not None:
+            _must_be_writable(self.checkpoint, "--checkpoint", self.checkpoint)
         settings = Settings(
             self.spares,
             checkpoint="" if self.checkpoint is None else str(self.checkpoint.absolute()),
@@ -113,6 +118,20 @@ def say(text: str) -> None:
     click.echo(f"syntony: {text}", err=True)
 
 
+def _must_be_writable(directory: Path, option: str, given: Path) -> None:
+    """Told before hours of training, not when a rank is lost. Makes the directory of `option`."""
+    try:
+        if directory == given:
+            directory.mkdir(parents=True, exist_ok=True)
+        elif given.exists():
+            given.open("ab").close()
+            return
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {given}: cannot be written: {error.strerror}") from None
+
+
 def _endpoint(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address or not port.isdigit() or int(port) > MOST_PORT:
@@ -128,7 +147,7 @@ def _origin(place: Path) -> Origin:
         found = read(place)
     except CheckpointError as error:
         raise UsageError(f"--resume: {error}") from error
-    return Origin(str(place.absolute()), found.boundary, found.undo, found.world)
+    return Origin(str(place.absolute()), found.boundary, found.world)
 
 
 _OPTIONS = (

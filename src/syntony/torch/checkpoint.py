@@ -1,8 +1,9 @@
 """The state of a job at one step, in files: what is kept when no spare is left to replace a rank.
 
 A directory: `state`, which a rank wrote (what all ranks share: parameters and optimizers, as one
-rank sends them to another); `records`, each rank's own, which the coordinator had; and, written
-last, `manifest.json` with sizes and SHA-256 of both. Without a manifest there is no checkpoint.
+rank sends them to another), or, of split parameters, one such file for each part; `records`, each
+rank's own, which the coordinator had; and, written last, `manifest.json` with sizes and SHA-256 of
+all of them. Without a manifest there is no checkpoint.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,14 +20,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATE, RECORDS, MANIFEST = "state", "records", "manifest.json"
-FORMAT = 1
+FORMAT = 2
 _ENTRY = struct.Struct(">QQ")
 """Rank, bytes of its record."""
-_CHUNK = 1 << 20
+_STATE_NAME = re.compile(rf"{STATE}(-\d+of\d+(\.\d+of\d+)*)?")
 
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be used; one line."""
+
+
+class KeptFile(NamedTuple):
+    """What a manifest says of a file."""
+
+    size: int
+    sha256: str
+    undo: bool = False
+    """It also has the parameters from before the step that is done next, which was under way: that
+    is done again, with the result that is kept."""
 
 
 class Checkpoint(NamedTuple):
@@ -35,24 +47,25 @@ class Checkpoint(NamedTuple):
     """The step that is done next."""
     world: int
     """Ranks of the job that it was written by."""
-    undo: bool
-    """`state` also has the parameters from before that step, which was under way: it is done again,
-    with the result that is kept."""
-    files: dict[str, tuple[int, str]]
-    """Name to bytes and SHA-256."""
+    files: dict[str, KeptFile]
+
+
+def state_name(part: str) -> str:
+    """The file of a part of the parameters (`sharding.Part.name`; empty: all of them)."""
+    return f"{STATE}-{part.replace('/', 'of')}" if part else STATE
 
 
 def write(
-    place: Path, boundary: int, undo: bool, records: Mapping[int, bytes], state: tuple[int, str]
+    place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, KeptFile]
 ) -> None:
-    """Complete a checkpoint whose `state` is there, with its bytes and SHA-256.
+    """Complete a checkpoint whose files of state are there.
 
     Raises:
         OSError: it cannot be written.
     """
     data = b"".join(_ENTRY.pack(rank, len(each)) + each for rank, each in sorted(records.items()))
-    files = {STATE: state, RECORDS: (len(data), hashlib.sha256(data).hexdigest())}
-    made = Checkpoint(boundary, len(records), undo, files)
+    files = {**states, RECORDS: KeptFile(len(data), hashlib.sha256(data).hexdigest())}
+    made = Checkpoint(boundary, len(records), files)
     _store(place / RECORDS, data)
     manifest = {"format": FORMAT} | made._asdict()
     _store(place / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
@@ -73,17 +86,20 @@ def _store(path: Path, data: bytes) -> None:
         os.close(directory)
 
 
-def read(place: Path) -> Checkpoint:
-    """The checkpoint there, all of it checked.
+def read(place: Path, *, check: bool = True) -> Checkpoint:
+    """The checkpoint there.
+
+    Args:
+        place: its directory.
+        check: read all of it, and compare hashes.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
     """
     try:
-        manifest = json.loads((place / MANIFEST).read_text())
-        found = _parsed(manifest)
-        for name, (size, digest) in found.files.items():
-            _check(place / name, size, digest)
+        found = _parsed(json.loads((place / MANIFEST).read_text()))
+        for name, kept in found.files.items() if check else ():
+            _check(place / name, kept)
     except FileNotFoundError as error:
         raise CheckpointError(f"{place}: no checkpoint: {error.filename} is missing") from None
     except OSError as error:
@@ -96,18 +112,21 @@ def read(place: Path) -> Checkpoint:
 def _parsed(manifest: Any) -> Checkpoint:
     if manifest["format"] != FORMAT:
         raise CheckpointError(f"a checkpoint of format {manifest['format']}, not {FORMAT}")
-    files = {name: (int(manifest["files"][name][0]), str(manifest["files"][name][1]))
-             for name in (STATE, RECORDS)}  # fmt: skip
+    files = {str(name): KeptFile(int(size), str(digest), bool(undo))
+             for name, (size, digest, undo) in manifest["files"].items()}  # fmt: skip
     boundary, world = int(manifest["boundary"]), int(manifest["world"])
-    if boundary < 0 or world < 1:
+    states = set(files) - {RECORDS}
+    if boundary < 0 or world < 1 or not states or RECORDS not in files:
         raise ValueError
-    return Checkpoint(boundary, world, bool(manifest["undo"]), files)
+    if not all(_STATE_NAME.fullmatch(each) for each in states):
+        raise ValueError
+    return Checkpoint(boundary, world, files)
 
 
-def _check(path: Path, size: int, digest: str) -> None:
+def _check(path: Path, kept: KeptFile) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if path.stat().st_size != size or found != digest:
+    if path.stat().st_size != kept.size or found != kept.sha256:
         raise CheckpointError(f"{path} is damaged: its SHA-256 is not the manifest's")
 
 

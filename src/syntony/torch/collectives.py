@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from syntony.torch import checkpoint, state_file
+from syntony.torch import state_file
 from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
@@ -246,8 +246,8 @@ class Executor:
         operation.keep(self._pool)
         self._session.wait_ack(operation.boundary)
         tries = 0
-        self._running = operation, time.monotonic_ns()
         while True:
+            self._running = operation, time.monotonic_ns()  # anew: waiting for a spare is no hang
             try:
                 operation.run()
                 break
@@ -355,17 +355,18 @@ class Executor:
                     raise
 
     def _preserve(self, plan: dict[str, Any]) -> None:
-        """No spare is left: write what all ranks share, and wait for the end, or another plan."""
-        size, digest, failure = 0, "", ""
+        """No spare is left: write what the plan says, and wait for the end, or another plan."""
+        written, failure = {}, ""
         try:
-            path = Path(plan["preserve"]) / checkpoint.STATE
-            size, digest = state_file.write(path, self._replica, undo=plan["undo"])
+            for name, of, undo in plan["files"]:
+                give = partial(self._replica.give, undo=undo)
+                if of != self._session.rank:
+                    give = partial(self.shadows.give, plan["boundary"])
+                written[name] = state_file.write(Path(plan["preserve"]) / name, give)
         except OSError as error:
             failure = str(error)
         generation = plan["generation"]
-        self._session.tell(
-            "preserved", generation=generation, bytes=size, sha256=digest, failure=failure
-        )
+        self._session.tell("preserved", generation=generation, files=written, failure=failure)
         self._session.wait_newer(generation, PRESERVED_S)
 
     def _retire(self) -> None:

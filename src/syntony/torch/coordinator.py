@@ -73,7 +73,7 @@ class Coordinator:
                 self._records[rank, origin.boundary] = record
                 spool.keep(rank, origin.boundary, record)
         self._spool = spool
-        self._audit = audit.open("a", buffering=1) if audit is not None else None
+        self._audit = audit.open("ab", buffering=0) if audit is not None else None
         self._say = say
         self._token = os.environ[VARIABLE].rpartition(":")[2]
         self._streams: dict[tuple[str, bool], asyncio.StreamWriter] = {}
@@ -211,8 +211,8 @@ class Coordinator:
             while True:
                 message, record = await self._read(reader)
                 self._handle(place, message, record)
-        except (OSError, EOFError, TimeoutError):
-            pass
+        except (OSError, EOFError, TimeoutError, asyncio.CancelledError):
+            pass  # cancelled: the job has ended
         except (FrameError, KeyError, TypeError, ValueError) as error:
             self._log({"event": "refused", "worker": place and place[0], "reason": repr(error)})
         finally:
@@ -332,8 +332,8 @@ class Coordinator:
             case {"kind": "finished"}:
                 return state.on_finished(worker)
             case {"kind": "preserved", "generation": int(generation), **rest}:
-                state_file = int(rest["bytes"]), str(rest["sha256"])
-                return state.on_preserved(generation, state_file, str(rest["failure"]))
+                files = {str(n): (int(size), str(d)) for n, (size, d) in rest["files"].items()}
+                return state.on_preserved(generation, files, str(rest["failure"]))
             case {"kind": "prologue"}:
                 return []
             case {"kind": "event", "event": str(event), **rest}:
@@ -367,7 +367,7 @@ class Coordinator:
         place = Path(self._state.settings.checkpoint) / f"step-{order.boundary}"
         try:
             kept = {rank: self._records[rank, order.boundary] for rank in range(self._state.world)}
-            checkpoint.write(place, order.boundary, order.undo, kept, order.state)
+            checkpoint.write(place, order.boundary, kept, order.states)
         except (OSError, KeyError) as error:
             self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
             return
@@ -439,12 +439,22 @@ class Coordinator:
             self._program = {"file": event["file"], "loops": event["loops"]}
         self._recent.append(entry)
         if self._audit is not None:
-            self._audit.write(json.dumps(entry) + "\n")
+            self._write(json.dumps(entry).encode() + b"\n")
         for message in self._trail.messages(entry):
             self._feed.tell(message)
         text = line(event)
         if text:
             self._say(text)
+
+    def _write(self, text: bytes) -> None:
+        """To the audit trail; the job runs without one as well."""
+        assert self._audit is not None
+        try:
+            self._audit.write(text)
+        except OSError as error:
+            self._say(f"events are not written any more: {error.strerror}")
+            self._audit.close()
+            self._audit = None
 
 
 def _address(writer: asyncio.StreamWriter) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from syntony.torch.checkpoint import KeptFile, state_name
 from syntony.torch.hangs import NO_PROGRESS
 from syntony.torch.orders import (
     PRESERVED,
@@ -21,10 +22,16 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import START, RankReport, RecoveryRefusal, make_plan
+from syntony.torch.recovery import (
+    START,
+    RankReport,
+    RecoveryRefusal,
+    make_plan,
+    part_sources,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is blamed, not the host."""
@@ -209,42 +216,62 @@ class Formation:
     # --- no spare is left ---
 
     def _preserve(self, forming: Forming) -> list[Order]:
-        """Have a survivor write what all ranks share, of the earliest step that any is at."""
-        if self.shards:
-            reason = f"{forming.shortage}, and sharded parameters are not kept in a checkpoint"
-            return self._give_up(reason, forming.lost)
+        """Have survivors write each part of the state, of the earliest step that any is at."""
         survivors = self._survivors()
         if forming.boundary is not None or set(forming.reports) < survivors:
             return []
         places = {rank: self.records.get(rank, START) for rank in range(self.world)}
         lost = {rank: place for rank, place in places.items() if rank not in survivors}
-        plan = make_plan(forming.reports, lost)
+        plan = make_plan(forming.reports, lost, self.shards)
         if isinstance(plan, RecoveryRefusal):
             return self._give_up(f"{forming.shortage}; {plan.reason}", forming.lost)
         if plan.boundary == START:
             return self._give_up(f"{forming.shortage}; no step was done yet", forming.lost)
-        forming.boundary, forming.undo = plan.boundary, plan.undo
+        sources = part_sources(forming.reports, self.shards, plan.boundary)
+        if isinstance(sources, RecoveryRefusal):
+            return self._give_up(f"{forming.shortage}; {sources.reason}", forming.lost)
+        forming.boundary = plan.boundary
+        files: dict[int, list[tuple[str, int, bool]]] = {}
+        for part, source in sources.items():
+            name = state_name(part)
+            forming.unwritten[name] = source.undo
+            files.setdefault(source.rank, []).append((name, source.of, source.undo))
         message = {
             "kind": "plan", "generation": self.generation, "boundary": plan.boundary,
-            "provider": plan.provider, "undo": plan.undo, "joiners": [], "world": self.world,
-            "verify": False, "preserve": f"{self.settings.checkpoint}/step-{plan.boundary}",
+            "joiners": [], "verify": False,
+            "preserve": f"{self.settings.checkpoint}/step-{plan.boundary}",
         }  # fmt: skip
         log = Log({"event": "preserve", "boundary": plan.boundary, "reason": forming.shortage})
-        return [log, Send(self.holders[plan.provider], False, message)]
+        return [log, *(Send(self.holders[rank], False, message | {"files": each})
+                       for rank, each in sorted(files.items()))]  # fmt: skip
 
-    def on_preserved(self, generation: int, state: tuple[int, str], failure: str) -> list[Order]:
-        """A survivor has written it, or why not."""
+    def on_preserved(
+        self, generation: int, files: Mapping[str, tuple[int, str]], failure: str
+    ) -> list[Order]:
+        """A survivor has written these (name to bytes and SHA-256), or why not."""
         forming = self.forming
         if forming is None or generation != self.generation or forming.boundary is None:
             return []
         if failure:
             reason = f"{forming.shortage}; the checkpoint was not written: {failure}"
             return self._give_up(reason, forming.lost)
+        for name, (size, digest) in files.items():
+            if name in forming.unwritten:
+                forming.written[name] = KeptFile(size, digest, forming.unwritten.pop(name))
+        if forming.unwritten:
+            return []
         self.over = True
-        orders: list[Order] = [Preserve(forming.boundary, forming.undo, state)]
+        orders = self._completed()
         for rank in self.keepers:
             orders += self._ends(rank, PRESERVED)
         return orders
+
+    def _completed(self) -> list[Order]:
+        """The job ends with its state kept: complete the checkpoint, also once more."""
+        forming = self.forming
+        if forming is None or forming.boundary is None or not forming.written or forming.unwritten:
+            return []
+        return [Preserve(forming.boundary, forming.written)]
 
     def _survivors(self) -> set[int]:
         """Ranks whose holders have taken part in a generation."""

@@ -139,14 +139,23 @@ class RankProcess:
         self.first_boundary()
         boundary = int(origin["boundary"])
         try:
-            path = Path(origin["path"]) / checkpoint.STATE
-            state_file.read(path, self.replica, undo=bool(origin["undo"]))
-        except (OSError, ValueError, RuntimeError) as error:
-            self.differs(error)
+            self._read_state(Path(origin["path"]))
+        except (OSError, ValueError, RuntimeError, checkpoint.CheckpointError) as error:
+            print(f"syntony: the checkpoint cannot be gone on from: {error}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+            os._exit(1)
         self._restore(pickle.loads(self.session.record), boundary)
         self._verify = {boundary + each for each in VERIFY_AFTER}
         self.session.tell("boundary", self.session.record, boundary=boundary)
         self._mirror()
+
+    def _read_state(self, place: Path) -> None:
+        part = self.replica.part.name
+        name = checkpoint.state_name(part)
+        kept = checkpoint.read(place, check=False).files.get(name)
+        if kept is None:
+            raise ValueError(f"{place} has no part {part or '0/1'} of the parameters")
+        state_file.read(place / name, self.replica, undo=kept.undo)
 
     # --- boundaries ---
 

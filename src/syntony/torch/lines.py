@@ -25,11 +25,8 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
             return f"a spare ended with exit code {code}; the next loss starts another"
         case {"event": "no-spare", "rank": rank}:
             return f"rank {rank} waits for a spare to start"
-        case {"event": "no-checkpoint"}:
-            return (
-                "--checkpoint does not keep split parameters: have the program keep them "
-                "(torch.distributed.checkpoint)"
-            )
+        case {"event": "unkept", "reason": reason}:
+            return f"the job ends if its coordinator dies, whose files cannot be written: {reason}"
         case {"event": "sharded", "parts": parts, "copies": 1}:
             return (
                 f"parameters are split over {parts} ranks: each sends its neighbour a copy of its "

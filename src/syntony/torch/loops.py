@@ -11,13 +11,14 @@ import ast
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
+from syntony.torch import seeds
+
 RUNTIME = "__syntony__"
 """The name under which the program finds `position.Position`."""
 UNSUPPORTED = {
     "FullyShardedDataParallel": "FSDP shards parameters",
     "FSDP": "FSDP shards parameters",
     "ZeroRedundancyOptimizer": "its optimizer state is sharded",
-    "parallelize_module": "tensor parallelism shards parameters",
     "PipelineStage": "pipeline stages differ between ranks",
     "PostLocalSGDOptimizer": "ranks differ between averaging steps",
     "deepspeed": "DeepSpeed replaces the training loop",
@@ -75,7 +76,8 @@ def _unsupported(tree: ast.Module, imports: frozenset[str]) -> list[str]:
     names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
     names |= {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
     names |= imports
-    return [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
+    known = [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
+    return known + seeds.by_chance(tree)
 
 
 def _imports(tree: ast.Module) -> frozenset[str]:

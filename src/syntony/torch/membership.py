@@ -100,10 +100,12 @@ class Membership(Formation):
 
     def _boundaries(self) -> list[int]:
         """Of every rank: what its holder passed, or where its replacement must begin."""
-        return [
-            min(self.records.get(rank, START), self.workers[name].boundary)
-            for rank, name in self.holders.items()
-        ]
+        found = []
+        for rank in range(self.world):
+            worker = self.workers.get(self.holders.get(rank, ""))
+            kept = self.records.get(rank, START)
+            found.append(kept if worker is None else min(kept, worker.boundary))
+        return found
 
     def on_unprotected(self, worker: Worker, reason: str, *, harms: bool = False) -> list[Order]:
         """Something that the job does cannot be repeated exactly, or (`harms`) was not."""
@@ -119,10 +121,9 @@ class Membership(Formation):
         """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
         if worker.rank is None:
             return []
-        first = not self.shards
         self.shards[worker.rank] = shard
         self.shadowed = self.shadowed or shadowed
-        return [Log({"event": "no-checkpoint"})] if first and self.settings.checkpoint else []
+        return []
 
     def on_digest(self, worker: Worker, boundary: int, digest: str) -> list[Order]:
         """Hash of a worker's parameters at a boundary: replicas must agree."""
@@ -291,9 +292,9 @@ class Membership(Formation):
         self._starting = 0  # those that were will be more than are needed
         for each in self.workers.values():
             each.heard_ns, each.stopped_ns = now_ns, None
-        orders = [
-            order for rank, code in self._ends_with.items() for order in self._ends(rank, code)
-        ]
+        orders = self._completed() if self.over else []
+        for rank, code in self._ends_with.items():
+            orders += self._ends(rank, code)
         if self.over:
             return orders + (self._release() if not self._ends_with else [])
         for rank, name in self.holders.items():

@@ -110,6 +110,10 @@ class CoordinatorConnection:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def leave(self) -> None:
+        """Of a child that was forked: the connection is its parent's, and goes on."""
+        self._socket.close()
+
     def close(self) -> None:
         with contextlib.suppress(OSError):  # whoever receives must hear of it
             self._socket.shutdown(socket.SHUT_RDWR)

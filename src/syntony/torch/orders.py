@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syntony.torch.checkpoint import KeptFile
 from syntony.torch.hangs import NO_PROGRESS, RankProgress
 from syntony.torch.recovery import START
 
@@ -57,17 +58,15 @@ class Origin(NamedTuple):
 
     path: str
     boundary: int
-    undo: bool
     world: int
 
 
 class Preserve(NamedTuple):
-    """Order: complete the checkpoint of this boundary, whose `state` a worker has written."""
+    """Order: complete the checkpoint of this boundary, whose state workers have written."""
 
     boundary: int
-    undo: bool
-    state: tuple[int, str]
-    """Bytes and SHA-256."""
+    states: dict[str, KeptFile]
+    """By the names of the files."""
 
 
 class Forget(NamedTuple):
@@ -113,8 +112,10 @@ class Forming:
     formed: set[int] = field(default_factory=set)
     boundary: int | None = None
     """Once planned."""
-    undo: bool = False
     shortage: str = ""
     """Why no spare comes: the job's state is kept, and the job ends."""
+    unwritten: dict[str, bool] = field(default_factory=dict)
+    """Files of the state that is being kept, and whether with an undo copy."""
+    written: dict[str, KeptFile] = field(default_factory=dict)
     provider: int = 0
     hosted: bool = False

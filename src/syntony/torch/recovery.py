@@ -42,6 +42,16 @@ class StateSource(NamedTuple):
     """It is past the boundary's step: it sends the parameters from before it as well."""
 
 
+class PartSource(NamedTuple):
+    """Who has a part of the parameters and optimizer state."""
+
+    rank: int
+    of: int
+    """The rank whose state it is: itself, or one that it has a copy of."""
+    undo: bool
+    """As of `StateSource`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
     """How a generation begins."""
@@ -155,14 +165,44 @@ def _sharded(
                 return found
             sources[rank] = StateSource(found.provider, found.undo)
             continue
-        holder = min((r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())),
-                     default=None)  # fmt: skip
+        holder = _copy_holder(survivors, rank, boundary)
         if holder is None:
             return RecoveryRefusal(
                 f"nobody has a copy of rank {rank}'s parameters of step {boundary}"
             )
         sources[rank] = StateSource(holder, undo=False)
     return replace(plan, sources=sources)
+
+
+def _copy_holder(survivors: Mapping[int, RankReport], rank: int, boundary: int) -> int | None:
+    return min(
+        (r for r, each in survivors.items() if boundary in each.shadows.get(rank, ())), default=None
+    )
+
+
+def part_sources(
+    survivors: Mapping[int, RankReport], shards: Mapping[int, str], boundary: int
+) -> dict[str, PartSource] | RecoveryRefusal:
+    """Who has each part of the job's parameters at a boundary.
+
+    Args:
+        survivors: by rank.
+        shards: which part each rank of the job has; empty: all have the same.
+        boundary: of a plan for them.
+    """
+    found = {}
+    for part in sorted(set(shards.values())) or [""]:
+        owners = [r for r, each in shards.items() if each == part] if shards else list(survivors)
+        plan = _provided({r: survivors[r] for r in owners if r in survivors}, boundary)
+        if isinstance(plan, RecoveryPlan):
+            found[part] = PartSource(plan.provider, plan.provider, plan.undo)
+            continue
+        copies = ((_copy_holder(survivors, of, boundary), of) for of in owners)
+        holder, of = next((each for each in copies if each[0] is not None), (None, -1))
+        if holder is None:
+            return plan
+        found[part] = PartSource(holder, of, undo=False)
+    return found
 
 
 def _provided(survivors: Mapping[int, RankReport], boundary: int) -> RecoveryPlan | RecoveryRefusal:

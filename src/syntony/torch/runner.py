@@ -125,7 +125,7 @@ def _run_protected(
         _wait_at_rank(session)
     else:
         session.rank, session.world = place
-    code = 0
+    code, process = 0, os.getpid()
     try:
         program.run(found.tree, {"__syntony__": job.position})
     except SystemExit as end:
@@ -135,7 +135,7 @@ def _run_protected(
     except BaseException:  # noqa: BLE001 - as the interpreter would do at its top
         traceback.print_exc()
         code = 1
-    if code == 0:
+    if code == 0 and os.getpid() == process:  # not of a child that it forked
         job.finish()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -73,6 +73,13 @@ class CoordinatorSession:
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
         threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
+        os.register_at_fork(after_in_child=self._leave)
+
+    def _leave(self) -> None:
+        """A child that the program forked is no rank: it says nothing, and waits for nothing."""
+        self._out, self.cv = threading.RLock(), threading.Condition()
+        self.lost = True
+        self._connection.leave()
 
     def tell(self, kind: str, record: bytes = b"", **rest: Any) -> None:
         with self._out:

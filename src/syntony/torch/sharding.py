@@ -51,7 +51,7 @@ def part_of(parameters: Iterable[Any]) -> Part:
         mesh = each.device_mesh
         place = mesh.get_coordinate()
         for dimension, placement in enumerate(each.placements):
-            if placement.is_shard() and mesh.size(dimension) > 1:
+            if _splits(placement) and mesh.size(dimension) > 1:
                 ranks = _along(mesh.mesh, place, dimension)
                 places[ranks] = place[dimension], mesh.size(dimension)
     count = 1
@@ -59,6 +59,11 @@ def part_of(parameters: Iterable[Any]) -> Part:
         count *= size
     name = ".".join(f"{at}/{size}" for at, size in places.values())
     return Part(name, count) if count > 1 else WHOLE
+
+
+def _splits(placement: Any) -> bool:
+    """FSDP2 over tensor parallelism splits a dimension twice, by a placement of its own."""
+    return placement.is_shard() or type(placement).__name__ == "_StridedShard"
 
 
 def _along(ranks: Any, place: list[int], dimension: int) -> tuple[int, ...]:
@@ -70,7 +75,7 @@ def _along(ranks: Any, place: list[int], dimension: int) -> tuple[int, ...]:
 def unprotected(parameters: Iterable[Any]) -> str:
     """Why sharded parameters cannot be given to another rank; empty if they can."""
     for each in filter(is_sharded, parameters):
-        other = [str(p) for p in each.placements if not (p.is_shard() or p.is_replicate())]
+        other = [str(p) for p in each.placements if not (_splits(p) or p.is_replicate())]
         if other:
             return f"parameters are placed as {other[0]}"
     return ""

@@ -12,6 +12,7 @@ import torch
 from syntony.torch.modules import memory_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from syntony.torch.replica import Replica
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct(">Q")
 
 
-def write(path: Path, replica: Replica, *, undo: bool) -> tuple[int, str]:
-    """Bytes and SHA-256 of what was written. Raises `OSError`: it was not."""
+def write(path: Path, give: Callable[[Callable[[Any], None]], int]) -> tuple[int, str]:
+    """Bytes and SHA-256 of what `give` sends. Raises `OSError`: it was not written."""
     digest, total = hashlib.sha256(), 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -34,14 +35,14 @@ def write(path: Path, replica: Replica, *, undo: bool) -> tuple[int, str]:
                 total += len(each)
 
         with torch.no_grad():
-            replica.give(send, undo=undo)
+            give(send)
         file.flush()
         os.fsync(file.fileno())
     return total, digest.hexdigest()
 
 
 def read(path: Path, replica: Replica, *, undo: bool) -> None:
-    """Give a rank what all ranks share.
+    """Give a rank its part of what was written.
 
     Raises:
         RuntimeError: parameters have other shapes.

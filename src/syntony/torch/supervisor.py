@@ -19,6 +19,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syntony.torch.keeper import is_stopped
 from syntony.torch.messages import VARIABLE
 from syntony.torch.orders import PRESERVED
 from syntony.torch.spool import CONCLUSION
@@ -32,6 +33,9 @@ MAX_STARTS = 8
 """Of coordinators: one that dies again and again has a fault."""
 END_S = 20.0
 """For a coordinator to end its spares, at the job's end."""
+STOPPED_S = 3
+"""A coordinator that is stopped (SIGSTOP) is killed: ranks do not wait for it longer than
+`session.ACK_S`."""
 BACKLOG = 1024
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -139,7 +143,7 @@ class Coordinators:
 
     def _watch(self) -> None:
         for started in range(1, MAX_STARTS + 1):
-            code = self._process.wait()
+            code = ended(self._process)
             with self._lock:
                 if self._ending:
                     return
@@ -166,6 +170,17 @@ class Coordinators:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a coordinator's end, its exit code; one that is stopped is killed."""
+    stopped_s = 0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(1)
+        stopped_s = stopped_s + 1 if is_stopped(process.pid) else 0
+        if stopped_s >= STOPPED_S:
+            process.kill()
 
 
 def _word(code: int) -> str:

@@ -15,13 +15,15 @@ from tests.live import eventually
 from syntony.torch.orders import PRESERVED
 
 pytestmark = pytest.mark.slow
-WORDS = ["--epochs", "2", "--batches", "20", "--features", "batchnorm,reduce,plateau,accumulate"]
+FEATURES = "batchnorm,reduce,plateau,accumulate"
+WORDS = ["--epochs", "2", "--batches", "20", "--features", FEATURES]
+SPLIT = "fsdp2,accumulate,reduce,clip", "hsdp,batchnorm,reduce,plateau"
 
 
-def kept(tmp_path: Path, phase: str) -> Path:
+def kept(tmp_path: Path, phase: str, words: list[str]) -> Path:
     """A run that loses rank 1 in the second epoch; its checkpoint."""
     options = ["--checkpoint", str(tmp_path / "kept")]
-    run = start(tmp_path, "job", [*WORDS, "--pause-ms", "200"], options=options)
+    run = start(tmp_path, "job", [*words, "--pause-ms", "200"], options=options)
     assert wait_ready(run, 0, spares=0), said(run)
     eventually(lambda: len(run.lines(1)) > 24, "the second epoch")
     assert run.kill(1, phase, signal.SIGKILL) is not None
@@ -40,14 +42,19 @@ def said(run: Run) -> str:
     return run.out.with_suffix(".out").read_text()[-3000:]
 
 
-@pytest.mark.parametrize("phase", ["backward", "after"])
+@pytest.mark.parametrize(
+    ("phase", "features"),
+    [("backward", FEATURES), ("after", FEATURES), ("forward", SPLIT[0]), ("after", SPLIT[0]),
+     ("backward", SPLIT[1])],
+)  # fmt: skip
 def test_a_job_goes_on_from_its_checkpoint_as_if_nothing_had_been(
-    tmp_path: Path, phase: str
+    tmp_path: Path, phase: str, features: str
 ) -> None:
-    base = start(tmp_path, "alone", WORDS)
+    words = [*WORDS[:-1], features]
+    base = start(tmp_path, "alone", words)
     base.must_end_well()
-    place = kept(tmp_path, phase)
-    again = start(tmp_path, "job", WORDS, spares=1, options=["--resume", str(place)])
+    place = kept(tmp_path, phase, words)
+    again = start(tmp_path, "job", words, spares=1, options=["--resume", str(place)])
     assert again.wait() == 0, said(again)
     assert differences(base, again) == []
     digests = [each for each in again.seen("digest") if each["boundary"] > step_of(place)]
@@ -56,7 +63,7 @@ def test_a_job_goes_on_from_its_checkpoint_as_if_nothing_had_been(
 
 
 def test_fewer_ranks_go_on_if_told_so_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    place = kept(tmp_path, "forward")
+    place = kept(tmp_path, "forward", WORDS)
     refused = start(tmp_path, "job", WORDS, ranks=3, options=["--resume", str(place)])
     assert refused.wait() != 0
     assert "the checkpoint has 4 ranks, the job 3 (see --min-ranks)" in said(refused)

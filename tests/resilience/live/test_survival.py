@@ -78,8 +78,9 @@ def test_data_loader_workers(tmp_path: Path) -> None:
     assert differences(base, run) == []
 
 
-def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    words = ["--features", "batchnorm,reduce,plateau"]
+@pytest.mark.parametrize("features", ["batchnorm,reduce,plateau", "fsdp2,clip", "hsdp,clip"])
+def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path, features: str) -> None:
+    words = ["--features", features]
     base = undisturbed(tmp_path, *words)
     run = start(tmp_path, "drained", [*WORDS, *PAUSE, *words], spares=1)
     assert wait_ready(run, 0), run.out.with_suffix(".out").read_text()[-2000:]
@@ -117,7 +118,7 @@ def small(
 
 
 NO_LOOP = "import torch.distributed as d\nd.init_process_group('gloo')\nd.barrier()\n"
-SHARDED = NO_LOOP + "def parallelize_module(m): pass\nparallelize_module(None)\n"
+SHARDED = NO_LOOP + "def rpc_sync(m): pass\nrpc_sync(None)\n"
 FAILS = """
 import torch, torch.distributed as d
 d.init_process_group('gloo')
@@ -133,7 +134,7 @@ for i in range(9):
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [(NO_LOOP, "no training loop"), (SHARDED, "parallelize_module: tensor parallelism shards")],
+    [(NO_LOOP, "no training loop"), (SHARDED, "rpc_sync: RPC is not repeated")],
 )
 def test_what_is_not_protected_is_reported_and_runs(tmp_path: Path, source: str, line: str) -> None:
     done = small(tmp_path, source)
