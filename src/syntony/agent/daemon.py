@@ -53,7 +53,7 @@ TURN_NS = 200 * MS
 SET_WAIT_S = 5.0
 """Between two looks of the clock's thread whether the agent goes down."""
 ESTIMATE_SECONDS = 2
-"""Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
+"""Pairs are estimated every so many seconds, half a window: more often costs CPU, adds little."""
 COLD_ESTIMATE_NS = 500 * MS
 """… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
 PATHS_SECONDS = 2
@@ -203,7 +203,7 @@ class Agent:
         uplink.send_edges((), (), self._epochs())
 
     def _take_crossings(self, uplink: Uplink, local_ns: int) -> None:
-        """A device's clock in another epoch is told of at once, as the host's is."""
+        """Report a device's clock that enters another epoch at once, as for the host's clock."""
         state = self._reactor.state
         changed = self._nic_clocks.take_crossings(state.verbs_clocks if state is not None else {})
         if changed:
@@ -217,7 +217,7 @@ class Agent:
         return {self._config.host: self._clock_server.epoch} | self._nic_clocks.epochs
 
     def _report_due(self, uplink: Uplink) -> None:
-        """Everything that is told second by second, as far as it is due."""
+        """Send every periodic report that is due."""
         self._look()
         self._jobs.pace(stopped=self._stopped)
         if self._jobs.are_due(self._seen):
@@ -314,7 +314,7 @@ class Agent:
             )
 
     def _tell_jobs(self, uplink: Uplink) -> None:
-        """What jobs' processes tell beside their flows."""
+        """Report what jobs' processes send in addition to their flows."""
         report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send(report)
@@ -477,8 +477,8 @@ class Agent:
         return now_ns, (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
 
     def _tell_early(self, uplink: Uplink, fleet_ns: int) -> None:
-        """What has waited for fleet time. The second after the last of these is told next, and
-        whole: none is reported twice."""
+        """Report what has waited for fleet time. The next report begins with the second after
+        these, whole: no second is reported twice."""
         for table, columns in self._early.release(self._offset(fleet_ns)[1]):
             self._submit(uplink, table, columns)
             if table is AGENT:

@@ -121,7 +121,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
         self._left.append((peer.process.job, peer.page.read()))
 
     def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
-        """What was told since the last call; without fleet time it is kept.
+        """Rows of takeovers since the last call; without fleet time they are kept.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.

@@ -17,7 +17,7 @@ PacedPath = tuple[int, str, str]
 
 
 class SentBy(NamedTuple):
-    """What one process tells of its flows."""
+    """What one process reports of its flows."""
 
     job: str
     process: int
