@@ -108,29 +108,48 @@ def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
     """The same from batches as they were stored."""
     import pyarrow as pa
 
-    cut = [each for piece in pieces for each in _by_second(piece)]
-    names = [piece.rows.select(NAMES[table]) for piece in cut]
-    rows = pa.Table.from_batches([piece.rows for piece in cut])
-    return Probed(
+    rows = pa.Table.from_batches([piece.rows for piece in pieces])
+    found = Probed(
         table,
-        [piece.host for piece in cut],
-        [piece.first_ns // S for piece in cut],
-        names,
+        [piece.host for piece in pieces],
+        [piece.first_ns // S for piece in pieces],
+        [piece.rows.select(NAMES[table]) for piece in pieces],
         {name: rows.column(name).to_numpy() for name in VALUES[table]},
     )
+    if any(piece.first_ns // S != piece.last_ns // S for piece in pieces):
+        found, _ = by_second(found, rows.column("ts_ns").to_numpy())
+    return found
 
 
-def _by_second(piece: BatchPiece) -> Iterator[BatchPiece]:
-    """Most batches are of one second; others are cut up."""
+def by_second(probed: Probed, instants: NDArray[np.int64]) -> tuple[Probed, list[int]]:
+    """Batches of several seconds are cut up.
+
+    Args:
+        probed: rows of which `seconds` may be wrong.
+        instants: of all rows, ns.
+
+    Returns:
+        The rows, and of each batch the place of the one that it is a part of.
+    """
     import pyarrow as pa
 
-    if piece.first_ns // S == piece.last_ns // S:
-        yield piece
-        return
-    seconds = piece.rows.column("ts_ns").to_numpy() // S
-    for second in np.unique(seconds).tolist():
-        rows = piece.rows.filter(pa.array(seconds == second))
-        yield piece._replace(rows=rows, first_ns=second * S, last_ns=second * S)
+    starts, seconds = probed.starts(), instants // S
+    parts = list[tuple[int, int, NDArray[np.intp]]]()
+    for number in range(len(probed.hosts)):
+        own = seconds[starts[number] : starts[number + 1]]
+        parts += [
+            (number, second, np.flatnonzero(own == second)) for second in np.unique(own).tolist()
+        ]
+    none = np.zeros(0, np.intp)
+    chosen = np.concatenate([none, *(starts[number] + own for number, _, own in parts)])
+    cut = Probed(
+        probed.table,
+        [probed.hosts[number] for number, _, _ in parts],
+        [second for _, second, _ in parts],
+        [probed.names[number].take(pa.array(own)) for number, _, own in parts],
+        {name: column[chosen] for name, column in probed.values.items()},
+    )
+    return cut, [number for number, _, _ in parts]
 
 
 def copied(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from syntony.controller.batches import BatchPiece
 from syntony.controller.ingest import Outcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
-from syntony.controller.probed_rows import NAMES, VALUES, Probed, copied
+from syntony.controller.probed_rows import NAMES, VALUES, Probed, by_second, copied
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.wire.arrow import arrow_errors, arrow_schema
@@ -256,8 +256,10 @@ def _probed(
     instants = values.pop(_INSTANT, None)
     seconds = [each.first_ns // S for each in mine]
     rows = Probed(name, [each.host for each in mine], seconds, names, values)
-    found = RelayedProbed(rows, places)
-    return found if instants is None else _by_second(found, instants)
+    if instants is not None:
+        rows, parts = by_second(rows, instants)
+        places = [places[number] for number in parts]
+    return RelayedProbed(rows, places)
 
 
 def _names(
@@ -308,30 +310,6 @@ def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
 
 def _type(table: Table, column: str) -> pa.DataType:
     return arrow_schema(table).field(column).type
-
-
-def _by_second(probed: RelayedProbed, instants: NDArray[np.int64]) -> RelayedProbed:
-    """Batches of several seconds are cut up."""
-    import pyarrow as pa
-
-    rows, places = probed
-    starts, seconds = rows.starts(), instants // S
-    parts = list[tuple[int, int, NDArray[np.intp]]]()
-    for number in range(len(rows.hosts)):
-        own = seconds[starts[number] : starts[number + 1]]
-        parts += [
-            (number, second, np.flatnonzero(own == second)) for second in np.unique(own).tolist()
-        ]
-    none = np.zeros(0, np.intp)
-    chosen = np.concatenate([none, *(starts[number] + own for number, _, own in parts)])
-    cut = Probed(
-        rows.table,
-        [rows.hosts[number] for number, _, _ in parts],
-        [second for _, second, _ in parts],
-        [rows.names[number].take(pa.array(own)) for number, _, own in parts],
-        {name: column[chosen] for name, column in rows.values.items()},
-    )
-    return RelayedProbed(cut, [places[number] for number, _, _ in parts])
 
 
 def _outcome(batch: StoredBatch) -> Outcome:
