@@ -170,11 +170,11 @@ class Agent:
             if now_ns >= self._next_check_ns:
                 self._next_check_ns = now_ns + CHECK_NS
                 self._machine.check(now_ns)
-                self._tell_parts(uplink, now_ns)
+                self._report_parts(uplink, now_ns)
             with uplink.together():
                 self.parts.run("reports", partial(self._report_due, uplink), now_ns)
 
-    def _tell_parts(self, uplink: Uplink, now_ns: int) -> None:
+    def _report_parts(self, uplink: Uplink, now_ns: int) -> None:
         parts = self._machine.statuses(now_ns)
         reported = tuple((part.name, part.state, part.reason) for part in parts)
         if reported != self._parts_reported or now_ns >= self._parts_due_ns:
@@ -221,12 +221,12 @@ class Agent:
         self._look()
         self._jobs.pace(stopped=self._stopped)
         if self._jobs.are_due(self._seen):
-            self._tell_flows(uplink)
+            self._report_flows(uplink)
         self._drain(DRAIN_RECORDS)
         local_ns = self._clock.now_ns()
         fleet_ns = self._pipeline.fleet_ns(local_ns)
         if fleet_ns is not None:
-            self._tell_early(uplink, fleet_ns)
+            self._report_early(uplink, fleet_ns)
         now_ns = time.monotonic_ns() if fleet_ns is None else fleet_ns
         # Also where fleet time has gone back. Two seconds: the first may begin within early rows'.
         if not self._next_second_ns - 2 * S <= now_ns < self._next_second_ns:
@@ -240,8 +240,8 @@ class Agent:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
                 uplink.send(self._paths())
-            self._tell_flows(uplink)  # of a whole second nothing is awaited then
-            self._tell_jobs(uplink)
+            self._report_flows(uplink)  # of a whole second nothing is awaited then
+            self._report_jobs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -299,7 +299,7 @@ class Agent:
         self._jobs.close()
         self._machine.close()
 
-    def _tell_flows(self, uplink: Uplink) -> None:
+    def _report_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
         self._seen = self._reactor.look(flows=True)
         if not self._reactor.up:
@@ -313,9 +313,9 @@ class Agent:
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
-    def _tell_jobs(self, uplink: Uplink) -> None:
+    def _report_jobs(self, uplink: Uplink) -> None:
         """Report what jobs' processes send in addition to their flows."""
-        report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
+        report, rows = self._machine.reported_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send(report)
         segments = self._machine.segments_passed(self._jobs.flows, self._pipeline.timeline)
@@ -476,7 +476,7 @@ class Agent:
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         return now_ns, (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
 
-    def _tell_early(self, uplink: Uplink, fleet_ns: int) -> None:
+    def _report_early(self, uplink: Uplink, fleet_ns: int) -> None:
         """Report what has waited for fleet time. The next report begins with the second after
         these, whole: no second is reported twice."""
         for table, columns in self._early.release(self._offset(fleet_ns)[1]):

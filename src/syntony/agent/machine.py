@@ -140,7 +140,7 @@ class Machine:
         ):
             self.parts.add("gpus", self.gpus.process.start, now_ns)
 
-    def told_by_jobs(
+    def reported_by_jobs(
         self, offset: Callable[[], Offset | None], now_ns: int
     ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
         """What jobs' processes and GPUs report in addition to flows: queue pairs, and rows; once

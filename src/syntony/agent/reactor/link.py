@@ -92,7 +92,7 @@ class ReactorLink:
             time.sleep(LOOK_NS / S)
 
     def start(self) -> None:
-        """Connect, and tell it all that stands. Raises `MissingError`: it does not answer."""
+        """Connect, and send all standing orders. Raises `MissingError`: no answer."""
         self.close()
         try:
             self._channel = Channel.connect(self._path, PATIENCE_NS)
