@@ -3,17 +3,21 @@
     python -m bench.api [--rows 20_000_000] [--requests 40] [--viewers 50] [--seconds 20]
 
 A controller without agents, its embedded store filled with a day of one-second rows of as many
-directions as make `--rows`, which ends within an hour: hours and minutes that are over are summed
-up, as a controller does, the last two minutes are not. Prints p50 and p95 of `GET /api/v1/series`
+directions as make `--rows`, which ends now: hours and minutes that are over are summed up, as a
+controller does, the last two minutes are not, unless filling takes longer than these (the store
+alone is asked as if it had not). Prints what the same questions cost the
+store alone, with the rows that it reads for one; then p50 and p95 of `GET /api/v1/series`
 of random directions at steps of a minute (from rows by the minute) and of a second (with
 `--by-second`), over one kept connection; then the processor time of the controller, and of a
-gateway beside it, with a change every second, watched by nobody and by `--viewers` streams.
+gateway beside it, with a change every second, watched by nobody and by `--viewers` streams
+(0: not at all). `--keep FOLDER` keeps the filled store there, and uses one that is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
 import http.client
 import json
 import os
@@ -26,6 +30,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.api.conftest import ApiController
 from tests.api.test_gateway_api import ApiGateway
@@ -37,15 +42,17 @@ from syntony.store import open_store
 from syntony.wire.failover import SwitchCommand
 from syntony.wire.rest import EVENTS, PREFIX
 
+if TYPE_CHECKING:
+    from syntony.store.embedded import EmbeddedEngine
+
 DAY_S = 86_400
-T0 = 1_700_000_000 // DAY_S * DAY_S + 2400
-"""Not at an hour's beginning: the day ends in one that is under way."""
 SLICE_S = 3600
 
 
 def fill(place: str, pairs: int) -> None:
     """A day of one row a second of each direction, an hour at a time, as hosts would send it."""
     store = open_store(place)
+    since_s = int(dt.datetime.now(tz=dt.UTC).timestamp()) - DAY_S
     engine = store._engine
     for first in range(0, DAY_S, SLICE_S):
         engine.execute(
@@ -53,18 +60,62 @@ def fill(place: str, pairs: int) -> None:
             "flow_label, "
             "dscp, sent, lost, unresolved, stalled, count, owd_min_ns, owd_p50_ns, owd_p90_ns, "
             "owd_p99_ns, owd_max_ns, clk_err_ns) SELECT concat('h', toString(pair)) AS host, 's', "
-            f"second, ({T0} + second) * {S} AS ts_ns, concat(host, '/rail0') AS src, "
+            f"second, ({since_s} + second) * {S} AS ts_ns, concat(host, '/rail0') AS src, "
             "concat('h', toString(pair + 1), '/rail0'), src, 61000, 0, 0, 4, 0, 0, 0, 4, "
             "5000 + rand() % 500, 6000 + rand() % 500, 7000 + rand() % 500, 8000 + rand() % 500, "
             "9000 + rand() % 500, 50 FROM (SELECT intDiv(number, "
             f"{pairs}) + {first} AS second, number % {pairs} AS pair "
             f"FROM numbers({SLICE_S * pairs}))"
         )
-    began_s, now_ns = time.monotonic(), (T0 + DAY_S) * S
+    began_s, now_ns = time.monotonic(), (since_s + DAY_S) * S
     hours, minutes = store.minutes.sum_up(now_ns), store.minutes.follow(now_ns)
     took_s = time.monotonic() - began_s
     print(f"{hours} hours and {minutes} minutes summed up by the minute in {took_s:.0f} s")
     store.close()
+
+
+def alone(place: str, pairs: int, requests: int) -> dict[str, float]:
+    """What a day of a direction costs the store, in this process; rows read by one question."""
+    store = open_store(place)
+    engine = cast("EmbeddedEngine", store._engine)
+    session = Counting(engine._own._session)
+    engine._own._session = session
+    last_ns = store.latest_ns() + S
+    store.minutes.learn(last_ns)
+    session.rows = session.statements = 0
+    draw, walls, spent = random.Random(11), list[float](), list[float]()
+    for _ in range(requests):
+        pair, began_ns, cpu = draw.randrange(pairs), time.perf_counter_ns(), time.process_time_ns()
+        ends = (f"h{pair}/rail0", f"h{pair + 1}/rail0")
+        if len(store.series(last_ns - DAY_S * S, last_ns, *ends, 60)) < DAY_S // 60:
+            raise SystemExit("points are missing")
+        walls.append((time.perf_counter_ns() - began_ns) / MS)
+        spent.append((time.process_time_ns() - cpu) / MS)
+    store.close()
+    return {"p50_ms": statistics.median(walls), "p95_ms": p95(walls), "first_ms": walls[0],
+            "cpu_ms": statistics.median(spent), "statements": session.statements / requests,
+            "rows_read": session.rows / requests}  # fmt: skip
+
+
+class Counting:
+    """A session of the engine that counts rows as they are read."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.rows = self.statements = 0
+
+    def query(self, sql: str, form: str) -> Any:
+        result = self._session.query(sql, form)
+        self.rows += result.storage_rows_read()
+        self.statements += 1
+        return result
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def p95(took: list[float]) -> float:
+    return sorted(took)[min(len(took) - 1, round(0.95 * len(took)))]
 
 
 def history(api: ApiController, pairs: int, requests: int, step_ns: int) -> dict[str, float]:
@@ -88,10 +139,8 @@ def history(api: ApiController, pairs: int, requests: int, step_ns: int) -> dict
         took.append((time.perf_counter_ns() - began_ns) / MS)
         points = len(json.loads(data)["points"])
     cpu_ms = (cpu_ns(api) - before_ns) / MS / requests
-    took.sort()
-    p95 = took[min(len(took) - 1, round(0.95 * len(took)))]
-    return {"points": points, "p50_ms": statistics.median(took), "p95_ms": p95,
-            "cpu_ms": cpu_ms}  # fmt: skip
+    return {"points": points, "p50_ms": statistics.median(took), "p95_ms": p95(took),
+            "first_ms": took[0], "cpu_ms": cpu_ms}  # fmt: skip
 
 
 def watched(
@@ -131,8 +180,24 @@ def watched(
     return share, got
 
 
+def settled(api: ApiController) -> None:
+    """Wait until the controller has merged what was filled in, for ten minutes at most."""
+    for _ in range(60):
+        before_ns = cpu_ns(api)
+        time.sleep(10)
+        if cpu_ns(api) - before_ns < S:
+            break
+    print(f"at rest the controller takes {(cpu_ns(api) - before_ns) / (10 * S):.1%} of a core")
+
+
 def cpu_ns(api: ApiController | ApiGateway) -> int:
     return read_stat(Path(f"/proc/{api.pid}")).cpu_ns
+
+
+def told(what: str, found: dict[str, float]) -> None:
+    load = Path("/proc/loadavg").read_text().split()[0]
+    figures = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+    print(f"{what}: {figures}; load {load}", flush=True)
 
 
 def main() -> None:
@@ -142,23 +207,27 @@ def main() -> None:
     parser.add_argument("--viewers", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--by-second", action="store_true")
+    parser.add_argument("--keep", type=Path)
     wish = parser.parse_args()
     pairs = max(1, wish.rows // DAY_S)
     load = Path("/proc/loadavg").read_text().split()[0]
     with tempfile.TemporaryDirectory() as place:
-        api = ApiController(Path(place))
+        kept = wish.keep and wish.keep.exists()
+        api = ApiController(Path(place), **({"store": str(wish.keep)} if wish.keep else {}))
         began_s = time.monotonic()
-        fill(api.store, pairs)
+        if not kept:
+            fill(api.store, pairs)
         print(f"{pairs * DAY_S:,} rows in {time.monotonic() - began_s:.0f} s; load {load}")
+        told("the store alone", alone(api.store, pairs, wish.requests))
         gateway: ApiGateway | None = None
         try:
             api.start()
+            settled(api)
             for step_s in (60, 1) if wish.by_second else (60,):
                 found = history(api, pairs, wish.requests, step_s * S)
-                print(
-                    f"a day of one direction, step {step_s} s: "
-                    + ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-                )
+                told(f"a day of one direction, step {step_s} s", found)
+            if not wish.viewers:
+                return
             gateway = ApiGateway(api, name="gateway")
             gateway.start()
             for name, one in (("controller", api), ("gateway", gateway)):

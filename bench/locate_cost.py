@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.locating import LocateLoop
-from syntony.controller.loops import collect_seldom
+from syntony.controller.memory import collect_seldom, keep_freed
 from syntony.fabric.book import Way
 from syntony.model import S
 from syntony.store import open_store
@@ -161,7 +161,8 @@ def main() -> int:
     loop = LocateLoop(open_store(f"{place.name}/store"), "")
     made.learn(loop)
     ports = made.ports()
-    collect_seldom()  # as the controller does
+    keep_freed()  # as the controller does
+    collect_seldom()
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
     spent = []
     profile = cProfile.Profile()

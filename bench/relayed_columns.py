@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.ingest import Outcome
+from syntony.controller.memory import keep_freed
 from syntony.controller.probed_rows import RowBuffer
 from syntony.controller.relayed_rows import Names, opened, rows_stored
 from syntony.controller.stored_rows import StoredRows
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--gateways", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5)
     given = parser.parse_args()
+    keep_freed()  # as the controller does
     made = Made(given.hosts, given.rails, given.peers, given.paths, 1)
     print(f"{given.hosts} hosts, {given.hosts * given.rails} NICs, {made.flows} flows")
     told: list[Names] = [{} for _ in range(given.gateways)]

@@ -30,7 +30,7 @@ from syntony.wire.failover import FailoverLogQuery, FailoverStatusQuery, SwitchC
 from syntony.wire.incidents import RulesQuery
 from syntony.wire.messages import FleetQuery
 from syntony.wire.query import Query
-from syntony.wire.rest import MAX_BODY_BYTES, OPENAPI, PREFIX
+from syntony.wire.rest import MAX_BODY_BYTES, MAX_WORDS, OPENAPI, PREFIX, WORDS
 from syntony.wire.roles import Role
 from syntony.wire.tables import PATH_EVENTS
 
@@ -119,6 +119,11 @@ WRONG = [
     ("GET", f"{PREFIX}/changes?limit=100000", 400, "invalid", "ask for 1 to 1000"),
     ("GET", f"{PREFIX}/changes?page_size=0", 400, "invalid", "give 1 to 100000 rows"),
     ("GET", f"{PREFIX}/changes?cursor=abc.1", 410, "cursor", "ask again"),
+    ("GET", f"{PREFIX}/changes?cursor=", 410, "cursor", "ask again"),
+    ("GET", f"{PREFIX}/changes?cursor=abc.1&limit=5", 400, "invalid", "stands alone"),
+    ("GET", f"{PREFIX}/changes?page_size=1&page_size=2", 400, "invalid", "given twice"),
+    ("OPTIONS", FLEET, 405, "method", "is asked by GET"),
+    ("TRACE", f"{PREFIX}/switch", 405, "method", "is asked by POST"),
     ("GET", f"{PREFIX}/rules?page_size=x", 400, "invalid", "give 1 to 100000 rows"),
     ("GET", f"{PREFIX}/incidents?number=99", 400, "invalid", "99"),
     ("GET", f"{PREFIX}/series?step_ns=5", 400, "invalid", "give whole seconds"),
@@ -135,6 +140,18 @@ def test_what_is_wrong_is_a_problem_of_one_line(
     found = api.call(method, path, operator)
     assert found.problem[:2] == (status, kind)
     assert line in found.problem[2]
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_what_people_say_is_bounded_before_it_is_logged(
+    api: ApiController, operator: str, field: str
+) -> None:
+    switch = (f"{PREFIX}/switch", {"stopped": False})
+    path, order = (f"{PREFIX}/revoke-access", {"number": 99}) if field == "comment" else switch
+    found = api.call("POST", path, operator, order | {field: "é" * (MAX_WORDS + 1)})
+    assert found.problem == (400, "invalid", f"{field} has 501 letters; give 500 at most")
+    found = api.call("POST", path, operator, order | {field: "é" * MAX_WORDS})
+    assert "letters" not in found.data.decode()
 
 
 def test_every_response_keeps_browsers_strict(api: ApiController, viewer: str) -> None:

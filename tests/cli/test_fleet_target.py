@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from syntony.agent.config import TlsFiles
+from syntony.cli import run
 from syntony.cli.fleet import FleetTarget, fleet_target
 from syntony.errors import UsageError
 
 NO_TLS = (None, None, None)
+URL = "http://127.0.0.1:1"
 
 
 def test_a_local_socket_needs_no_certificate() -> None:
@@ -27,3 +31,27 @@ def test_a_controller_elsewhere_needs_one() -> None:
 def test_a_lab_and_a_controller_are_not_named_together() -> None:
     with pytest.raises(UsageError, match="not both"):
         fleet_target("lab", "unix:/run/x.sock", NO_TLS)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--controller", URL, "incidents", "list"), f"there is no token for {URL}"),
+        (("incidents", "list", "--controller", URL), f"there is no token for {URL}"),
+        (("--controller", "x:1", "incidents", "list", "--controller", URL), f"no token for {URL}"),
+        (("--controller", URL, "incidents", "list", "--lab", "a"), "not both"),
+        (("--controller", "x:1", "incidents", "list"), "of its API write https://HOST:PORT"),
+    ],
+)
+def test_a_controller_may_be_named_before_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("SYNTONY_CONTROLLER", "SYNTONY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    assert run(words) == 2
+    assert told in capsys.readouterr().err

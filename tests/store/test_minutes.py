@@ -15,8 +15,15 @@ from tests.store.rows import T0, fill, heard, probed, silent
 from syntony.model import S
 from syntony.store import Store
 from syntony.store.migrations import VERSIONS
-from syntony.store.minutes import MINUTE_SETTLE_NS, RECOUNT_NS, SETTLE_NS, spans, summing
-from syntony.store.queries import HOURS, MARKS, MINUTE_NS, Span
+from syntony.store.minutes import (
+    GRANULE_ROWS,
+    MINUTE_SETTLE_NS,
+    RECOUNT_NS,
+    SETTLE_NS,
+    spans,
+    summing,
+)
+from syntony.store.queries import HOURS, MARKS, MINUTE_NS, MINUTES, Span
 from syntony.store.schema import HOUR_NS
 
 A, B, C = "a/n", "b/n", "c/n"
@@ -312,3 +319,11 @@ def test_marks_go_with_their_minutes(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S + 92 * 24 * 3600)])
     store.expire(LATER_NS + 92 * 24 * HOUR_NS)
     assert store._engine.select(f"SELECT count() FROM {MARKS}") == [[0]]  # noqa: S608
+
+
+def test_a_part_of_a_day_is_read_in_small_granules(store: Store) -> None:
+    """A question of one pair reads one of each part, and a day has some twenty."""
+    tables = store._engine.select("SELECT name, create_table_query FROM system.tables")
+    made = [str(query) for name, query in tables if name == MINUTES and "MergeTree" in str(query)]
+    assert made
+    assert all(f"index_granularity = {GRANULE_ROWS}" in query for query in made)

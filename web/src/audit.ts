@@ -1,5 +1,5 @@
 /** The tree of an audit, and its table of agents × NICs. Pure. */
-import type { AuditPort, AuditSection, Cell, Fleet, Matrix, Port } from "./messages";
+import type { AuditPort, AuditSection, AuditVerdict, Cell, Fleet, Matrix, Port } from "./messages";
 import { AUDIT_ORDER, PORT_STALE_NS, PORT_TONES, type Tone } from "./status";
 import { byName } from "./format";
 
@@ -17,6 +17,19 @@ export function treeOf(sections: readonly AuditSection[]): Branch[] {
     branch.sections.push(each);
     for (const [status, n] of Object.entries(each.counts)) branch.counts[status] = (branch.counts[status] ?? 0) + n;
   }
+  return [...found.values()];
+}
+
+/** Verdicts that say the same of several subjects, as one. */
+export function sameOf(verdicts: readonly AuditVerdict[]): (AuditVerdict & { subjects: string[] })[] {
+  const found = new Map<string, AuditVerdict & { subjects: string[] }>();
+  for (const each of verdicts) {
+    const key = JSON.stringify({ ...each, subject: "" });
+    const same = found.get(key);
+    if (same) same.subjects.push(each.subject);
+    else found.set(key, { ...each, subjects: [each.subject] });
+  }
+  for (const each of found.values()) each.subjects.sort(byName);
   return [...found.values()];
 }
 

@@ -37,7 +37,7 @@ export function rate(bps: number | null | undefined): string {
 }
 
 /** A rate of a clock: `320 ppb`, `17.4 ppm`. */
-export const drift = (ppb: number): string => (Math.abs(ppb) < 1000 ? `${digits(ppb)} ppb` : `${digits(ppb / 1000)} ppm`);
+export const drift = (ppb: number): string => (ppb === 0 ? "0" : Math.abs(ppb) < 1000 ? `${digits(ppb)} ppb` : `${digits(ppb / 1000)} ppm`);
 
 export function percent(ratio: number | null | undefined): string {
   if (ratio === null || ratio === undefined || !Number.isFinite(ratio)) return UNKNOWN;

@@ -1,4 +1,4 @@
-/** What happened to a job, as marks on its charts. */
+/** What happened to a job, as marks on its charts, and how long an axis of time is. */
 import { duration, many } from "./format";
 import type { Incident, JobReport, Move, PathEvent, Takeover } from "./messages";
 
@@ -9,7 +9,7 @@ export interface Mark {
 }
 
 /** Of events within this share of the window one is marked, and says how many there are: labels must stay legible. */
-const APART = 1 / 60;
+const APART = 1 / 15;
 const TONES = ["bad", "warn", "ok", "info"];
 
 /** Faults, lost and replaced ranks, failovers and moves within the report's window, in their order. */
@@ -18,11 +18,16 @@ export function marksOf(report: JobReport, events: readonly PathEvent[], moves: 
     ...report.verdicts.map((each) => ({ at_ns: each.onset_ns, label: each.class, tone: "bad" })),
     ...incidents.map((each) => ({ at_ns: each.opened_ns, label: each.rule, tone: "bad" })),
     ...ofTakeovers(report.takeovers),
-    ...events.map((each) => ({ at_ns: each.ts_ns, label: each.action, tone: "warn" })),
+    ...events.map((each) => ({ at_ns: each.ts_ns, label: doneOf(each.action), tone: "warn" })),
     ...moves.map((each) => ({ at_ns: each.ts_ns, label: `move: ${each.result}`, tone: "info" })),
   ].filter((each) => each.at_ns >= report.begin_ns && each.at_ns <= report.end_ns).sort((a, b) => a.at_ns - b.at_ns);
   return together(found, (report.end_ns - report.begin_ns) * APART);
 }
+
+const DONE: Record<string, string> = { create: "path added", destroy: "path closed", request: "path asked for", "join-failed": "path not joined", avoid: "path avoided", "avoid-end": "path used again" };
+
+/** What was done to a path, in words; others are words already. */
+export const doneOf = (action: string): string => DONE[action] ?? action;
 
 /** A loss and what came of it are two marks: between them the job stood still. */
 function ofTakeovers(takeovers: readonly Takeover[]): Mark[] {
@@ -65,4 +70,11 @@ function together(marks: readonly Mark[], apart_ns: number): Mark[] {
     const more = new Set(group.map((each) => each.label)).size - 1;
     return [{ ...worst, label: more > 0 ? `${worst.label} (+${more})` : worst.label }];
   });
+}
+
+/** From where to where an axis of time goes, in seconds: all of the time that was asked for, or what is there. */
+export function within(first: number | null, last: number | null, span = 0): [number, number] {
+  const end = last ?? 0;
+  const begin = Math.min(first ?? end, end - span / 1e9);
+  return begin < end ? [begin, end] : [end - 30, end + 30];
 }

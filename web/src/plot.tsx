@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { clock, instant } from "./format";
-import { type Mark, rowsOf } from "./marks";
+import { type Mark, rowsOf, within } from "./marks";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -16,14 +16,14 @@ export interface Line {
 
 export const SERIES = ["accent", "info", "warn", "unknown", "bad", "ok"];
 
-/** `times` are instants in ns; `show` makes a value a text with its unit. */
+/** `times` are instants in ns; `show` makes a value a text with its unit; `span` is the time in ns that was asked for, up to the newest instant; `zero`: the axis of values begins there. */
 export function Plot(props: {
-  label: string; times: readonly number[]; lines: Line[]; show: (value: number) => string; height?: number; marks?: Mark[]; log?: boolean; legend?: boolean;
+  label: string; times: readonly number[]; lines: Line[]; show: (value: number) => string; height?: number; marks?: Mark[]; log?: boolean; legend?: boolean; span?: number; zero?: boolean;
 }) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const theme = useTheme();
-  const shape = `${theme}|${props.log}|${props.height}|${props.lines.map((line) => line.label).join("\u0000")}|${JSON.stringify(props.marks ?? [])}`;
+  const shape = `${theme}|${props.log}|${props.height}|${props.span}|${props.lines.map((line) => line.label).join("\u0000")}|${JSON.stringify(props.marks ?? [])}`;
   const data = [props.times.map((ns) => ns / 1e9), ...props.lines.map((line) => line.values.map((v) => (props.log && v !== null && v <= 0 ? null : v)))] as uPlot.AlignedData;
 
   useEffect(() => {
@@ -50,7 +50,10 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
     height: props.height ?? 180,
     cursor: { y: false },
     legend: { show: props.legend ?? props.lines.length > 1, live: true },
-    scales: { x: { time: true }, y: props.log ? { distr: 3 } : {} },
+    scales: {
+      x: { time: true, range: (_: uPlot, first: number | null, last: number | null) => within(first, last, props.span) },
+      y: props.log ? { distr: 3 } : props.zero ? { range: (_: uPlot, __: number | null, most: number | null) => [0, most ? most * 1.1 : 0.01] } : {},
+    },
     axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high) } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
     series: [
       { value: (_: uPlot, at: number | null) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
@@ -80,6 +83,7 @@ function newestOf(values: ArrayLike<number | null | undefined>, last: number): n
 
 /** An instant on an axis whose ticks are so many seconds apart. */
 function timeOf(at: number, apart: number): string {
+  if (!Number.isInteger(at)) return "";
   const text = clock(at * 1e9);
   return apart >= 86_400 ? instant(at * 1e9).slice(5, 10) : apart >= 60 ? text.slice(0, 5) : text;
 }

@@ -157,8 +157,8 @@ export function Choice<T extends string>(props: { label: string; value: T; optio
 
 const SHORT = 24;
 /** Names up to so many letters are not broken. */
-export function Name({ children, to }: { children: string; to?: string | undefined }) {
-  const style = `name${children.length <= SHORT ? " short" : ""}`;
+export function Name({ children, to, wrap }: { children: string; to?: string | undefined; wrap?: boolean }) {
+  const style = `name${children.length <= SHORT && !wrap ? " short" : ""}`;
   return to ? <a class={`${style} mono`} href={to}>{children}</a> : <span class={style}>{children}</span>;
 }
 

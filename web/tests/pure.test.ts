@@ -1,15 +1,37 @@
 import { describe, expect, it } from "vitest";
-import { nicRows, reachOf, treeOf } from "../src/audit";
+import { nicRows, reachOf, sameOf, treeOf } from "../src/audit";
 import { curveOf, stepOf } from "../src/delay/curve";
 import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
-import { frameOf, type Scene, shiftOf, uncovered } from "../src/fabric/draw";
+import { frameOf, type Scene, shiftOf, sizeOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
-import { marksOf, rowsOf } from "../src/marks";
+import { doneOf, marksOf, rowsOf, within } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
 import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
+
+describe("an axis of time", () => {
+  it.each([
+    ["all that was asked for", 90, 100, 60e9, [40, 100]], ["what is there, where that is more", 10, 100, 60e9, [10, 100]], ["what is there", 90, 100, undefined, [90, 100]],
+    ["one instant", 100, 100, undefined, [70, 130]], ["one instant of a day", 86_400, 86_400, 86_400e9, [0, 86_400]], ["nothing", null, null, undefined, [-30, 30]],
+  ] as const)("%s", (_, first, last, span, range) => expect(within(first, last, span)).toEqual(range));
+});
+
+describe("words", () => {
+  it("says what was done to a path, and other actions as they come", () => expect([doneOf("destroy"), doneOf("fail over")]).toEqual(["path closed", "fail over"]));
+  it("says once what is the same of several subjects", () => {
+    const verdict = { branch: "Node", section: "", check: "node.kernel", status: "unknown", expected: "", got: "not readable", evidence: "", meaning: "", remedy: "", suspect: "" };
+    const found = sameOf([{ ...verdict, subject: "h10" }, { ...verdict, subject: "h2" }, { ...verdict, subject: "h3", got: "other" }, { ...verdict, subject: "h4", status: "fail" }]);
+    expect(found.map((each) => [each.status, each.got, each.subjects])).toEqual([["unknown", "not readable", ["h2", "h10"]], ["unknown", "other", ["h3"]], ["fail", "not readable", ["h4"]]]);
+  });
+});
+
+describe("a name is written whole or not at all", () => {
+  it.each([
+    ["room for all of it", 100, 4, 13], ["less room: smaller letters", 40, 4, 10], ["by half pixels", 34, 4, 8.5], ["the least", 30, 4, 7.5], ["too little", 29, 4, 0], ["none", -1, 4, 0],
+  ])("%s", (_, room, width, size) => expect(sizeOf(room, width)).toBe(size));
+});
 
 describe("numbers have units and are never invented", () => {
   it.each([

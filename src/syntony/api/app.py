@@ -75,7 +75,7 @@ HEADERS = {
 }
 """Of every response."""
 _JSON = "application/json"
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 """Those that are not of a path are refused by what knows which are."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -146,10 +146,10 @@ class Api(ABC):
             query = from_body(route.request, body)
             return json_answer(await self._carry_out(query, known, _whole))
         pairs = request.query_params.multi_items()
-        size, cursor, rest = _paging(pairs) if route.paged else (0, "", pairs)
+        size, cursor, rest = _paging(pairs) if route.paged else (0, None, pairs)
         key = (role, name, route.path)
         now_ns = time.monotonic_ns()
-        if cursor:
+        if cursor is not None:
             page = self._cursors.page(key, cursor, now_ns)
             if page is None:
                 raise ProblemError(
@@ -281,17 +281,27 @@ def _bounded(pages: list[bytes]) -> list[bytes]:
     return pages
 
 
-def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str, list[tuple[str, str]]]:
-    """Page size (0: none), cursor, and the question's own parameters."""
-    size, cursor = 0, ""
-    for name, value in pairs:
-        if name == CURSOR:
-            cursor = value
-        elif name == PAGE_SIZE:
-            size = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
-            if not 0 < size <= MAX_PAGE_ROWS:
-                raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
-    return size, cursor, [pair for pair in pairs if pair[0] not in {CURSOR, PAGE_SIZE}]
+def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[str, str]]]:
+    """Page size (0: none), cursor (None: none), and the question's own parameters.
+
+    Raises:
+        UsageError: a page size that is none or is given twice, or a cursor beside anything else.
+    """
+    sizes = [value for name, value in pairs if name == PAGE_SIZE]
+    cursors = [value for name, value in pairs if name == CURSOR]
+    if cursors:
+        if len(pairs) > 1:
+            raise UsageError(f"{CURSOR} stands alone: it continues an answer as it was asked for")
+        return 0, cursors[0], []
+    if not sizes:
+        return 0, None, pairs
+    if len(sizes) > 1:
+        raise UsageError(f"parameter {PAGE_SIZE!r} is given twice; give it once")
+    (value,) = sizes
+    size = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else 0
+    if not 0 < size <= MAX_PAGE_ROWS:
+        raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
+    return size, None, [pair for pair in pairs if pair[0] != PAGE_SIZE]
 
 
 def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:

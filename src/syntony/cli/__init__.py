@@ -101,7 +101,12 @@ def _missing(command: str, module: str) -> str:
 )
 @click.version_option(__version__, message="syntony %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def root(debug: bool) -> None:
+@click.option(
+    "--controller",
+    metavar="URL",
+    help="The fleet that a command speaks to; the same after the command.",
+)
+def root(debug: bool, controller: str | None) -> None:  # noqa: ARG001 - `syntony.cli.fleet` reads it
     """Make a GPU fleet's communication visible and resilient, in software."""
     click.get_current_context().obj = debug
 

@@ -108,6 +108,7 @@ def fleet_target(
     Without either, the environment says which controller (`CONTROLLER_VARIABLE`), then the context
     in use (`syntony context use`), then there is one lab.
     """
+    controller = controller or _named_first()
     if lab is not None:
         if controller is not None:
             raise UsageError("give --lab or --controller, not both")
@@ -128,10 +129,19 @@ def fleet_target(
         ca, cert, key = ca or known.ca, cert or known.cert, key or known.key
         return _api(contexts.Context(url=url, token=token, ca=ca, cert=cert, key=key))
     if not (ca and cert and key):
-        raise UsageError("--controller needs --ca, --cert and --key: the fleet speaks TLS only")
+        raise UsageError(
+            "--controller HOST:PORT needs --ca, --cert and --key; of its API write https://HOST:PORT"
+        )
     from syntony.agent.config import TlsFiles
 
     return FleetTarget(controller, TlsFiles(ca=ca, cert=cert, key=key))
+
+
+def _named_first() -> str | None:
+    """The controller that was named before the command."""
+    context = click.get_current_context(silent=True)
+    found = context.find_root().params.get("controller") if context else None
+    return found if isinstance(found, str) else None
 
 
 def _api(context: contexts.Context) -> FleetTarget:

@@ -1,11 +1,8 @@
-"""The controller's loops: each at its own pace, counted, none ended by one round's fault; and how
-seldom Python looks for cycles meanwhile.
-"""
+"""The controller's loops: each at its own pace, counted, none ended by one round's fault."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -14,11 +11,6 @@ from typing import Any
 from syntony.model import S
 
 _log = logging.getLogger(__name__)
-GC_THRESHOLDS = (50_000, 20, 100)
-"""More objects than were freed since the last look for cycles, and rounds of that before older ones
-are looked through. What agents send and plans say has no cycles, and with Python's own thresholds
-(700, 10, 10) a tenth of the processor time under 600 agents went into looking through all of it
-(bench/ingest.py)."""
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
@@ -58,9 +50,3 @@ class Loops:
             count.runs += 1
             count.spent_ns += spent_ns
             await asyncio.sleep(max(0, interval_ns - spent_ns, rest * spent_ns) / S)
-
-
-def collect_seldom() -> None:
-    """To be called once all modules are imported: they stay, and are not looked through again."""
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)

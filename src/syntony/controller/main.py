@@ -12,7 +12,7 @@ from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
 from syntony.controller.listen import raise_descriptor_limit
-from syntony.controller.loops import collect_seldom
+from syntony.controller.memory import collect_seldom, keep_freed
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
 from syntony.store import Store
@@ -35,5 +35,6 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
     os.umask(0o077)
     raise_descriptor_limit()
+    keep_freed()
     collect_seldom()
     uvloop.run(serve())

@@ -57,6 +57,8 @@ MIGRATIONS = (
     Migration(13),
     # Which minutes of hours under way are summed up: a table.
     Migration(14),
+    # Smaller granules of minutes: of new tables; those that are there keep theirs.
+    Migration(15),
 )
 SUMMED_HOURS = 13
 """The version with that table: it is filled once the tables are there, of whichever layout."""

@@ -37,6 +37,10 @@ SLICE_NS = 600 * S
 """Summed up by one statement: other statements of the embedded store wait for it."""
 RECOUNT_NS = 600 * S
 HOUR_MINUTES = HOUR_NS // MINUTE_NS
+GRANULE_ROWS = 2_048
+"""Of the table of minutes: a question of one pair reads a granule of every part, and there are some
+twenty parts a day however few rows it wants of each. The engine's own 8,192 cost 2.5 times as much;
+512 cost no less than this."""
 HOURS_AT_ONCE = 24
 """Of one call: a store from before minutes is caught up with in a few."""
 
@@ -65,7 +69,10 @@ _COLUMNS = (
 def create(layout: Layout) -> list[str]:
     """Statements that make the tables if they are not there. A row that replaces another one is on
     its shard: they are of one pair."""
-    order = f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns)"
+    order = (
+        f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns) "
+        f"SETTINGS index_granularity = {GRANULE_ROWS}"
+    )
     hours = f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY ts_ns"
     return [
         *layout.create(NAME, COLUMNS, "ReplacingMergeTree(rows)", order, "cityHash64(src, dst)"),

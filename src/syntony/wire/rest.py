@@ -33,6 +33,10 @@ CSRF = "X-Syntony-CSRF"
 MAX_PAGE_ROWS = 100_000
 MAX_BODY_BYTES = 256 << 10
 """Of an order: an audit that names ten thousand hosts takes 120 KB."""
+WORDS = ("by", "why", "comment")
+"""Fields of orders that are for people: they go to the audit log, which is read whole."""
+MAX_WORDS = 500
+"""Letters of each."""
 ISSUING: frozenset[type[Query[Any]]] = frozenset({RenewQuery})
 """Questions whose answer is something new, a certificate: a POST over HTTP."""
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -156,6 +160,10 @@ def from_body(kind: type[_Q], data: bytes) -> _Q:
     known = [field.name for field in msgspec.structs.fields(kind)]
     for name in found:
         _check_name(name, known)
+    for name in WORDS:
+        said = found.get(name)
+        if isinstance(said, str) and len(said) > MAX_WORDS:
+            raise UsageError(f"{name} has {len(said):,} letters; give {MAX_WORDS} at most")
     if "by" in known:
         found.setdefault("by", "")
     return _converted(kind, found, strict=True)

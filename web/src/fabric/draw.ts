@@ -47,10 +47,11 @@ export interface Area { x: number; y: number; w: number; h: number }
 
 /** By how many pixels a frame is the last one, moved; undefined: it is another picture. */
 export function shiftOf(last: Frame, next: Frame): { dx: number; dy: number } | undefined {
-  const names = Object.keys(next.scene) as (keyof Scene)[];
-  const same = last.unit === next.unit && last.w === next.w && last.h === next.h && names.every((name) => last.scene[name] === next.scene[name]);
+  const same = last.unit === next.unit && last.w === next.w && last.h === next.h && alike(last.scene, next.scene);
   return same ? { dx: last.left - next.left, dy: last.top - next.top } : undefined;
 }
+
+const alike = (one: Scene, other: Scene) => (Object.keys(other) as (keyof Scene)[]).every((name) => one[name] === other[name]);
 
 /** Parts of a canvas that its own picture, moved, does not cover. */
 export function uncovered({ dx, dy }: { dx: number; dy: number }, w: number, h: number): Area[] {
@@ -98,7 +99,12 @@ const colourOf = (known: Known | undefined, by: By, palette: Palette): string =>
 
 type Seen = (box: Area) => boolean;
 
-function cables(context: CanvasRenderingContext2D, scene: Scene, scale: number, seen: Seen): void {
+type Batches = [key: string, list: [number, number][]][];
+let kept: { scene: Scene; batches: Batches } | undefined;
+
+/** Cables by how they are drawn: width and colour. Kept for the frames of a scene, of which a pan has many. */
+function batchesOf(scene: Scene): Batches {
+  if (kept && alike(kept.scene, scene)) return kept.batches;
   const { layout, known, by, chosen, palette } = scene;
   const few = layout.cables.length <= MANY_CABLES;
   const batches = new Map<string, [number, number][]>();
@@ -114,7 +120,13 @@ function cables(context: CanvasRenderingContext2D, scene: Scene, scale: number, 
     else if (notable) put(`2|${colourOf(found, by, palette)}`, cable);
     else if (few) put(`1|${palette.cable}`, cable);
   });
-  for (const [key, list] of [...batches].sort()) {
+  kept = { scene, batches: [...batches].sort(([a], [b]) => (a < b ? -1 : 1)) };
+  return kept.batches;
+}
+
+function cables(context: CanvasRenderingContext2D, scene: Scene, scale: number, seen: Seen): void {
+  const { layout, palette } = scene;
+  for (const [key, list] of batchesOf(scene)) {
     const [width, colour] = key.split("|");
     context.strokeStyle = colour ?? palette.cable;
     const wide = (context.lineWidth = Number(width) / scale);
@@ -188,20 +200,46 @@ function blockOf(leaf: number, nics: number[], { layout, known, by, palette }: S
 function names(context: CanvasRenderingContext2D, { layout, known, palette }: Scene, detail: Detail, scale: number, seen: Seen): void {
   context.textAlign = "center";
   context.textBaseline = "middle";
+  let font = "";
   for (const box of layout.boxes) {
-    if (!seen(box) || (box.tier === "nic" && detail !== "names") || box.w * scale < 20) continue;
+    const nic = box.tier === "nic";
+    if ((nic && detail !== "names") || box.w * scale < 20 || !seen(box)) continue;
+    const weight = nic ? 400 : 600;
+    const text = nic ? box.name.split("/")[0] ?? box.name : box.name;
+    // A name that is cut says less than none: those of a block begin alike.
+    const size = sizeOf((box.w - 3) * scale, widthOf(context, text, weight)) / scale;
+    if (!size) continue;
+    const next = `${weight} ${size}px system-ui`;
+    if (next !== font) context.font = font = next;
     const tone = known.get(box.name)?.tone ?? "";
-    context.fillStyle = box.tier === "nic" ? palette.onTone : tone === "" || tone === "ok" ? palette.onSwitch : palette.onTone;
-    const size = Math.min(11, 11 / Math.max(1, scale * 0.8));
-    context.font = `${box.tier === "nic" ? "" : "600 "}${size}px system-ui`;
-    const text = box.tier === "nic" ? box.name.split("/")[0] ?? box.name : box.name;
-    context.fillText(shorten(context, text, box.w - 4), box.x + box.w / 2, box.y + box.h / 2 + 0.5);
+    context.fillStyle = nic ? palette.onTone : tone === "" || tone === "ok" ? palette.onSwitch : palette.onTone;
+    context.fillText(text, box.x + box.w / 2, box.y + box.h / 2 + 0.5);
   }
 }
 
-function shorten(context: CanvasRenderingContext2D, text: string, width: number): string {
-  if (context.measureText(text).width <= width) return text;
-  let short = text;
-  while (short.length > 1 && context.measureText(`${short}…`).width > width) short = short.slice(0, -1);
-  return `${short}…`;
+const LARGEST_PX = 13;
+const SMALLEST_PX = 7.5;
+
+/** Pixels of the screen that a name's letters may have where there is so much room; 0: too little. */
+export function sizeOf(room: number, width: number): number {
+  const size = Math.min(LARGEST_PX, Math.floor((2 * room) / width) / 2);
+  return size < SMALLEST_PX ? 0 : size;
+}
+
+const widths = new Map<string, number>();
+const MANY_WIDTHS = 50_000;
+
+/** Of a text in letters of one pixel. */
+function widthOf(context: CanvasRenderingContext2D, text: string, weight: number): number {
+  const key = `${weight} ${text}`;
+  let found = widths.get(key);
+  if (found === undefined) {
+    const before = context.font;
+    context.font = `${weight} 100px system-ui`;
+    found = context.measureText(text).width / 100;
+    context.font = before;
+    if (widths.size > MANY_WIDTHS) widths.clear();
+    widths.set(key, found);
+  }
+  return found;
 }

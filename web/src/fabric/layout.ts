@@ -111,7 +111,7 @@ function placeGroups(made: Layout, groups: [string, [string, string[]][]][], los
     });
   });
   made.w = Math.max(1, Math.min(groups.length, shape.groups) * (size.w + GROUP_GAP) - GROUP_GAP);
-  made.h = top + Math.ceil(groups.length / shape.groups) * (size.h + GROUP_GAP / 2);
+  made.h = top + Math.ceil(groups.length / shape.groups) * (size.h + GROUP_GAP / 2) - GROUP_GAP / 2 - LEAF_GAP;
   if (lost.length) placeLost(made, lost);
 }
 
@@ -141,7 +141,7 @@ function placeLeaf(made: Layout, leaf: string, nics: string[], columns: number, 
 /** NICs of which no path has been learnt: below everything else. */
 function placeLost(made: Layout, lost: string[]): void {
   const columns = Math.max(8, Math.floor(made.w / (NIC.w + NIC.gap)));
-  const y = made.h + 8;
+  const y = made.h + LEAF_GAP + GROUP_GAP / 2 + 8;
   lost.forEach((name, n) => made.boxes.push({ name, tier: "nic", x: (n % columns) * (NIC.w + NIC.gap), y: y + TITLE_H + Math.floor(n / columns) * (NIC.h + NIC.gap), w: NIC.w, h: NIC.h, leaf: -1 }));
   const h = TITLE_H + Math.ceil(lost.length / columns) * (NIC.h + NIC.gap);
   made.w = Math.max(made.w, Math.min(columns, lost.length) * (NIC.w + NIC.gap));

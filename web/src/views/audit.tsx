@@ -1,7 +1,7 @@
 /** Audit: start one, watch it come in, the tree, the table of agents × NICs, what turned. */
 import { useMemo, useState } from "preact/hooks";
 import { address, order, request } from "../api";
-import { type Branch, type NicRow, nicRows, type Step, treeOf } from "../audit";
+import { type Branch, type NicRow, nicRows, sameOf, type Step, treeOf } from "../audit";
 import { count, instant, many } from "../format";
 import type { AuditSection, AuditVerdict, AuditView, Fleet, Links, Matrix } from "../messages";
 import { useQuery } from "../query";
@@ -164,11 +164,14 @@ function Twig(props: { text: string; counts: Record<string, number>; why?: strin
   );
 }
 
+const NAMED = 6;
+
 function Verdicts({ verdicts }: { verdicts: AuditVerdict[] }) {
+  const rows = useMemo(() => sameOf(verdicts), [verdicts]);
   return (
-    <Table label="Verdicts" rows={verdicts} empty={<Empty what="Nothing is wrong here." />} columns={[
+    <Table label="Verdicts" rows={rows} empty={<Empty what="Nothing is wrong here." />} columns={[
       { title: "Status", cell: (each) => <Badge word={each.status} />, sort: (each) => AUDIT_ORDER.indexOf(each.status as "fail") },
-      { title: "Subject", cell: (each) => <Name to={each.subject === "fleet" ? undefined : href(["fabric", each.subject])}>{each.subject}</Name>, sort: (each) => each.subject },
+      { title: "Subject", cell: (each) => <span title={each.subjects.join(", ")}>{each.subjects.slice(0, NAMED).map((name) => <><Name key={name} to={name === "fleet" ? undefined : href(["fabric", name])}>{name}</Name> </>)}{each.subjects.length > NAMED && <span class="note">and {each.subjects.length - NAMED} more</span>}</span>, sort: (each) => each.subjects[0] ?? "" },
       { title: "Check", cell: (each) => <Name>{each.check}</Name>, sort: (each) => each.check },
       { title: "Got", cell: (each) => <>{each.got}{each.expected && <div class="note">expected {each.expected}</div>}<div class="note">{each.evidence}</div></> },
       { title: "What to do", cell: (each) => <>{each.remedy}{each.meaning && <div class="note">{each.meaning}</div>}{each.suspect && <div class="note">suspect: {each.suspect}</div>}</> },

@@ -111,8 +111,8 @@ function History({ node, length }: { node: string; length: number }) {
         const note = series.length < new Set(data.samples.map((each) => each.node)).size ? ` (the ${series.length} with the largest)` : "";
         return (
           <div class="grid">
-            <Panel title={`Bound of error${note}`} width="w6"><Plot label="Bound of the error over time" times={times} lines={line((each) => each.bound_ns)} show={duration} log /></Panel>
-            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} lines={line((each) => each.drift_ppb)} show={drift} /></Panel>
+            <Panel title={`Bound of error${note}`} width="w6"><Plot label="Bound of the error over time" times={times} span={length} lines={line((each) => each.bound_ns)} show={duration} log /></Panel>
+            <Panel title="Drift against fleet time" width="w6"><Plot label="Drift over time" times={times} span={length} lines={line((each) => each.drift_ppb)} show={drift} /></Panel>
           </div>
         );
       }}

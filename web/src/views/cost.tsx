@@ -64,7 +64,7 @@ function Report({ report }: { report: CostReport }) {
     <>
       <div class="grid">
         <Stat label="Restarts a year" value={between(report.restarts_per_year, (value) => count(Math.round(value)))} note={many(report.assumed["gpus"] ?? 0, "GPU")} />
-        <Stat label="Mean time to failure" value={between(report.mttf_ns, duration)} note="worst to best case" />
+        <Stat label="Mean time to failure" value={between(report.mttf_ns, duration)} note="worst and best case" />
         <Stat label="GPU-hours lost by one failure" value={count(Math.round(report.gpu_hours_per_failure))} note="since the checkpoint, and recovery" />
         <Stat label="First link fails after" value={duration(report.first_link_failure_ns)} note="mean, links of that MTBF" />
       </div>

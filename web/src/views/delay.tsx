@@ -279,14 +279,14 @@ function Pair({ src, dst, route }: { src: string; dst: string; route: Route }) {
           return (
             <div class="stack">
               <Panel title="One-way delay">
-                <Plot label={`One-way delay from ${src} to ${dst}`} times={times} height={240} show={duration} log lines={[
+                <Plot label={`One-way delay from ${src} to ${dst}`} times={times} span={length} height={240} show={duration} log lines={[
                   { label: "p99", values: points.map((each) => each.owd_p99_ns), colour: "warn" },
                   { label: "median", values: points.map((each) => each.owd_p50_ns), colour: "accent" },
                   { label: "RTT/2", values: trips, colour: "info", dash: true },
                   { label: "least", values: points.map((each) => each.owd_min_ns), colour: "line-strong" },
                 ]} />
               </Panel>
-              <Panel title="Loss"><Plot label="Share of probes lost" times={times} height={120} show={percent} lines={[{ label: "lost", values: points.map((each) => (each.sent ? each.lost / each.sent : null)), colour: "bad", fill: true }]} /></Panel>
+              <Panel title="Loss"><Plot label="Share of probes lost" times={times} span={length} height={120} show={percent} zero lines={[{ label: "lost", values: points.map((each) => (each.sent ? each.lost / each.sent : null)), colour: "bad", fill: true }]} /></Panel>
               <p class="note">{many(points.length, "point")}, one each {duration(step)}, the newest at {clock(times.at(-1) ?? 0)}.</p>
             </div>
           );

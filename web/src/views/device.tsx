@@ -101,13 +101,13 @@ function DelayCurve({ nic, length }: { nic: string; length: number }) {
     <Panel title="Delay to and from its peers">
       <Loaded answer={from}>
         {() => out.times.length ? <>
-          <Plot label={`One-way delay of ${nic}`} times={out.times} height={200} show={duration} log lines={[
+          <Plot label={`One-way delay of ${nic}`} times={out.times} span={length} height={200} show={duration} log lines={[
             { label: "to its slowest peer", values: out.slowest, colour: "warn" },
             { label: "from its slowest peer", values: back.slowest, colour: "warn", dash: true },
             { label: "to its peers, median", values: out.usual, colour: "accent" },
             { label: "from its peers, median", values: back.usual, colour: "accent", dash: true },
           ]} />
-          <Plot label={`Probes of ${nic} lost`} times={out.times} height={110} show={percent} lines={[
+          <Plot label={`Probes of ${nic} lost`} times={out.times} span={length} height={110} show={percent} zero lines={[
             { label: "lost on the way there", values: out.lost, colour: "bad", fill: true },
             { label: "on the way to it", values: back.lost, colour: "bad", dash: true },
           ]} />

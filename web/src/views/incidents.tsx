@@ -51,6 +51,9 @@ export function causes(incidents: readonly Incident[], text = ""): Incident[] {
     .sort((a, b) => Number(a.state === "resolved") - Number(b.state === "resolved") || SEVERITY.indexOf(a.severity) - SEVERITY.indexOf(b.severity) || b.opened_ns - a.opened_ns);
 }
 
+/** Letters of a NIC's name at most; cables and pairs may take two lines where there is little room. */
+const PLACE = 12;
+
 export function IncidentTable({ incidents, all }: { incidents: Incident[]; all: readonly Incident[] }) {
   const explained = (each: Incident) => all.filter((other) => other.cause === each.number).length;
   return (
@@ -59,9 +62,9 @@ export function IncidentTable({ incidents, all }: { incidents: Incident[]; all: 
       columns={[
         { title: "Severity", cell: (each) => <Badge word={each.severity} />, sort: (each) => SEVERITY.indexOf(each.severity) },
         { title: "What", cell: (each) => <><a href={href(["incidents", String(each.number)])}>{each.summary}</a>{each.jobs.length > 0 && <div class="note">hits {each.jobs.join(", ")}</div>}</> },
-        { title: "Where", cell: (each) => <Name to={placeOf(each.subject)}>{each.subject}</Name>, sort: (each) => each.subject },
+        { title: "Where", cell: (each) => <Name wrap={each.subject.length > PLACE} to={placeOf(each.subject)}>{each.subject}</Name>, sort: (each) => each.subject },
         { title: "State", cell: (each) => <State incident={each} /> },
-        { title: "Explains", num: true, cell: (each) => explained(each) || "", sort: explained },
+        ...(incidents.some(explained) ? [{ title: "Explains", num: true, cell: (each: Incident) => explained(each) || "", sort: explained }] : []),
         { title: "Opened", num: true, cell: (each) => <span title={instant(each.opened_ns)}>{ago(each.opened_ns, Math.max(NOW(), each.updated_ns))}</span>, sort: (each) => each.opened_ns },
       ]} />
   );

@@ -3,6 +3,7 @@ import type { VNode } from "preact";
 import { bound } from "../clocks";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Change, ClockHistory, Clocks, FabricChange, FailoverStatus, Fleet, Incidents, Jobs, Matrix, PathEvent } from "../messages";
+import { doneOf } from "../marks";
 import { useQuery } from "../query";
 import { href } from "../route";
 import { type Tone, toneOf } from "../status";
@@ -29,7 +30,7 @@ export function Overview() {
           tone={open.some((each) => each.severity === "critical") ? "bad" : open.length ? "warn" : incidents.data ? "ok" : ""}
           note={open[0]?.summary ?? (incidents.data ? "Nothing is wrong, as far as can be seen." : "")} />
         <ClockStat clocks={clocks.data} />
-        <ProbeStat matrix={matrix.data} />
+        <ProbeStat matrix={matrix.data} sent={fleet.data?.probes_per_s ?? 0} />
         <Panel title="Open incidents" width="w8" flush tools={<a href="#/incidents">All</a>}>
           <Loaded answer={incidents}>{(data) => <IncidentTable incidents={live(data).slice(0, 6)} all={data.incidents} />}</Loaded>
         </Panel>
@@ -63,14 +64,14 @@ function ClockStat({ clocks }: { clocks: Clocks | undefined }) {
     tone={!lines.length ? "unknown" : good < lines.length ? "warn" : ""} note={bounds.length ? `largest bound ${duration(Math.max(...bounds))}` : "No clock has been measured yet."} />;
 }
 
-function ProbeStat({ matrix }: { matrix: Matrix | undefined }) {
+function ProbeStat({ matrix, sent: perSecond }: { matrix: Matrix | undefined; sent: number }) {
   if (!matrix) return <Stat label="Probe coverage" value="–" />;
   const { cells } = matrix;
   const heard = cells.filter((each) => each.owd_p50_ns !== null).length;
   const sent = cells.reduce((sum, each) => sum + each.sent, 0);
   const lost = cells.reduce((sum, each) => sum + each.lost, 0);
   return <Stat label="Probe coverage, last 10 s" to="#/delay" value={cells.length ? percent(heard / cells.length) : "unknown"} tone={!cells.length ? "unknown" : heard < cells.length ? "bad" : ""}
-    note={cells.length ? `${count(heard)} of ${count(cells.length)} directions, ${percent(sent ? lost / sent : null)} lost` : "No probe of that time has been reported."} />;
+    note={cells.length ? `${count(heard)} of ${count(cells.length)} directions, ${percent(sent ? lost / sent : null)} lost` : perSecond > 0 ? "Reports of these seconds are late." : "No probe of that time has been reported."} />;
 }
 
 function Control({ status, jobs }: { status: FailoverStatus | undefined; jobs: Jobs | undefined }) {
@@ -86,7 +87,7 @@ function Control({ status, jobs }: { status: FailoverStatus | undefined; jobs: J
         <dt>Jobs running</dt><dd>{jobs ? running.length || "none" : "–"}</dd>
         {running.slice(0, 5).map((job) => <><dt /><dd><a href={href(["jobs", job.job])}>{job.job}</a> <span class="note">{many(job.hosts.length, "host")}{job.ranks > 0 && `, ${many(job.ranks, "rank")}`}</span></dd></>)}
         <dt>Stop switch</dt><dd>{!status ? "–" : status.switch?.stopped ? <><Badge word="stopped" /> by {status.switch.by}</> : "not thrown"}</dd>
-        <dt>Agents</dt><dd>{[...modes].map(([mode, hosts]) => <span key={mode}>{hosts} <Badge word={mode} /> </span>)}{status && !modes.size && "none report"}</dd>
+        <dt>Agents</dt><dd>{[...modes].map(([mode, hosts]) => <div key={mode}>{hosts} <Badge word={mode} /></div>)}{status && !modes.size && "none report"}</dd>
       </dl>
     </Panel>
   );
@@ -138,18 +139,22 @@ export function ChangeList({ lines, empty }: { lines: Line[]; empty: VNode }) {
 
 const TOGETHER_NS = 60e9;
 
-/** Changes of paths, one line for those of a job and cause that came within a minute. */
+/** Changes of paths, one line for those of a job that came within a minute: a bad NIC makes dozens. */
 function pathLines(paths: readonly PathEvent[]): Line[] {
   const groups = new Map<string, PathEvent[]>();
   for (const each of paths) {
-    const key = `${each.job} ${each.cause} ${each.action} ${Math.floor(each.ts_ns / TOGETHER_NS)}`;
+    const key = `${each.job} ${Math.floor(each.ts_ns / TOGETHER_NS)}`;
     groups.set(key, [...(groups.get(key) ?? []), each]);
   }
   return [...groups.values()].map((group) => {
     const newest = group.reduce((a, b) => (b.ts_ns > a.ts_ns ? b : a));
     const { job, action, cause, host } = newest;
-    const where = group.length > 1 ? `${many(group.length, "path")} on ${many(new Set(group.map((each) => each.host)).size, "host")}` : `${host}, ${[newest.old_path, newest.new_path].filter(Boolean).join(" → ")}`;
-    return { at_ns: newest.ts_ns, kind: "path", tone: toneOf(newest.result), text: `${job}: ${action} (${cause}) ${where}`, to: "#/traffic" };
+    const done = new Map<string, number>();
+    for (const each of group) done.set(each.action, (done.get(each.action) ?? 0) + 1);
+    const what = group.length > 1
+      ? `${[...done].sort((a, b) => b[1] - a[1]).map(([each, n]) => `${n} × ${doneOf(each)}`).join(", ")}; on ${many(new Set(group.map((each) => each.host)).size, "host")}, for ${[...new Set(group.map((each) => each.cause))].join(", ")}`
+      : `${doneOf(action)} (${cause}) ${host}, ${[newest.old_path, newest.new_path].filter(Boolean).join(" → ")}`;
+    return { at_ns: newest.ts_ns, kind: "path", tone: toneOf(newest.result), text: `${job}: ${what}`, to: "#/traffic" };
   });
 }
 
@@ -185,7 +190,7 @@ function BoundHistory() {
           }
           const times = [...steps.keys()].sort((a, b) => a - b);
           if (!times.length) return <Empty what="No clock has been solved yet." next="It takes about ten seconds after two agents have attached." />;
-          return <Plot label="Largest bound of the clocks' errors over the last hour" times={times} lines={[{ label: "largest bound", values: times.map((at) => steps.get(at) ?? null), fill: true }]} show={duration} height={120} log />;
+          return <Plot label="Largest bound of the clocks' errors over the last hour" times={times} span={HOUR_NS} lines={[{ label: "largest bound", values: times.map((at) => steps.get(at) ?? null), fill: true }]} show={duration} height={120} log />;
         }}
       </Loaded>
     </Panel>

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { order } from "../api";
 import { count, duration, instant, many, percent, rate } from "../format";
 import type { FailoverStatus, HostPaths, Move, PathEvent, Traffic } from "../messages";
+import { doneOf } from "../marks";
 import { useQuery } from "../query";
 import { choiceOf, href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
@@ -108,7 +109,7 @@ function Log({ window }: { window: number }) {
             { title: "Host", cell: (each) => <Name to={href(["fabric", each.host])}>{each.host}</Name>, sort: (each) => each.host },
             { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
             { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
-            { title: "Done", cell: (each) => <>{each.action}{each.result && <> <Badge word={each.result} /></>}</> },
+            { title: "Done", cell: (each) => <><span title={each.action}>{doneOf(each.action)}</span>{each.result && <> <Badge word={each.result} /></>}</> },
             { title: "Path", cell: (each) => <span class="note mono">{each.old_path}{each.new_path && <> → {each.new_path}</>}</span> },
             { title: "Noticed in", num: true, cell: (each) => each.detect_ns ? duration(each.detect_ns) : "–", sort: (each) => each.detect_ns },
             { title: "Acted in", num: true, cell: (each) => each.act_ns ? duration(each.act_ns) : "–", sort: (each) => each.act_ns },

@@ -1,0 +1,36 @@
+"""Memory of the controller's process: what is freed is kept, cycles are looked for seldom."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+GC_THRESHOLDS = (50_000, 20, 100)
+"""More objects than were freed since the last look for cycles, and rounds of that before older ones
+are looked through. What agents send and plans say has no cycles, and with Python's own thresholds
+(700, 10, 10) a tenth of the processor time under 600 agents went into looking through all of it
+(bench/ingest.py)."""
+MMAP_THRESHOLD, TRIM_THRESHOLD = 64 << 20, 1 << 30
+"""Allocations of so many bytes are mapped each by itself, and returned to the kernel when freed; so
+many free bytes at the end of the heap are kept."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3), from malloc.h."""
+
+
+def collect_seldom() -> None:
+    """To be called once all modules are imported: they stay, and are not looked through again."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def keep_freed() -> bool:
+    """Keep freed memory for the next second, which needs as much (docs/decisions/0398).
+
+    Returns:
+        Whether the C library has such a setting; glibc does.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    wanted = ((_M_MMAP_THRESHOLD, MMAP_THRESHOLD), (_M_TRIM_THRESHOLD, TRIM_THRESHOLD))
+    return {mallopt(name, value) for name, value in wanted} == {1}
