@@ -35,18 +35,18 @@ static void *map_old(const char *path, size_t size, int *error)
     return map;
 }
 
-/* A file with `size` bytes that begin with `header`, made beside its place and then put there. */
+/* A file with `size` bytes that begin with `header`, made under another name and then renamed. */
 static void *map_new(const char *path, const void *header, size_t header_size, size_t size,
                      int *error)
 {
-    char beside[4096];
-    int length = snprintf(beside, sizeof beside, "%s.new", path);
-    if (length < 0 || (size_t)length >= sizeof beside) {
+    char fresh[4096];
+    int length = snprintf(fresh, sizeof fresh, "%s.new", path);
+    if (length < 0 || (size_t)length >= sizeof fresh) {
         *error = ENAMETOOLONG;
         return NULL;
     }
-    unlink(beside);
-    int fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, MODE);
+    unlink(fresh);
+    int fd = open(fresh, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, MODE);
     if (fd < 0) {
         *error = errno;
         return NULL;
@@ -56,7 +56,7 @@ static void *map_new(const char *path, const void *header, size_t header_size, s
         *error = errno;
     else if ((map = map_file(fd, size, error)) != NULL) {
         memcpy(map, header, header_size);
-        if (rename(beside, path) != 0) {
+        if (rename(fresh, path) != 0) {
             *error = errno;
             munmap(map, size);
             map = NULL;
@@ -64,7 +64,7 @@ static void *map_new(const char *path, const void *header, size_t header_size, s
     }
     close(fd);
     if (map == NULL)
-        unlink(beside);
+        unlink(fresh);
     return map;
 }
 

@@ -1,5 +1,5 @@
-/* Steps of CLOCK_REALTIME as the kernel tells them: a timer that is never due is cancelled by whatever
- * sets the clock (timerfd_create(2)): settimeofday, clock_settime, ADJ_SETOFFSET, a leap second. */
+/* Steps of CLOCK_REALTIME as the kernel reports them: a timer that is never due is cancelled by each
+ * way to set the clock (timerfd_create(2)): settimeofday, clock_settime, ADJ_SETOFFSET, a leap second. */
 #include <errno.h>
 #include <poll.h>
 #include <stdint.h>

@@ -38,7 +38,7 @@ struct syn_clock_piece {
     uint32_t steps; /* a different number than in another piece: not one continuous timeline */
 };
 
-/* In the place of the piece that will be written next: what tells a reader that the clock's rate has
+/* In the place of the piece that will be written next: shows a reader that the clock's rate has
  * changed since the writer looked. To readers that do not know it, it is a piece that never begins. */
 struct syn_clock_pace {
     int64_t never;       /* INT64_MAX, where a piece has from_ns */
@@ -71,8 +71,8 @@ struct syn_clock_page {
 };
 
 /* Fleet time lies between earliest and latest, unless status is UNKNOWN or DISRUPTED: then they are
- * INT64_MIN and INT64_MAX, and fleet_ns is the best guess or 0. A bound beyond a millisecond is told
- * as DISRUPTED. */
+ * INT64_MIN and INT64_MAX, and fleet_ns is the best guess or 0. A bound beyond a millisecond is
+ * reported as DISRUPTED. */
 struct syn_clock_reading {
     int64_t earliest_ns;
     int64_t latest_ns;
@@ -109,7 +109,7 @@ int syn_clock_reader_to_fleet(const struct syn_clock_reader *reader, int64_t loc
 /* The clocks of `reader` (its page is not used) at one instant: the tightest of some tries. */
 void syn_clock_look(const struct syn_clock_reader *reader, struct syn_clock_moment *out);
 
-/* A descriptor that tells of steps of CLOCK_REALTIME (timerfd, TFD_TIMER_CANCEL_ON_SET), or -errno.
+/* A descriptor that reports steps of CLOCK_REALTIME (timerfd, TFD_TIMER_CANCEL_ON_SET), or -errno.
  * `wait` says 1 if there was one, 0 if not in time. */
 int syn_set_watch_open(void);
 int syn_set_watch_wait(int fd, int timeout_ms);

@@ -19,8 +19,8 @@ static const int64_t PATIENCE_NS = 100000000;
 static const int64_t TIGHT_NS = 250;
 /* What two readings of clocks that run alike may differ by besides: rounding, processors. */
 static const int64_t EDGE_NS = 20;
-/* The width of a moment whose writer told none. */
-static const int64_t UNTOLD_NS = 40000;
+/* The width of a moment whose writer gave none. */
+static const int64_t DEFAULT_WIDTH_NS = 40000;
 /* A bound beyond this is none (see docs/reference/clock-page.md). */
 static const double MAX_BOUND_NS = 1e6;
 
@@ -180,7 +180,7 @@ void syn_clock_look(const struct syn_clock_reader *reader, struct syn_clock_mome
     }
 }
 
-/* The present moment; for a clock that is not ours and has no others beside it, that clock alone. */
+/* The present moment; for a foreign clock without other clocks to compare, that clock alone. */
 static void read_clocks(const struct syn_clock_reader *reader, struct syn_clock_moment *now)
 {
     if (reader->local == NULL || (reader->steady != NULL && reader->raw != NULL))
@@ -194,9 +194,9 @@ static int64_t stepped_ns(const struct view *view, const struct syn_clock_moment
 {
     if (now->width_ns < 0)
         return 0;
-    int told = view->pace.never == INT64_MAX;
+    int known = view->pace.never == INT64_MAX;
     int64_t step_ns = now->local_ns - view->local_ns - (now->mono_ns - view->mono_ns);
-    int64_t widths_ns = now->width_ns + (told ? view->pace.width_ns : UNTOLD_NS);
+    int64_t widths_ns = now->width_ns + (known ? view->pace.width_ns : DEFAULT_WIDTH_NS);
     return llabs(step_ns) > widths_ns / 2 + EDGE_NS ? step_ns : 0;
 }
 

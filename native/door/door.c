@@ -62,7 +62,7 @@ static int sealed_memory(void)
     return -1;
 }
 
-/* The page and the word that tells who made it. */
+/* The page, and the word that identifies the process that made it. */
 static int map_both(int fd)
 {
     void *word = mmap(NULL, sizeof *mine, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

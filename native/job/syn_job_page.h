@@ -1,4 +1,4 @@
-/* The page that a job's process shares with its host's agent: the process tells how its flows
+/* The page that a job's process shares with its host's agent: the process reports how its flows
  * progress, the agent gives notices (see docs/reference/local-socket.md). A process needs this
  * header, syn_job.c and nothing else; libsyntony has all of it. */
 #ifndef SYN_JOB_PAGE_H

@@ -124,7 +124,7 @@ struct syn_watches {
     int64_t seen_ns;  /* monotonic instant of this turn of the loop */
     int64_t awake_ns; /* the awake clock then */
     struct syn_liveness_event events[SYN_LIVENESS_EVENTS];
-    size_t told, taken;
+    size_t reported, taken;
 };
 
 /* A packet that is authentic and for the NIC it came to. */
@@ -139,7 +139,7 @@ struct syn_arrival {
 struct syn_meeting {
     uint32_t nic, dst_nic_id;
     uint32_t seq; /* of the question; 0: it has been answered */
-    struct syn_verbs_endpoint told;
+    struct syn_verbs_endpoint answer;
 };
 
 struct syn_probe_engine {
@@ -205,7 +205,7 @@ static inline int64_t syn_clock_read(clockid_t id)
 
 /* A short stall loses nothing: packets wait in the socket, their stamps are the kernel's, and the
  * patience with probes in flight grows by it. Only a stall that is long against the timeout makes
- * a loss doubtful; an overflowing socket tells of itself. */
+ * a loss doubtful; an overflowing socket reports itself. */
 static inline int64_t syn_grave_stall_ns(const struct syn_probe_engine *engine)
 {
     return engine->options.timeout_ns / 4;

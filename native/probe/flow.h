@@ -24,7 +24,7 @@ struct syn_slot {
     uint32_t stall_mark;
     uint16_t flags;
     uint8_t state;
-    uint8_t fate; /* of the request, as far as the reflector's bitmap told */
+    uint8_t fate; /* of the request, as far as the reflector's bitmap shows */
     int64_t sent_mono_ns;
     int64_t stall_base_ns;
     int64_t sent_ns, t1_ns, t2_ns, t3_ns, t4_ns;

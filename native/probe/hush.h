@@ -26,7 +26,7 @@ enum {
 struct syn_hush {
     int64_t heard_ns; /* the newest answer; 0 before the first */
     int64_t burst_ns; /* when the last burst began */
-    int told;         /* that it is hushed */
+    int reported;      /* that it is hushed */
     int64_t steady_ns; /* since then there has been no long silence; 0: there never was one */
     int64_t gap_ns;    /* how long the last one was */
 };

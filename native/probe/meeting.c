@@ -1,5 +1,5 @@
-/* Where NICs take probes over verbs: asked and told over UDP, between hosts that share a key, since
- * queue pairs are others after each start (docs/decisions/0228). */
+/* Endpoints of NICs for probes over verbs: exchanged over UDP between hosts that share a key, since
+ * queue pairs change with each start (docs/decisions/0228). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,9 +60,9 @@ void syn_be_told(struct syn_probe_engine *engine, uint32_t nic, const struct syn
             at->seq != answer->seq || answer->epoch != engine->asked_epoch)
             continue;
         at->seq = 0;
-        at->told = (struct syn_verbs_endpoint){
+        at->answer = (struct syn_verbs_endpoint){
             .nic_id = answer->dst_nic, .qpn = answer->qpn, .lid = answer->lid, .known = 1};
-        memcpy(at->told.gid, answer->gid, sizeof at->told.gid);
+        memcpy(at->answer.gid, answer->gid, sizeof at->answer.gid);
         engine->counters.received++;
         return;
     }
@@ -124,7 +124,7 @@ int syn_probe_ask(struct syn_probe_engine *engine, const struct syn_probe_flow *
             for (size_t j = 0; j < engine->meeting_count; j++)
                 if (engine->meetings[j].nic == meetings[i].nic &&
                     engine->meetings[j].dst_nic_id == meetings[i].dst_nic_id)
-                    meetings[i].told = engine->meetings[j].told;
+                    meetings[i].answer = engine->meetings[j].answer;
             ask(engine, &meetings[i], &flows[i]);
         }
         struct syn_meeting *before = engine->meetings;
@@ -137,13 +137,13 @@ int syn_probe_ask(struct syn_probe_engine *engine, const struct syn_probe_flow *
     return failed;
 }
 
-size_t syn_probe_read_told(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
-                           size_t room)
+size_t syn_probe_read_answers(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
+                              size_t room)
 {
     syn_engine_visit(engine);
     size_t count = engine->meeting_count;
     for (size_t i = 0; i < count && i < room; i++) {
-        out[i] = engine->meetings[i].told;
+        out[i] = engine->meetings[i].answer;
         out[i].nic_id = engine->meetings[i].dst_nic_id;
     }
     syn_engine_leave(engine);

@@ -26,7 +26,7 @@ enum {
 enum {
     SYN_LOST_FWD = 1,      /* the request did not arrive */
     SYN_LOST_REV = 2,      /* the request arrived, the reply did not */
-    SYN_LOST_UNKNOWN = 4,  /* no reply, and nothing heard since that tells the direction */
+    SYN_LOST_UNKNOWN = 4,  /* no reply, and no later packet shows the direction */
     SYN_STALL_LOCAL = 8,   /* this engine was late while the probe was in flight */
     SYN_STALL_REMOTE = 16, /* the reflector was late while the probe was in flight */
     SYN_NO_T1 = 32,
@@ -172,7 +172,7 @@ struct syn_verbs_endpoint {
     uint32_t qpn; /* of its reflector; 0: there is none */
     uint8_t gid[16];
     uint16_t lid;
-    uint8_t known; /* whether its host has told */
+    uint8_t known; /* whether its host has answered */
     uint8_t infiniband;
     uint8_t reserved[4];
 };
@@ -189,8 +189,8 @@ struct syn_verbs_route {
     uint8_t sl;
 };
 
-/* The clock of a NIC's RDMA device, beside the host's. It is never set: it runs at the frequency that
- * the device names, from the host's time at its first reading on. */
+/* The clock of a NIC's RDMA device, read with the host's. It is never set: it runs at the frequency
+ * that the device names, from the host's time at its first reading on. */
 struct syn_verbs_clock_reading {
     int64_t epoch_ns;       /* that first instant: another one names another epoch; 0: completions
                                are not stamped by the device, all below are 0 */
@@ -267,17 +267,18 @@ void syn_probe_read_clock(struct syn_probe_engine *engine, size_t at,
 size_t syn_probe_read_endpoints(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
                                 size_t room);
 
-/* Of an engine over UDP: it tells peers where this host's NICs take probes over verbs, and asks. */
+/* Of an engine over UDP: it sends peers this host's NICs' endpoints for probes over verbs, and asks
+ * for theirs. */
 
 /* Of this host's NICs, instead of before; those not listed have none. */
 void syn_probe_offer(struct syn_probe_engine *engine, const struct syn_verbs_endpoint *own,
                      size_t count);
-/* Ask once where these flows' destinations are; what others have told is forgotten. */
+/* Ask once for the endpoints of these flows' destinations; earlier answers are discarded. */
 int syn_probe_ask(struct syn_probe_engine *engine, const struct syn_probe_flow *flows, size_t count,
                   char *message);
-/* What they have told; rows as `syn_probe_ask` had flows. */
-size_t syn_probe_read_told(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
-                           size_t room);
+/* Their answers; rows in the order of `syn_probe_ask`'s flows. */
+size_t syn_probe_read_answers(struct syn_probe_engine *engine, struct syn_verbs_endpoint *out,
+                              size_t room);
 /* --- end of declarations --- */
 
 #pragma GCC visibility pop

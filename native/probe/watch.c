@@ -1,4 +1,4 @@
-/* Paths that are watched for life: their own single probes beside the plan's pairs, no records.
+/* Liveness of watched paths: their own single probes in addition to the plan's pairs, no records.
  *
  * The flows of a pair of NICs take turns, so that the pair is asked as evenly as it can be; all pairs
  * at the same instants, so that the thread wakes once for all of them. Their packets carry no
@@ -39,11 +39,11 @@ static void tell(struct syn_probe_engine *engine, struct syn_watch *watch, int a
                  int64_t since_ns)
 {
     struct syn_watches *watches = &engine->watches;
-    if (watches->told - watches->taken == SYN_LIVENESS_EVENTS) {
+    if (watches->reported - watches->taken == SYN_LIVENESS_EVENTS) {
         watches->taken++; /* the oldest goes: newer ones tell more */
         engine->counters.liveness_dropped++;
     }
-    watches->events[watches->told++ % SYN_LIVENESS_EVENTS] = (struct syn_liveness_event){
+    watches->events[watches->reported++ % SYN_LIVENESS_EVENTS] = (struct syn_liveness_event){
         .at_ns = watches->seen_ns,
         .since_ns = since_ns,
         .flow_id = watch->config.flow_id,
@@ -66,8 +66,8 @@ static int64_t spacing_ns(const struct syn_watches *watches, const struct syn_wa
     return watch->config.interval_ns / watches->pairs[watch->pair].flows;
 }
 
-/* Whether enough probes of a pair have had their time, or none of its flows lives any more: they
- * have told of it themselves. Watches lie by socket, so a pair's are found by going through all,
+/* Whether enough probes of a pair have had their time, or none of its flows is alive: their
+ * deaths were reported one by one. Watches are sorted by socket, so a pair's are found by a scan,
  * which is done in silence only. */
 static int is_proven(const struct syn_watches *watches, uint32_t pair)
 {
@@ -94,8 +94,8 @@ static void burst(struct syn_watches *watches, uint32_t pair)
     }
 }
 
-/* What a silent pair needs now; when it next needs something, on the awake clock. Anyone who asks is
- * told at the first doubt as well: what his data do from then on, he can see himself. */
+/* Serve a silent pair; returns when to serve it next, on the awake clock. A subscriber is notified
+ * at the first doubt as well, so that it can watch its own data from then on. */
 static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
 {
     struct syn_hush *hush = &watches->pairs[at].hush;
@@ -108,7 +108,7 @@ static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
     if (due_ns <= now_ns) {
         if (!is_proven(watches, at))
             return now_ns + LOOK_AGAIN_NS;
-        hush->told = 1;
+        hush->reported = 1;
         ring(watches);
         return INT64_MAX;
     }

@@ -258,10 +258,10 @@ size_t syn_probe_take_liveness(struct syn_probe_engine *engine, struct syn_liven
 {
     struct syn_watches *watches = &engine->watches;
     syn_engine_visit(engine);
-    uint64_t told;
-    (void)!read(watches->event_fd, &told, sizeof told);
+    uint64_t rung;
+    (void)!read(watches->event_fd, &rung, sizeof rung);
     size_t count = 0;
-    for (; count < room && watches->taken != watches->told; count++)
+    for (; count < room && watches->taken != watches->reported; count++)
         out[count] = watches->events[watches->taken++ % SYN_LIVENESS_EVENTS];
     syn_engine_leave(engine);
     return count;
@@ -283,7 +283,7 @@ size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_
             .rtt_ns = watch->live.rtt_ns,
             .slack_ns = syn_liveness_slack_ns(&watch->live, watches->awake_ns),
             .doubted = (uint32_t)syn_hush_bursting(hush),
-            .hushed = (uint32_t)hush->told,
+            .hushed = (uint32_t)hush->reported,
             .steady_ns = hush->gap_ns != 0
                              ? watches->seen_ns - (watches->awake_ns - hush->steady_ns)
                              : 0,

@@ -5,7 +5,7 @@
  * For each option and each kind of socket (fresh, bound, listening, connected, accepted) one line:
  * LEVEL_OPTION, kind, what setting gives, what reading gives, the value read after setting. The
  * sockets are made with that protocol, or, for `default`, with protocol 0, which is what programs
- * do and what the interposer acts on. Comparing two runs tells what an application would notice.
+ * do and what the interposer acts on. Comparing two runs shows what an application would notice.
  *
  * Exit status: 0 done, 1 a socket could not be made or connected, 2 wrong arguments.
  */

@@ -13,8 +13,8 @@ enum { ROUNDS = 60, FLOWS = 24, BACKLOG = 4 * SYN_BATCH };
 
 static const uint8_t KEY[16] = "sixteen byte key", NEXT_KEY[16] = "another key here";
 
-/* Below the ports that the kernel gives to whoever asks for any: tests that run beside this one ask,
- * and one of them took a source port between here and the plan that names it. */
+/* Below the range of ephemeral ports: tests that run at the same time use those, and one took a
+ * source port between here and the plan that names it. */
 static uint16_t free_port(void)
 {
     static uint16_t port;
@@ -148,7 +148,7 @@ static uint64_t read_all(struct syn_probe_engine *engine)
     return counters.received;
 }
 
-/* Requests of a flow to a reflector, from a socket that tells when answers came. */
+/* Requests of a flow to a reflector, from a socket that stamps arriving answers. */
 static int ask(uint16_t port, uint32_t flow_id)
 {
     int fd = socket(AF_INET, SOCK_DGRAM, 0), on = 1;

@@ -26,7 +26,7 @@ static void hushed_is_told_once_a_silence(void)
     syn_hush_open(&hush, S);
     int64_t last_ns = answers(S, 4, 10);
     CHECK_EQUAL(syn_hush_due_ns(&hush), last_ns + SYN_HUSH_NS);
-    hush.told = 1;
+    hush.reported = 1;
     CHECK_EQUAL(syn_hush_due_ns(&hush), INT64_MAX);
     last_ns = answers(last_ns + S, 4, 1);
     CHECK_EQUAL(syn_hush_due_ns(&hush), last_ns + SYN_HUSH_NS);
@@ -47,7 +47,7 @@ static void doubt_comes_once_a_silence_and_not_too_often(void)
     CHECK_EQUAL(syn_hush_doubt_ns(&hush, 4 * MS), burst_ns + SYN_BURST_PAUSE_NS);
     last_ns = answers(last_ns + S, 4, 1);
     CHECK_EQUAL(syn_hush_doubt_ns(&hush, 4 * MS), last_ns + SYN_MIN_DOUBT_NS);
-    hush.told = 1;
+    hush.reported = 1;
     CHECK_EQUAL(syn_hush_doubt_ns(&hush, 4 * MS), INT64_MAX);
 }
 

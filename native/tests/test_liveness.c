@@ -57,7 +57,7 @@ static void four_misses_and_the_slack_make_a_death(void)
     CHECK_EQUAL(silence(100, 1000), 96 + 4 * 5 + 12);
     CHECK_EQUAL(live.life, SYN_LIFE_DEAD);
     CHECK(syn_liveness_misses(&live) >= SYN_MISSES);
-    CHECK_EQUAL(silence(140, 1000), -1); /* told once */
+    CHECK_EQUAL(silence(140, 1000), -1); /* reported once */
 }
 
 static void a_path_that_never_answers_dies_too(void)

@@ -26,7 +26,7 @@ struct figures {
     int64_t timed_before_ns;
 };
 
-/* What a queue pair is, as the page tells it. */
+/* Identity of a queue pair, as the page shows it. */
 struct identity {
     uint16_t type;
     uint32_t number, peer_number, send_psn, receive_psn;

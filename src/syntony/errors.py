@@ -37,7 +37,7 @@ class ConfigError(SyntonyError):
 
 
 class InputError(SyntonyError):
-    """A file given for analysis is not what it must be. `name` tells programs in which way."""
+    """A file given for analysis is invalid. `name` identifies the problem for programs."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")

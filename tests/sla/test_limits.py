@@ -12,7 +12,7 @@ from syntony.model import US
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, judge, peers_by_class
-from syntony.sla.subjects import FEW, FLEET, TOLD, troubles
+from syntony.sla.subjects import FEW, FLEET, MAX_REASONS, troubles
 from syntony.sla.terms import Comparison, History, Objective, Terms, check_terms
 
 BAD = frozenset({SlaStatus.BREACH})
@@ -169,7 +169,7 @@ def test_very_many_pairs_without_a_common_nic_are_one_thing(pairs: int, as_one: 
     )
     if as_one:
         assert found[0].share == 0.5
-        assert len(found[0].reasons) == TOLD == 5
+        assert len(found[0].reasons) == MAX_REASONS == 5
 
 
 # --- the replacement check ---

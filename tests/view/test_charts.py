@@ -342,7 +342,7 @@ def test_errors_are_shown_over_time_and_against_their_bounds() -> None:
     assert "95 % of errors below 30 ns, worst 30 ns" in written(figure)
     assert "0 of 15 beyond their bound" in written(figure)
     assert [left.get_ylabel(), right.get_ylabel()] == ["clock error, ns", "|error|, ns"]
-    assert [left.get_xlabel(), right.get_xlabel()] == ["seconds before now", "bound told, ns"]
+    assert [left.get_xlabel(), right.get_xlabel()] == ["seconds before now", "reported bound, ns"]
     assert {text.get_text() for text in legend_of(left)} == {*AHEAD, "h3"}
     assert_legible(figure)
     top = max(float(line.max()) for node, line in named.items() if node in AHEAD)

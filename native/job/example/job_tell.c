@@ -1,5 +1,5 @@
 /* job_tell SECONDS LOCAL REMOTE: a flow between two IPv4 addresses that moves a megabyte every
- * millisecond, told to the agent; prints the notices that come meanwhile. Run it by
+ * millisecond, reported to the agent; prints the notices that come meanwhile. Run it by
  * `syntony run -- ./job_tell 10 10.0.0.1 10.0.0.2`. */
 #include <arpa/inet.h>
 #include <stdio.h>

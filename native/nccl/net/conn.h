@@ -29,7 +29,7 @@ struct conn {
     struct way { uint8_t local[16], remote[16]; } way[MAX_RAILS]; /* GIDs, as last connected */
     struct agent_flow *flow[MAX_RAILS];
     uint64_t bytes_done[MAX_RAILS];
-    bool finished[MAX_RAILS]; /* something, since the flow told of it */
+    bool finished[MAX_RAILS]; /* something, since the flow last reported */
     int probes[MAX_RAILS]; /* arrived in this generation */
     bool owes_credit[MAX_RAILS]; /* receiver: as much as is worth a record */
     bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */

@@ -20,7 +20,7 @@ struct work { /* posted, and not completed */
 
 struct queue {
     struct ibv_qp *qp;
-    struct pair *watched; /* or NULL: nobody is told what it carries */
+    struct pair *watched; /* or NULL: what it carries is not reported */
     unsigned char *send_memory, *receive_memory;
     /* Work requests and their memory, of which only what differs is set with each post. */
     struct ibv_send_wr record, write;
@@ -118,7 +118,7 @@ int queues_send(struct queues *queues, int queue, uint32_t generation, size_t si
                 const struct payload *payload, const struct work *work, int64_t about_ns);
 /* Up to `room` completions. Negative: the completion queue failed. */
 int queues_poll(struct queues *queues, struct ibv_wc *wc, int room);
-/* What one of them tells; false: it is of another generation. */
+/* Decode one of them; false: it is of another generation. */
 bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
                       int64_t about_ns, struct completion *completion);
 int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);

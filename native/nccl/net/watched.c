@@ -3,8 +3,8 @@
 #include "verbs.h"
 #include "watch.h"
 
-/* As the library has them: what the table has instead tells of queue pairs. What they carry is told
- * where it is posted and polled (queues.c). */
+/* The library's own functions; the table's replacements report queue pairs. What these carry is
+ * reported where it is posted and polled (queues.c). */
 static struct verbs library_verbs;
 
 static struct ibv_context *open_device(struct ibv_device *device)

@@ -1,4 +1,4 @@
-/* What the two ends of a connection send each other, in host byte order (HELLO's magic tells). */
+/* Messages between the two ends of a connection, in host byte order (shown by HELLO's magic). */
 #ifndef NET_WIRE_H
 #define NET_WIRE_H
 

@@ -1,4 +1,4 @@
-/* The clock of a NIC's RDMA device: opened, read beside the host's, and given up where it is not one. */
+/* The clock of a NIC's RDMA device: opened, read with the host's clock, rejected if unusable. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

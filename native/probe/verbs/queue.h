@@ -49,7 +49,7 @@ void syn_verbs_queue_close(struct syn_verbs_queue *queue);
 int syn_verbs_queue_fd(const struct syn_verbs_queue *queue); /* readable after `arm` */
 uint32_t syn_verbs_queue_number(const struct syn_verbs_queue *queue);
 unsigned syn_verbs_queue_depth(const struct syn_verbs_queue *queue); /* slots each way */
-/* Be told of what is done from now on. */
+/* Request a notification of the next completion. */
 int syn_verbs_queue_arm(struct syn_verbs_queue *queue);
 unsigned syn_verbs_queue_poll(struct syn_verbs_queue *queue, struct syn_verbs_done *done,
                               unsigned room);

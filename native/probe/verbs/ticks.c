@@ -7,7 +7,7 @@
 enum {
     MIN_KHZ = 1000,
     MAX_KHZ = 10000000,
-    MIN_WRAP_MS = 8000,   /* a stamp of up to LATE_NS ago is told from the next turn's */
+    MIN_WRAP_MS = 8000,   /* distinguishes a stamp of up to LATE_NS ago from the next turn's */
     NAMED_PPM = 1000,     /* a device's frequency is off the one it names by less */
     MEASURED_PPM = 20,    /* by less from one reading to the next */
     RATE_PPM = 5,         /* error at which the rate counts as measured */

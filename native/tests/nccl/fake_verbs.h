@@ -61,7 +61,7 @@ void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
- * address meanwhile, and whoever called waits. */
+ * address meanwhile, and the caller waits. */
 void fake_hold_neighbour(int port, int hold);
 /* What NICs write there is seen only when the same NIC has read there. One at a time. */
 void fake_gpu_memory(const void *address, uint64_t size);

@@ -1,4 +1,4 @@
-/* What the plug-in does at the agent's word, told by the agent's own page.
+/* What the plug-in does on the agent's orders, given by the agent's own page.
  * test_orders LIBRARY PROVIDER CASE */
 #include <string.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ static uint64_t done_by(int rail)
     return bytes;
 }
 
-/* Messages go on until a rail carries some of them, and for as long as it takes to be told of. */
+/* Messages go on until a rail carries some of them, and until that is reported. */
 static void until_carried_by(int rail)
 {
     uint64_t before = done_by(rail);

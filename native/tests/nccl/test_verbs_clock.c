@@ -192,7 +192,7 @@ static void recovery(void)
     struct syn_verbs_clock_reading before = read_clock(0);
     machine.offset = INT64_C(1000) * KHZ;
     fake.set_machine(0, &machine);
-    falls_back(0, "its clock"); /* it is too new for a jump to be told from a wrong frequency */
+    falls_back(0, "its clock"); /* too new to distinguish a jump from a wrong frequency */
     syn_verbs_probation_ns = 2000 * MS;
     rest(1000 * MS);
     CHECK_EQUAL(read_clock(0).epoch_ns, 0);

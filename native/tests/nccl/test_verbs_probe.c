@@ -87,9 +87,9 @@ static void restart(void)
     struct sum dark = run(0, 300 * MS);
     CHECK(dark.answered == 0 && dark.count > 50);
     offer(1);
-    struct syn_verbs_endpoint told = ask(0);
-    CHECK(told.qpn != 0 && told.qpn != before.qpn);
-    CHECK_EQUAL(route(0, &told), 8);
+    struct syn_verbs_endpoint remote = ask(0);
+    CHECK(remote.qpn != 0 && remote.qpn != before.qpn);
+    CHECK_EQUAL(route(0, &remote), 8);
     rest(150 * MS);
     until(0, 0, 100);
     close_both();
@@ -187,8 +187,8 @@ static void gone(void)
     syn_probe_detach(ends[0].verbs, 0);
     CHECK(!syn_probe_check(ends[0].verbs, 0, message));
     offer(0);
-    struct syn_verbs_endpoint told = ask(1);
-    CHECK(told.known && told.qpn == 0);
+    struct syn_verbs_endpoint remote = ask(1);
+    CHECK(remote.known && remote.qpn == 0);
     rest(200 * MS);
     CHECK_EQUAL(run(0, 100 * MS).answered, 0);
     CHECK_EQUAL(attach(0, message), SYN_OK);
@@ -221,9 +221,9 @@ static void strangers(uint64_t seed)
     struct ibv_qp *qp = verbs.create_qp(pd, &init);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS};
     CHECK(verbs.modify_qp(qp, &attr, IBV_QP_STATE) == 0);
-    struct syn_verbs_endpoint told = ask(0);
+    struct syn_verbs_endpoint remote = ask(0);
     struct ibv_ah_attr to = {.is_global = 1};
-    memcpy(to.grh.dgid.raw, told.gid, 16);
+    memcpy(to.grh.dgid.raw, remote.gid, 16);
     struct ibv_ah *ah = verbs.create_ah(pd, &to);
     struct syn_packet packet = {.type = SYN_PACKET_REQUEST, .src_nic = 1, .dst_nic = 2,
                                 .flow_id = 99, .epoch = 7};
@@ -241,7 +241,7 @@ static void strangers(uint64_t seed)
         data[(state >> 20) % SYN_PACKET_BYTES] ^= (uint8_t)(1 + (state >> 32) % 255);
         struct ibv_sge sge = {(uintptr_t)data, length, mr->lkey};
         struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-                                 .wr.ud = {ah, told.qpn, 0x53594e50}}, *bad;
+                                 .wr.ud = {ah, remote.qpn, 0x53594e50}}, *bad;
         CHECK(ibv_post_send(qp, &wr, &bad) == 0);
         for (int waits = 0; i % 100 == 99 && waits < 40; waits++) { /* else receives run out */
             rest(5 * MS);

@@ -109,28 +109,28 @@ void offer(int at)
 
 struct syn_verbs_endpoint ask(int at)
 {
-    struct syn_verbs_endpoint told = {0};
+    struct syn_verbs_endpoint remote = {0};
     struct syn_probe_flow flow = flow_to(1 - at, 0);
     char message[256] = "";
     CHECK_EQUAL(syn_probe_ask(ends[at].udp, &flow, 1, message), SYN_OK);
     rest(60 * MS); /* both engines may rest, and the answer before may be of another time */
-    for (int i = 0; i < 100 && !told.known; i++) {
+    for (int i = 0; i < 100 && !remote.known; i++) {
         rest(20 * MS);
-        CHECK_EQUAL(syn_probe_read_told(ends[at].udp, &told, 1), 1);
+        CHECK_EQUAL(syn_probe_read_answers(ends[at].udp, &remote, 1), 1);
     }
-    return told;
+    return remote;
 }
 
-size_t route(int at, const struct syn_verbs_endpoint *told)
+size_t route(int at, const struct syn_verbs_endpoint *remote)
 {
     struct syn_verbs_route routes[FLOWS];
     char message[256] = "";
     for (uint32_t i = 0; i < FLOWS; i++) {
         struct syn_probe_flow flow = flow_to(1 - at, i);
-        routes[i] = (struct syn_verbs_route){.dst_nic_id = told->nic_id, .qpn = told->qpn,
-                                             .flow_label = flow.flow_label, .lid = told->lid,
+        routes[i] = (struct syn_verbs_route){.dst_nic_id = remote->nic_id, .qpn = remote->qpn,
+                                             .flow_label = flow.flow_label, .lid = remote->lid,
                                              .dscp = flow.dscp, .sl = flow.dscp ? 3 : 0};
-        memcpy(routes[i].gid, told->gid, sizeof told->gid);
+        memcpy(routes[i].gid, remote->gid, sizeof remote->gid);
     }
     return syn_probe_set_routes(ends[at].verbs, routes, FLOWS, message);
 }
@@ -138,10 +138,10 @@ size_t route(int at, const struct syn_verbs_endpoint *told)
 void meet(int at)
 {
     offer(1 - at);
-    struct syn_verbs_endpoint told = ask(at);
-    CHECK_EQUAL(told.nic_id, (uint32_t)(1 - at) + 1);
-    CHECK(told.known && told.qpn != 0 && told.gid[15] == 1 - at + 1);
-    CHECK_EQUAL(route(at, &told), 8); /* four labels in two classes */
+    struct syn_verbs_endpoint remote = ask(at);
+    CHECK_EQUAL(remote.nic_id, (uint32_t)(1 - at) + 1);
+    CHECK(remote.known && remote.qpn != 0 && remote.gid[15] == 1 - at + 1);
+    CHECK_EQUAL(route(at, &remote), 8); /* four labels in two classes */
 }
 
 void plan(int at)
@@ -224,10 +224,10 @@ static void add(struct sum *all, const struct sum *more)
     all->seen |= more->seen;
 }
 
-struct sum until(int at, size_t told, size_t answered)
+struct sum until(int at, size_t reported, size_t answered)
 {
     struct sum all = run(at, 100 * MS);
-    for (int i = 0; all.count < told || all.answered < answered; i++) {
+    for (int i = 0; all.count < reported || all.answered < answered; i++) {
         CHECK(i < 200);
         rest(100 * MS);
         struct sum more = drain(at);

@@ -46,7 +46,7 @@ void offer(int at);
 /* What the other end says of itself, asked anew. */
 struct syn_verbs_endpoint ask(int at);
 /* How many ways that makes. */
-size_t route(int at, const struct syn_verbs_endpoint *told);
+size_t route(int at, const struct syn_verbs_endpoint *remote);
 /* It learns of the other end, and of every way to it. */
 void meet(int at);
 /* It probes by all flows. */
@@ -61,6 +61,6 @@ extern struct syn_probe_record records[RECORDS];
 /* What is reported within so long. */
 struct sum run(int at, int64_t ns);
 /* Until so many probes are reported, or were answered; how fast is a matter of the machine. */
-struct sum until(int at, size_t told, size_t answered);
+struct sum until(int at, size_t reported, size_t answered);
 
 #endif

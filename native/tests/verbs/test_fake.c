@@ -1,5 +1,5 @@
 /* The interposer's exported functions over the fake provider: what programs see is what they saw
- * before, and the page tells what they did. SYNTONY_VERBS_LIBRARY names the provider. */
+ * before, and the page shows what they did. SYNTONY_VERBS_LIBRARY names the provider. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>

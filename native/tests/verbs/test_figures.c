@@ -1,5 +1,5 @@
-/* Figures of a program that watches itself beside those of one that is watched: the short ways, where
- * nothing is stamped, leave the same. test_figures [SEED]. */
+/* Figures of a program that watches itself, compared with those of one that is watched: the short
+ * paths without stamps give the same. test_figures [SEED]. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-"""Tells every process of the host what time it is in the fleet: the pages, kept up to date."""
+"""Serves fleet time to every process of the host: keeps the clock pages up to date."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class ClockServer:
 
     @property
     def step(self) -> int:
-        """Names the fleet timeline's last step, as far as it was told."""
+        """Number of the fleet timeline's last step that the controller reported."""
         return self._step
 
     @property

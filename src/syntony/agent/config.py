@@ -36,14 +36,14 @@ class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dir: str = "/run/syntony"
     """Directory of the page ``clock`` and of ``clock.json``."""
     clockbound_dir: str = ""
-    """Where to write ``shm0`` and ``shm`` for ClockBound's clients, ``/var/run/clockbound`` if
-    theirs is not told otherwise; empty: nowhere, since ClockBound's own daemon may run here."""
+    """Where to write ``shm0`` and ``shm`` for ClockBound's clients, ``/var/run/clockbound`` is
+    their default; empty: nowhere, since ClockBound's own daemon may run here."""
     step_ns: int = 0
     """Served time steps to a new timeline further away than this; 0: it always slews."""
 
 
 class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which clocks follow fleet time. None does unless told: Syntony measures, it sets nothing."""
+    """Which clocks follow fleet time. By default none: Syntony measures, it sets nothing."""
 
     chrony_sock: str = ""
     """Socket of `refclock SOCK PATH` in chrony.conf, fed once a second."""
@@ -111,7 +111,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     discipline: DisciplineConfig = DisciplineConfig()
     utc: str = "off"
     """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
-    disciplines it (chrony, ptp4l with phc2sys) tells the kernel. ``off``: report nothing."""
+    disciplines it (chrony, ptp4l with phc2sys) reports to the kernel. ``off``: report nothing."""
     metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""

@@ -53,7 +53,7 @@ TURN_NS = 200 * MS
 SET_WAIT_S = 5.0
 """Between two looks of the clock's thread whether the agent goes down."""
 ESTIMATE_SECONDS = 2
-"""Pairs are estimated every so many seconds, half a window: more often costs CPU, tells little."""
+"""Pairs are estimated every so many seconds, half a window: more often costs CPU, adds little."""
 COLD_ESTIMATE_NS = 500 * MS
 """… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
 PATHS_SECONDS = 2
@@ -170,11 +170,11 @@ class Agent:
             if now_ns >= self._next_check_ns:
                 self._next_check_ns = now_ns + CHECK_NS
                 self._machine.check(now_ns)
-                self._tell_parts(uplink, now_ns)
+                self._report_parts(uplink, now_ns)
             with uplink.together():
                 self.parts.run("reports", partial(self._report_due, uplink), now_ns)
 
-    def _tell_parts(self, uplink: Uplink, now_ns: int) -> None:
+    def _report_parts(self, uplink: Uplink, now_ns: int) -> None:
         parts = self._machine.statuses(now_ns)
         reported = tuple((part.name, part.state, part.reason) for part in parts)
         if reported != self._parts_reported or now_ns >= self._parts_due_ns:
@@ -203,7 +203,7 @@ class Agent:
         uplink.send_edges((), (), self._epochs())
 
     def _take_crossings(self, uplink: Uplink, local_ns: int) -> None:
-        """A device's clock in another epoch is told of at once, as the host's is."""
+        """Report a device's clock that enters another epoch at once, as for the host's clock."""
         state = self._reactor.state
         changed = self._nic_clocks.take_crossings(state.verbs_clocks if state is not None else {})
         if changed:
@@ -217,16 +217,16 @@ class Agent:
         return {self._config.host: self._clock_server.epoch} | self._nic_clocks.epochs
 
     def _report_due(self, uplink: Uplink) -> None:
-        """Everything that is told second by second, as far as it is due."""
+        """Send every periodic report that is due."""
         self._look()
         self._jobs.pace(stopped=self._stopped)
         if self._jobs.are_due(self._seen):
-            self._tell_flows(uplink)
+            self._report_flows(uplink)
         self._drain(DRAIN_RECORDS)
         local_ns = self._clock.now_ns()
         fleet_ns = self._pipeline.fleet_ns(local_ns)
         if fleet_ns is not None:
-            self._tell_early(uplink, fleet_ns)
+            self._report_early(uplink, fleet_ns)
         now_ns = time.monotonic_ns() if fleet_ns is None else fleet_ns
         # Also where fleet time has gone back. Two seconds: the first may begin within early rows'.
         if not self._next_second_ns - 2 * S <= now_ns < self._next_second_ns:
@@ -240,8 +240,8 @@ class Agent:
                 self._estimate(uplink, local_ns)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
                 uplink.send(self._paths())
-            self._tell_flows(uplink)  # of a whole second nothing is awaited then
-            self._tell_jobs(uplink)
+            self._report_flows(uplink)  # of a whole second nothing is awaited then
+            self._report_jobs(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
@@ -299,7 +299,7 @@ class Agent:
         self._jobs.close()
         self._machine.close()
 
-    def _tell_flows(self, uplink: Uplink) -> None:
+    def _report_flows(self, uplink: Uplink) -> None:
         """Jobs' flows as they are now; their paths are learnt first."""
         self._seen = self._reactor.look(flows=True)
         if not self._reactor.up:
@@ -313,9 +313,9 @@ class Agent:
                 self._jobs.report(self._tracer.hops, fleet_ns, delays, stopped=self._stopped)
             )
 
-    def _tell_jobs(self, uplink: Uplink) -> None:
-        """What jobs' processes tell beside their flows."""
-        report, rows = self._machine.told_by_jobs(self._fleet_offset, time.monotonic_ns())
+    def _report_jobs(self, uplink: Uplink) -> None:
+        """Report what jobs' processes send in addition to their flows."""
+        report, rows = self._machine.reported_by_jobs(self._fleet_offset, time.monotonic_ns())
         if report is not None:
             uplink.send(report)
         segments = self._machine.segments_passed(self._jobs.flows, self._pipeline.timeline)
@@ -476,9 +476,9 @@ class Agent:
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         return now_ns, (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
 
-    def _tell_early(self, uplink: Uplink, fleet_ns: int) -> None:
-        """What has waited for fleet time. The second after the last of these is told next, and
-        whole: none is reported twice."""
+    def _report_early(self, uplink: Uplink, fleet_ns: int) -> None:
+        """Report what has waited for fleet time. The next report begins with the second after
+        these, whole: no second is reported twice."""
         for table, columns in self._early.release(self._offset(fleet_ns)[1]):
             self._submit(uplink, table, columns)
             if table is AGENT:

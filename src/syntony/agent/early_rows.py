@@ -1,7 +1,7 @@
 """Rows measured before this host knows fleet time: after a start without a controller.
 
-They wait in CLOCK_MONOTONIC, which no step of the host's clock moves, and are told in fleet time as
-soon as there is any. Pure.
+They wait in CLOCK_MONOTONIC, which no step of the host's clock moves, and are converted and sent as
+soon as fleet time is known. Pure.
 """
 
 from __future__ import annotations

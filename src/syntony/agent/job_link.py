@@ -1,4 +1,4 @@
-"""Serves processes of jobs on this host: they tell how their flows do, and hear notices.
+"""Serves processes of jobs on this host: they report their flows' progress, and receive notices.
 
 A thread of its own lets them in and out; `report` and `notify` are for the agent's other threads.
 Nothing that a process does after it was let in costs the agent anything until it is read.

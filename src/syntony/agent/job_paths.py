@@ -1,5 +1,5 @@
-"""What the telemetry process knows of jobs' flows: it tells the controller of them, and holds back
-those that the controller names. What the reactor last said of them is all that it goes by."""
+"""Jobs' flows in the telemetry process: it reports them to the controller, and limits the rate of
+those that the controller names. It knows them only from the reactor's last report."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class JobPaths:
         return self._sockets, self._queue_pairs
 
     def are_due(self, seen: ReactorUpdate) -> bool:
-        """Whether the controller is to be told now, between two seconds. Where no job's flow is
-        managed, it is told so with the rows of a second: a third of its lease."""
+        """Whether to send a report now, between two whole seconds. Where no job's flow is managed,
+        the report goes out with the rows of a second: a third of its lease."""
         if seen.outcome and seen.outcome != self._reported:
             return True
         return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS

@@ -45,8 +45,8 @@ SWEEP_NS = 10 * S
 """Between two looks at all counters: a look costs tens of milliseconds on NICs whose firmware is
 asked for each."""
 POLL_NS = 100 * MS
-"""Between two reads of a carrier's counter where the kernel throttles its events: here they are
-told, while the reactor acts on them and reads ten times as often."""
+"""Between two reads of a carrier's counter where the kernel throttles its events: here they
+are reported, while the reactor acts on them and reads ten times as often."""
 SETTLE_NS = 1 * S
 PORTS_NS = 60 * S
 """A port's row is stored so often, and whenever a sweep finds its state changed."""

@@ -140,11 +140,11 @@ class Machine:
         ):
             self.parts.add("gpus", self.gpus.process.start, now_ns)
 
-    def told_by_jobs(
+    def reported_by_jobs(
         self, offset: Callable[[], Offset | None], now_ns: int
     ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
-        """What jobs' processes tell beside their flows, and GPUs: queue pairs, and rows; once a
-        second.
+        """What jobs' processes and GPUs report in addition to flows: queue pairs, and rows; once
+        a second.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.

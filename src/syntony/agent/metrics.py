@@ -1,4 +1,4 @@
-"""What an agent tells Prometheus: everything it already knows, put on the table's names."""
+"""An agent's metrics for Prometheus: what it already knows, by the names of the metrics table."""
 
 from __future__ import annotations
 

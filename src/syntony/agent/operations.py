@@ -129,7 +129,7 @@ class JobTelemetry:
             if each.reported.rank >= 0
         }
         nccl = self.nccl.read()
-        told = self.takeovers.rows(lambda: now)
+        takeovers = self.takeovers.rows(lambda: now)
         found = []
         if now.at_ns - self._looked_ns >= PROCESSES_NS or self._are_strangers(nccl):
             elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
@@ -144,7 +144,7 @@ class JobTelemetry:
             }
         found.append((STEP, self._steps(sources, before, now)))
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
-        return told + [(table, columns) for table, columns in found if columns is not None]
+        return takeovers + [(table, columns) for table, columns in found if columns is not None]
 
     def _are_strangers(self, nccl: Sequence[ProcessOperations]) -> bool:
         """Whether a process has operations whose place in a job is not known or looked for yet."""

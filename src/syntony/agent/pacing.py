@@ -110,7 +110,7 @@ class PaceKeeper(Generic[_K]):
             self._until_ns = now_ns + left_ns
 
     def tick(self, flows: Iterable[ReportedFlow], now_ns: int, *, stopped: bool) -> None:
-        """Make it so; called again and again, told anew or not."""
+        """Apply the limits; called periodically, with or without new orders."""
         if now_ns >= self._until_ns:
             self._reported = {}
         wanted = {

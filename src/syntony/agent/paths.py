@@ -166,7 +166,7 @@ class PathTracer:
             return self._learner.hops(_key(nic, flow)) or ()
 
     def rows(self, fleet_ns: int, now_ns: int) -> Columns | None:
-        """`path_learnt` rows of what was learnt and not yet told.
+        """`path_learnt` rows of paths that were learnt and not yet reported.
 
         Args:
             fleet_ns: fleet time.

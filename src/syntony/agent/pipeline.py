@@ -22,7 +22,7 @@ class Pipeline:
     """One agent's state between the engine and the uplink. Not thread-safe.
 
     The host's own clock node is the host's name; nothing can be placed in fleet time before the
-    controller has told that clock's timeline.
+    controller has sent that clock's timeline.
     """
 
     def __init__(self, host: str, fit: WindowFitter = fit_window) -> None:
@@ -40,7 +40,7 @@ class Pipeline:
         self._devices = np.zeros((0, 3), dtype=np.uint32)
         """Flow over verbs, whether its own and whether the remote NIC's device stamps: (n, 3)."""
         self._epochs: dict[str, int] = {}
-        """Of every clock, as last told."""
+        """Of every clock, as last reported."""
         self._heard: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
         self._tell_from_ns = 0
 
@@ -225,7 +225,7 @@ class Pipeline:
 
 
 def _pairs(flows: Iterable[FlowInfo]) -> dict[int, PairKey]:
-    """Flow → its pair, where that tells two clocks apart."""
+    """Flow → its pair, where the pair has two different clocks."""
     return {
         info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
         for info in flows

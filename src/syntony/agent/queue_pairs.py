@@ -1,4 +1,4 @@
-"""What jobs' processes tell of their queue pairs, brought onto fleet time."""
+"""Reports of jobs' processes on their queue pairs, converted to fleet time."""
 
 from __future__ import annotations
 

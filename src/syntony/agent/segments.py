@@ -30,7 +30,7 @@ MIN_SHIFT = 12
 SETTLED_NS = 1 * MS
 """A segment that was stamped so long ago is in the ring: there are microseconds between."""
 MAX_BOUND_NS = 1 * MS
-"""Of the clock: beyond it, delays in a fabric cannot be told from its error."""
+"""Of the clock: beyond it, delays in a fabric cannot be distinguished from its error."""
 _STATES = {ClockState.SYNCHRONIZED, ClockState.HOLDOVER}
 
 

@@ -1,4 +1,4 @@
-"""What coordinators of protected jobs on this host tell of replaced ranks, as rows and counts."""
+"""Reports of protected jobs' coordinators on this host about replaced ranks, as rows and counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPARES = "spares"
 """How many wait: no event of a lost rank."""
 WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint", SPARES)
 REASONS = ("killed", "stopped", "silent", "gone", "hung", "drained", "failed", "other")
-"""Why ranks were lost, as metrics tell it."""
+"""Why ranks were lost, as named in metrics."""
 _TEXT = re.compile(r"[ -~]*")
 
 
@@ -121,7 +121,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
         self._left.append((peer.process.job, peer.page.read()))
 
     def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
-        """What was told since the last call; without fleet time it is kept.
+        """Rows of takeovers since the last call; without fleet time they are kept.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.

@@ -34,7 +34,7 @@ RING_RECORDS = 1 << 13
 TURN_NS = 1 * S
 """Between two looks at the NICs and two questions to peers."""
 HASTY_NS = 250 * MS
-"""The same while a peer that is to be probed has not told yet."""
+"""The same while a peer that is to be probed has not answered yet."""
 ABSENT_NS = 10 * S
 """A driver that is loaded later is found within so long."""
 
@@ -57,7 +57,7 @@ class VerbsPlane:
     Args:
         config: of the agent.
         clock: of the host.
-        udp: the engine that asks and tells.
+        udp: the engine that asks peers and answers them.
     """
 
     def __init__(self, config: AgentConfig, clock: ClockSource, udp: ProbeEngine) -> None:
@@ -176,7 +176,7 @@ class VerbsPlane:
             self._wake.clear()
 
     def _turn(self, engine: ProbeEngine, now_ns: int) -> bool:
-        """Whether all peers have told."""
+        """One round; whether all peers have answered."""
         there, numbers = self._there, self._numbers
         if any(numbers.get(name, number) != number for name, (_, number) in self._attached.items()):
             engine.set_flows(())

@@ -59,8 +59,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Rules whose incident on the same subject, or on one that contains it, makes this one
     evidence of that instead of a page of its own."""
     joins: tuple[str, ...] = ()
-    """Rules whose incident may be the same thing by another name: once told, and seen no more while
-    this one is, it stays open and this one is its evidence."""
+    """Rules whose incident may be the same fault by another name. Once reported, such an incident
+    stays open while only this rule's findings are seen, and takes them as evidence."""
     counts: bool = False
     """The value counts what happened within a window: what was counted while a cause was there
     stays that cause's, until more is counted."""

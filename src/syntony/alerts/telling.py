@@ -1,4 +1,4 @@
-"""What an incident tells: its value, how severe it is, evidence folded to one line of each form."""
+"""Texts of an incident: its value, its severity, and evidence with alike lines folded into one."""
 
 from __future__ import annotations
 

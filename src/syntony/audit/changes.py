@@ -65,8 +65,8 @@ def _lost(host: str) -> VerdictChange:
 
 
 def _by_place(results: Iterable[Result]) -> dict[_Place, Result]:
-    """A check may say several things of one subject: what is expected, or the order, tells them
-    apart."""
+    """Results by check, subject and place. Several results of a check on one subject differ by the
+    expected value, or by their order."""
     seen: Counter[tuple[str, str]] = Counter()
     found: dict[_Place, Result] = {}
     for result in results:

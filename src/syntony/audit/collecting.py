@@ -42,7 +42,7 @@ ALWAYS = (
     "/sys/class/infiniband/*/ports/*/hw_counters/*",
     "/sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*",
 )
-"""What tells which host it is, which GPUs it has, and its ports (`Facts.ports`)."""
+"""Files that identify the host, its GPUs, and its ports (`Facts.ports`)."""
 ALWAYS_RUN = (("nvidia-smi", "-q", "-x"), ("amd-smi", "static", "--json"))
 
 

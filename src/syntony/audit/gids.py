@@ -132,7 +132,7 @@ def _optional(host: Facts, path: str) -> str:
 
 
 def preference(environment: dict[str, str]) -> Preference:
-    """What a job's environment tells NCCL about GIDs."""
+    """NCCL's GID settings in a job's environment."""
     index = environment.get("NCCL_IB_GID_INDEX", "")
     version = environment.get("NCCL_IB_ROCE_VERSION_NUM", "")
     return Preference(

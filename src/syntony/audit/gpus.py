@@ -57,11 +57,11 @@ def _has(host: Facts, vendor: int, driver: str, command: tuple[str, ...]) -> boo
 
 
 def without_gpu(check: HostCheck, host: Facts, why: str) -> Result:
-    """Skipped where something tells that there is none; else nobody knows."""
+    """Skipped where a source reports that there is none; else unknown."""
     if _reported(host):
         return check.skip(host, why)
     return check.unknown(
-        host, "neither the PCI bus nor a vendor's tool tells whether GPUs are here"
+        host, "neither the PCI bus nor a vendor's tool reports whether GPUs are present"
     )
 
 
@@ -83,7 +83,7 @@ def _requested(host: Facts, command: tuple[str, ...]) -> bool:
 
 
 def nvidia_smi(host: Facts) -> Smi:
-    """Everything `nvidia-smi` tells. Raises `FactError`."""
+    """Everything `nvidia-smi` reports. Raises `FactError`."""
     try:
         text = host.run(*SMI_QUERY)
     except AbsentError as error:

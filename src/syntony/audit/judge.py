@@ -179,7 +179,7 @@ class Judge:
         self._keys = every_key()
 
     def verdicts(self, report: HostReport) -> Iterator[Result]:
-        """All of one host: its own verdicts, and its readings beside what is expected."""
+        """All results of one host: its verdicts, and readings compared with expected values."""
         if report.unreachable:
             yield _unreachable(report)
             return

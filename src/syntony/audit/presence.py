@@ -118,7 +118,7 @@ class Presence:
 
     def _unread(self, report: HostReport, known: _Known, source: str) -> Result:
         why = next((each.evidence for each in report.results if each.check == known.check.id
-                    and each.status is Status.SKIP), "no reason told")  # fmt: skip
+                    and each.status is Status.SKIP), "no reason given")  # fmt: skip
         return Result(
             check=known.check.id, status=Status.UNKNOWN, subject=report.host, got="no reading",
             expected=known.key.meaning,

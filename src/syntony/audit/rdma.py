@@ -130,15 +130,15 @@ def compute_ports(host: Facts) -> tuple[RdmaPort, ...]:
 
 
 def is_spare(host: Facts, port: RdmaPort) -> bool:
-    """Whether nobody uses the port: dark, beside an active port of its card, and not configured.
+    """Whether the port is unused: dark, not configured, and another port of its card is active.
 
     Dual-port cards with one cable are common. A port with an address, or a leg of a bond, is meant
     to be used; peers that do use theirs are reported by `Compare.PRESENT`.
     """
     if port.state not in {PortState.NO_PEER, PortState.DISABLED}:
         return False
-    beside = siblings(host, port)
-    if not any(each.state is PortState.ACTIVE for each in beside):
+    others = siblings(host, port)
+    if not any(each.state is PortState.ACTIVE for each in others):
         return False
     if not port.netdev:
         return True
@@ -195,7 +195,7 @@ def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
 
 
 def rdma_ports(host: Facts) -> tuple[RdmaPort, ...]:
-    """Every port. Raises `FactError`: neither sysfs nor `ibstat` tells."""
+    """Every port. Raises `FactError`: neither sysfs nor `ibstat` reports any."""
     snapshots = [port for port in host.ports() if port.rdma]
     if not snapshots:
         try:
@@ -260,7 +260,7 @@ def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
     if not found and host.exists("/sys/class"):
         raise AbsentError(f"no {CLASS} here")
     if not found:
-        raise UnreadableError(f"neither /sys/class nor ibstat tells of RDMA devices: {why}")
+        raise UnreadableError(f"neither /sys/class nor ibstat reports RDMA devices: {why}")
     return found
 
 

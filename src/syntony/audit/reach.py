@@ -1,8 +1,8 @@
 """Connectivity between NICs: what was seen, and what it comes down to. Pure.
 
 Every pair of NICs of one rail is asked on many source ports, so that every member of an ECMP group
-is used; pairs across rails on one, for their number of hops. A host tells what arrived, so that a
-lost request is reported from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
+is used; pairs across rails on one, for their number of hops. A host reports what arrived, so that a
+lost request is distinguished from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRACED = 3
 
 
 class HostNic(NamedTuple):
-    """A NIC as its host tells it."""
+    """A NIC as its host reports it."""
 
     host: str
     name: str
@@ -124,7 +124,7 @@ class Survey(NamedTuple):
     sampled: bool = False
     """Not every pair was asked."""
     tables: tuple[RoutingTable, ...] = ()
-    """Routing tables of the hosts that told theirs."""
+    """Routing tables of the hosts that sent theirs."""
     lldp: Mapping[str, str] = {}
     """Host to what its `lldpctl` prints, where it has one."""
 

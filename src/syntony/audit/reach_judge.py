@@ -245,7 +245,7 @@ def _mtu(survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
     big = {each.pair: each.big for each in rails if each.big is not None and each.answered}
     wrong = [pair for pair, passed in big.items() if not passed]
     odd = {str(nic): nic.mtu for nic in survey.nics if nic.mtu != usual}
-    if decision.disputed:  # nobody can say whose is right: what does not pass is told below
+    if decision.disputed:  # no majority: pairs that do not pass are reported below
         yield _unknown(check, f"MTU: {decision.why}")
         odd = {}
     for nic, mtu in odd.items():

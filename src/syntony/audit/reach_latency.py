@@ -1,4 +1,4 @@
-"""Delays of a survey: by class of hops, by direction, under load, and beside a plan. Pure."""
+"""Delays of a survey: by class of hops, by direction, under load, and against a plan. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syntony.fabric.graph import Topology
 NOISE_NS = 100_000
 """What the scheduler adds to a round trip between two programs; one-way delays are finer."""
 LOADED_NOISE_NS = 1_000_000
-"""And with programs beside it that fill paths."""
+"""The same while other programs fill the paths."""
 SLOW_SHARE = 0.5
 """Of the rate that fills other paths: less is a slower link."""
 LOADED_TIMES = 4.0
@@ -98,7 +98,7 @@ def one_way(survey: Survey, delays: Mapping[Pair, DirectionDelay] | None) -> Ite
 
 
 def loaded(survey: Survey) -> Iterator[Result]:
-    """What filling one direction's path adds to its delay, beside others as many hops apart."""
+    """Compare the delay that load adds to each direction with others of as many hops."""
     check = LoadedDelay()
     if not survey.loaded:
         yield check.result(Status.SKIP, FLEET, evidence="it loads the fabric: ask with --load")

@@ -80,7 +80,7 @@ class Result(Printable, frozen=True, kw_only=True):
 
 
 class ComparedValue(Printable, frozen=True, kw_only=True):
-    """A value that is right or wrong only beside an expected one: spec, golden host or majority."""
+    """A value to be compared with an expected one: spec, golden host or majority."""
 
     check: str
     key: str

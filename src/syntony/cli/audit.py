@@ -55,7 +55,7 @@ _ELSEWHERE = {
     ),
     "clocks": (
         "audit_tools:clocks",
-        "This host's clock beside those of the hosts it exchanges probes with, and the bound.",
+        "This host's clock compared with its probing peers' clocks, and the bound.",
     ),
     "gemm": (
         "audit_tools:gemm",

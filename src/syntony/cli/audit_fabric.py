@@ -42,8 +42,8 @@ def fabric(
     """Cabling: rails, port order, uplinks, speeds, names, hierarchy.
 
     Without --expected, what most hosts and leaves do is right; with it, the file is. Exit status: 0
-    right, 1 warnings, 2 something is wrong, 3 it could not be told (also a file that cannot be
-    read: every verdict is then unknown, with the reason).
+    right, 1 warnings, 2 something is wrong, 3 unknown (also for a file that cannot be read:
+    every verdict is then unknown, with the reason).
 
     \b
     Examples:

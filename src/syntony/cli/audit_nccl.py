@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LAB_SIZES, _SIZES = (1 << 20, 1 << 22), (1 << 26, 1 << 28)
 """PyTorch's smallest and largest message: what a lab's 200 Mb/s and real links take seconds for."""
 _GPUS = 8
-"""Of a host under nccl-tests, unless told otherwise."""
+"""GPUs of a host under nccl-tests, by default."""
 _TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be chosen"
 
 

@@ -41,7 +41,7 @@ def network(
     A small program runs on every host while this lasts, and answers nobody else. Of more than 64
     hosts, pairs are drawn: about log₂ N rounds in which every host has one partner, and suspects
     again with partners known good. One-way delays come from a controller: the lab's, or
-    --controller. Exit status: 0 right, 1 warnings, 2 something is wrong, 3 it could not be told.
+    --controller. Exit status: 0 right, 1 warnings, 2 something is wrong, 3 unknown.
 
     \b
     Examples:

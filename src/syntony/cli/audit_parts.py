@@ -1,4 +1,4 @@
-"""`syntony audit run` beyond single hosts: network, cabling and NCCL beside the hosts."""
+"""`syntony audit run` beyond single hosts: network, cabling and NCCL checks of the fleet."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Part(NamedTuple):
 def fleet_reports(
     todo: Wanted, options: PartOptions, done: frozenset[str], kept: Mapping[str, str]
 ) -> Iterator[HostReport]:
-    """Reports of hosts as they come, with those of the fleet as a whole beside them.
+    """Yield reports of hosts and of the fleet as a whole, each as soon as it is complete.
 
     Args:
         todo: what is wanted.
@@ -172,7 +172,7 @@ def fleet_reports(
 
 
 def _start(parts: Sequence[_Part], bar: Progress | None) -> queue.SimpleQueue[HostReport]:
-    """One after the other (NCCL would disturb delays), beside the hosts' own checks."""
+    """Run one part at a time (NCCL would disturb delays), while hosts run their own checks."""
     ended: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
 
     def work() -> None:

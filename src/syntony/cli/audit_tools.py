@@ -107,7 +107,7 @@ def gemm(*, python: str | None, as_json: bool) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def clocks(*, as_json: bool) -> None:
-    """This host's clock beside those of the hosts it exchanges probes with, and the bound.
+    """This host's clock compared with its probing peers' clocks, and the bound.
 
     The check fe.time judges. Needs a running agent.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from syntony.controller.gateway_api import OpenGatewayApi
 
 NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
-"""Packages of the extra `controller`, beside the embedded store's, which may be elsewhere."""
+"""Packages of the extra `controller`. The embedded store's are not listed: it may run elsewhere."""
 
 ENVIRONMENT = {
     # With a thread a core OpenBLAS spins after each product, until the next one.

@@ -108,8 +108,8 @@ def command(
 ) -> None:
     """What failures cost a job: restarts, GPU-hours lost, today and with Syntony.
 
-    Defaults are published figures (docs/reference/cost.md cites each). Without a fleet nothing is
-    asked of anyone; with --history the fleet's own incidents are counted beside them.
+    Defaults are published figures (docs/reference/cost.md cites each). Without a fleet no
+    host is contacted; with --history the fleet's own incidents are counted as well.
 
     \b
     Examples:

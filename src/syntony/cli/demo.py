@@ -65,7 +65,7 @@ def command(
     live = console.is_terminal and not as_json
     screen = LiveScreen(console.rich) if live else Screen(messages.rich)
 
-    def told(reports: Sequence[ActReport]) -> None:
+    def show(reports: Sequence[ActReport]) -> None:
         seconds = time.monotonic() - began_s
         if as_json:
             acts, held = msgspec.to_builtins(reports), exit_status(reports) == 0
@@ -73,7 +73,7 @@ def command(
         else:
             console.print(summary(reports, seconds))
 
-    context.exit(exit_status(tell(chosen, screen, hosts=hosts, told=told, hold=hold)))
+    context.exit(exit_status(tell(chosen, screen, hosts=hosts, report=show, hold=hold)))
 
 
 def exit_status(reports: Sequence[ActReport]) -> int:

@@ -87,8 +87,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
 ) -> None:
     """A NIC dies under a job: no failure, failure today, failure with Syntony.
 
-    Three runs of the same job on four hosts; every result is checked. The table tells the longest
-    step, what was lost in stalls, and steps per second before, during and after. The jobs that
+    Three runs of the same job on four hosts; every result is checked. The table shows the longest
+    step, time lost in stalls, and steps per second before, during and after. The jobs that
     start with builtin need nothing; the others need PyTorch. Over verbs the job is an all-reduce of
     two hosts without GPUs, through the functions that NCCL would call.
 
@@ -201,8 +201,8 @@ def contention(  # noqa: PLR0917 - click calls it by name
     """Two jobs share a fabric and neither knows: ECMP, then Syntony switched on mid-run.
 
     Each job has every second host; their flows' paths are ECMP's choice. The controller observes,
-    and is then told to act. Every result of every step is checked. Two cores carry four hosts at
-    40 Mb/s; ECMP may be lucky: try another --seed.
+    and acts once steering is switched on. Every result of every step is checked. Two cores carry
+    four hosts at 40 Mb/s. If ECMP happens to place the flows well, try another --seed.
 
     Over verbs both jobs run between the same two virtual machines: red knows one rail, blue sends
     by both, and may be asked to leave red's.
@@ -306,7 +306,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
 
     A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
     receiver (--plain: over one); every result is checked. Controllers see packets wait at the
-    receiver's leaf and give every flow a rate; agents hold it back. The table tells throughput,
+    receiver's leaf and give every flow a rate; agents hold it back. The table shows throughput,
     one-way delay, steps and retransmits. Over verbs the senders are virtual machines, and the NCCL
     plug-in holds queue pairs back.
 

@@ -25,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
 @click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
-@click.option("--topology", type=_FILE, help="Tells kinds, and which cables are parallel.")
+@click.option("--topology", type=_FILE, help="Gives kinds of components, and parallel cables.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: bool) -> None:
     """Name the components that lose or delay packets; an empty list if nothing is wrong.

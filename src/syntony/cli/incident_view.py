@@ -9,12 +9,12 @@ from syntony.alerts.telling import shown
 from syntony.model import format_ns
 
 Line = tuple[str, str]
-"""What it is about, and what is said of it."""
+"""Subject, and what is reported about it."""
 MAX_EVIDENCE = 6
 MAX_RULES = 4
-"""Of what an incident explains, told rule by rule …"""
+"""Rules listed of what an incident explains …"""
 MAX_NAMES = 3
-"""… each with so many subjects."""
+"""… and subjects listed for each rule."""
 MAX_JOBS = 8
 MORE = "`--json` has all"
 
@@ -24,8 +24,8 @@ def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[
     how sure that is, what to do, and what it explains.
 
     Args:
-        incident: as the controller tells of it.
-        children: what it explains.
+        incident: as the controller reports it.
+        children: incidents that it explains.
     """
     return [*_facts(incident), *_evidence(incident["evidence"]), *_explained(children)]
 

@@ -34,11 +34,11 @@ def command() -> None:
 @window_option()
 @fleet_options
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:
-    """Flows of JOB, worst first: what its own packets saw beside what probes saw.
+    """Flows of JOB, worst first: delay and loss of its own packets, and of probes.
 
-    One way is the delay of the flow's own segments from NIC to NIC, in its direction, beside that
-    of probes. Half trip is half of the kernel's smoothed round trip of the connection, with both
-    hosts' queues in it, beside half of the probes' way there and back.
+    "One way" is the delay of the flow's own segments from NIC to NIC, in its direction, next to the
+    probes' delay. "Half trip" is half of the kernel's smoothed round-trip time of the connection,
+    which includes queues in both hosts, next to half of the probes' round-trip time.
 
     \b
     Example:

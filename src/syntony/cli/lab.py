@@ -373,7 +373,7 @@ def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> No
 @_which
 @_json
 def truth(name: str | None, as_json: bool) -> None:
-    """Every host's true clock and, once clocks have converged, the estimate beside it.
+    """Every host's true clock and, once clocks have converged, its estimate.
 
     Example: syntony lab truth --json
     """

@@ -37,7 +37,7 @@ class Protection(NamedTuple):
 
     @property
     def wanted(self) -> bool:
-        """Whether a coordinator runs beside the job."""
+        """Whether a coordinator runs with the job."""
         return bool(self.spares or self.listen or self.checkpoint or self.resume)
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Protection(NamedTuple):
         return serve(f"{self.join}:{self._token()}", self.spares, say)
 
     def wish(self, job: str) -> JobOptions:
-        """What the coordinator of a job is told. Raises `UsageError`."""
+        """The options passed to the coordinator of a job. Raises `UsageError`."""
         from syntony.torch.orders import Settings
         from syntony.torch.supervisor import JobOptions
 

@@ -124,7 +124,7 @@ class Client:
         """What changes, as it does; ends when the connection does.
 
         Args:
-            last_id: of the last event that was got: those since are told first.
+            last_id: of the last event received: later ones are sent first.
 
         Raises:
             RemoteError: no controller there, it refuses, or it has fallen silent.

@@ -1,1 +1,1 @@
-"""The story `make demo` tells: acts, each an honest measurement that can fail."""
+"""The acts of `make demo`; each is a measurement that can fail."""

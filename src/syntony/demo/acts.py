@@ -1,4 +1,5 @@
-"""The acts, in the order of the story. Each tells what it does, measures, and says what held."""
+"""The acts, in the order of the demo. Each prints what it does, measures, and reports which claims
+held."""
 
 from __future__ import annotations
 

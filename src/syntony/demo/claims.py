@@ -86,7 +86,7 @@ def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[DemoClaim, ...]:
             held=bool(errors.max() <= CLOCK_ERROR_NS),
         ),
         DemoClaim(
-            text=f"no error beyond {BOUND_SIGMAS} times the sigma told with it",
+            text=f"no error beyond {BOUND_SIGMAS} times the sigma reported with it",
             measured=f"worst {ratios.max():.1f} sigma over {len(ratios)} readings",
             held=bool(ratios.max() <= BOUND_SIGMAS),
         ),

@@ -34,7 +34,7 @@ def named_cause(stage: Stage) -> tuple[DemoClaim, ...]:
     guilty = {flapping[1], lossy[1]}
     extra = sorted(name for name in names if not any(_is_at(name, part) for part in guilty))
     only = DemoClaim(
-        text="one incident for each cause, none beside them",
+        text="one incident for each cause, and no others",
         measured=", ".join(extra) if extra else f"{len(pages)} incidents, all of the two causes",
         held=not extra,
     )

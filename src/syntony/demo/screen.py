@@ -33,7 +33,7 @@ class FleetScene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Screen:
-    """Where the story is told. This one is for logs and pipes: the story without the pictures."""
+    """Prints the demo's progress. This one is for logs and pipes: no live pictures."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

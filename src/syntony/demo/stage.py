@@ -76,7 +76,7 @@ class Stage:
         truth = self.lab.truth()[0]
         line = next((line for line in self.timelines() if line.node == truth.host), None)
         if line is None:
-            raise RemoteError(f"the controller tells no timeline of {truth.host}")
+            raise RemoteError(f"the controller has no timeline of {truth.host}")
         return line.to_fleet_ns(truth.at_ns + truth.offset_ns)
 
     def truths(self) -> tuple[Truth, ...]:

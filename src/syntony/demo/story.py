@@ -20,13 +20,13 @@ def tell(
     screen: Screen,
     *,
     hosts: int,
-    told: Callable[[tuple[ActReport, ...]], None],
+    report: Callable[[tuple[ActReport, ...]], None],
     hold: bool = False,
 ) -> tuple[ActReport, ...]:
     """Bring up a lab, play the acts in order, take it down; one report per act.
 
     Args:
-        told: called with the reports, before the lab is taken down.
+        report: called with the reports, before the lab is taken down.
         hold: then keep the lab until Ctrl-C.
 
     Raises:
@@ -46,7 +46,7 @@ def tell(
             )
             screen.say(f"the console: {world.console_url}")
             reports = tuple(play(name, act, stage) for name, act in acts.items())
-        told(reports)
+        report(reports)
         if hold and not stage.struck:
             hold_lab(world, screen)
     if hold and stage.struck:

@@ -83,7 +83,7 @@ class CarrierWatch(Closing):
         self._socket.close()
 
     def fileno(self) -> int:
-        """Readable when the kernel has told something."""
+        """Readable when the kernel has reported a change."""
         return self._socket.fileno()
 
     @property
@@ -94,8 +94,8 @@ class CarrierWatch(Closing):
         return self._next_ns if self._counters else None
 
     def poll(self, now_ns: int) -> list[LinkEvent]:
-        """What changed since the last call; the first call tells every link there is, and
-        of those named also which are missing.
+        """What changed since the last call; the first call reports every link, and which
+        of those named are missing.
 
         Raises:
             WireError: the kernel says what this version does not understand.
@@ -108,7 +108,7 @@ class CarrierWatch(Closing):
             self._read_counters()
         return self._differences(now_ns) if self._changed else []
 
-    # --- what the kernel tells ---
+    # --- from the kernel ---
 
     def _listen(self) -> None:
         while True:
@@ -231,7 +231,7 @@ class CarrierWatch(Closing):
         if descriptor >= 0:
             os.close(descriptor)
 
-    # --- what is told ---
+    # --- to the caller ---
 
     def _differences(self, now_ns: int) -> list[LinkEvent]:
         self._changed = False

@@ -1,7 +1,7 @@
 """Messages between two processes of one user on one host, over a Unix socket.
 
-Each message is four bytes of length and that many bytes. Whoever does not read or write in time is
-let go: neither end waits for the other.
+Each message is four bytes of length and that many bytes. A peer that does not read or write in time
+is disconnected: neither end waits for the other.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class ClockSource(Protocol):
 
     @property
     def clocks(self) -> Any:
-        """A ``struct syn_clock_reader *`` without a page: this clock, and those beside it that take
-        no steps (CLOCK_MONOTONIC) or slews (CLOCK_MONOTONIC_RAW)."""
+        """A ``struct syn_clock_reader *`` without a page: this clock, and the host's clocks without
+        steps (CLOCK_MONOTONIC) or slews (CLOCK_MONOTONIC_RAW)."""
         ...
 
     def now_ns(self) -> int:

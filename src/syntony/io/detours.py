@@ -8,10 +8,10 @@ arrives on any of its ways is renamed back before it is routed. The sockets know
   `DEAD_MAN_S`. Whatever becomes of the caller, ended, killed or hung, the kernel itself puts it
   back. What arrives is still understood: the peer may have its reasons to send it that way.
 * A peer that knows nothing of it answers a renamed packet with a reset. Only resets that were
-  renamed themselves, which their DSCP tells, are let through; so a detour that nobody expects
+  renamed themselves, recognised by their DSCP, are let through; so a detour that nobody expects
   costs nothing but the packets that were lost anyway.
 * Handshakes are never touched: another connection may be made under the same names.
-* `poll` tells on which ways a peer sends (nflog; each at most twice a second).
+* `poll` reports which paths a peer sends on (nflog; each at most twice a second).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class DetourTable:
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
-            return []  # the next packet tells again
+            return []  # the next packet reports it again
         wires = (parse_heard(message) for message in heard)
         return [WireHeard(at_ns=now_ns, wire=wire) for wire in wires if wire is not None]
 

@@ -20,8 +20,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
-    """A controller that is silent for both times is given up. gRPC bounds the wait for an answer
-    twice, and by 60 s where it is not told both."""
+    """Options that close a connection after silence for the sum of both times. gRPC bounds the wait
+    for an answer twice, and by 60 s unless both options are set."""
     return (
         ("grpc.keepalive_time_ms", idle_ms),
         ("grpc.keepalive_timeout_ms", answer_ms),

@@ -2,8 +2,8 @@
 
 An interface carries it when the default route leaves by it, or when an interface on top of it does
 (bond, VLAN, bridge, Azure's synthetic NIC over its virtual function), or when one of its virtual
-functions does. Interfaces towards mounted network file systems are told apart: `LinkFiles` decides
-what they are from their cards.
+functions does. Interfaces towards mounted network file systems are listed separately: `LinkFiles`
+classifies them by their cards.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class GpuProcess:
 
     Args:
         devices: vendor to a file that is there where its driver is.
-        environ: of the process, beside ours.
+        environ: of the process, in addition to ours.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class GpuProcess:
         self._buffer, self._due_ns = b"", time.monotonic_ns() + FIRST_LOOK_NS
 
     def read(self) -> list[GpuLook]:
-        """What it has told since the last call.
+        """Readings since the last call.
 
         Raises:
             MissingError: it cannot read GPUs, hangs or has ended: start it again.

@@ -39,7 +39,7 @@ class HandedPage:
 
     @property
     def number(self) -> int:
-        """Tells it from all other pages of this machine's boot, once it is there."""
+        """A number unique among all pages since this machine's boot, once the page is there."""
         return os.fstat(self._fd).st_ino
 
     def read(self, size: int, offset: int = 0) -> bytes:

@@ -1,9 +1,9 @@
 """Routes of last resort to peers' addresses: for packets whose own route went with its NIC.
 
 They are in a table of our own, which one rule looks up after all others. The kernel has no timeouts
-for routes, so a small process takes rule and table away when its pipe closes: when whoever made it
-ends, however it ends. Of a maker that hangs it takes the rule away, until that lives again. Only
-that process runs programs; the maker asks the kernel.
+for routes, so a small process removes rule and table when its pipe closes, that is when its parent
+ends, however it ends. While the parent hangs it removes the rule, until the parent runs again. Only
+that process runs programs; the parent talks to the kernel itself.
 """
 
 from __future__ import annotations

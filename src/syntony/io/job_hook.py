@@ -1,4 +1,4 @@
-"""What is put before a job's Python so that it tells of its collectives and steps."""
+"""Adds the hook to a job's Python environment, so that it reports its collectives and steps."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Subject(enum.IntEnum):
 
 
 class JobPageContents(NamedTuple):
-    """What a process has told, unchecked."""
+    """What a process has written, unchecked."""
 
     records: list[bytes]
     """Flows, those that wait longest for something outstanding first."""
@@ -64,7 +64,7 @@ class JobPage:
         self.fd = -1
 
     def read(self, most: int) -> JobPageContents:
-        """What the process tells now; `most` records at most."""
+        """The process's current records, unchecked; `most` at most."""
         flows, torn = _buffers()
         count = int(library().syn_job_page_read(self._page, flows, torn))
         raw = bytes(ffi.buffer(flows, count * RECORD.size))

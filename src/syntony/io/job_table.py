@@ -28,8 +28,8 @@ from syntony.model.jobs import JOB_VARIABLE, job_from_environment, job_name
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 FRESH_LOOKS, SELDOM = 5, 15
-"""Whoever is of no job is looked at again in its first looks, for it may be about to execute one;
-later only in every so many-th."""
+"""A process of no job is read again in each of its first looks, for it may be about to execute one;
+later only in one look of so many."""
 MAX_PROCESSES = 1_024
 MAX_THREADS = 512
 """Whose waiting is counted, of one process."""

@@ -45,8 +45,8 @@ class JobProcesses:
         return found
 
     def _processes(self) -> dict[str, str]:
-        """Processes of jobs. Their environment is read once: it changes only by exec, and whoever
-        runs a job sets it before the job begins, so only processes of no job are read again."""
+        """Processes of jobs. Their environment is read once: it changes only by exec, and a job's
+        launcher sets it first. So only processes of no job are read again."""
         jobs: dict[tuple[str, int], str] = {}
         for entry in os.scandir(self._proc):
             if not entry.name.isdigit():
@@ -64,7 +64,7 @@ class JobProcesses:
 
     def _links(self, pid: str) -> list[tuple[str, str]]:
         """Open files of a process: number, and what it is."""
-        with suppress(OSError):  # ended meanwhile: the next look tells
+        with suppress(OSError):  # ended meanwhile: found by the next look
             return [(each.name, _target(each)) for each in Path(self._proc, pid, "fd").iterdir()]
         return []
 

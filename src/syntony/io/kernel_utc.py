@@ -1,4 +1,4 @@
-"""What the kernel knows of UTC: the error that the daemon disciplining its clock has told it."""
+"""The kernel's error bound of UTC, as set by the daemon that disciplines its clock."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kernel_discipline() -> KernelDiscipline:
 
 
 def read_kernel_utc(clock: ClockSource) -> UtcReading | None:
-    """UTC as CLOCK_REALTIME has it, told on `clock`; None while nobody disciplines it."""
+    """UTC by CLOCK_REALTIME at an instant of `clock`; None while no daemon disciplines it."""
     try:
         discipline = kernel_discipline()
     except OSError:

@@ -1,4 +1,4 @@
-"""The kernel's MPTCP userspace path manager: what it tells, and what it can be reported.
+"""The kernel's MPTCP userspace path manager: its events, and commands to it.
 
 Generic netlink family ``mptcp_pm`` (linux/mptcp_pm.h, Documentation/netlink/specs/mptcp_pm.yaml).
 With ``net.mptcp.path_manager=userspace`` (``pm_type=1`` before Linux 6.15) the kernel leaves every
@@ -40,7 +40,7 @@ _EV_TOKEN, _EV_LOC_ID, _EV_REM_ID, _EV_SADDR4, _EV_SADDR6, _EV_DADDR4, _EV_DADDR
 )  # fmt: skip
 _EV_SPORT, _EV_DPORT, _EV_ERROR, _EV_FLAGS, _EV_SERVER_SIDE = 9, 10, 12, 13, 18
 _EV_FLAG_SERVER_SIDE = 2
-"""Of `_EV_FLAGS`: what newer kernels say beside, and will some day instead of, the attribute."""
+"""A flag of `_EV_FLAGS` that newer kernels send along with the attribute, later instead of it."""
 _U32 = struct.Struct("=I")
 
 Event = ConnectionEvent | AddressEvent
@@ -77,7 +77,7 @@ class PathManager:
         self._socket.close()
 
     def create(self, token: int, flow: FourTuple, local_id: int) -> None:
-        """Begin a subflow; `SubflowUp` tells when it is there. A local port of 0: any."""
+        """Begin a subflow; `SubflowUp` reports when it is up. A local port of 0: any."""
         self._do(_CREATE, _token(token), _local(flow, local_id), _remote(flow))
 
     def destroy(self, token: int, flow: FourTuple) -> None:

@@ -29,7 +29,7 @@ class OperationsPage:
         return self._reader.malformed + self._page.refused
 
     def read(self) -> NewOperations | None:
-        """What the process has told since the last call; None as long as it has sent no page."""
+        """Operations reported since the last call; None as long as the process has sent no page."""
         if not self._page.is_there():
             return None
         return self._reader.read(self._page.read, time.monotonic_ns())

@@ -1,4 +1,4 @@
-"""Beside the page: whose clock it is, and the timelines of the host's own clocks and its peers'."""
+"""The file next to the clock page: whose clock it is, and timelines of own and peers' clocks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class FleetTimelines(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_peers(directory: Path, peers: FleetTimelines) -> None:
     """Replaces the file in one step. Raises `MissingError`: it cannot be written."""
-    beside = directory / f"{FILE}.new"
+    new = directory / f"{FILE}.new"
     try:
-        beside.write_bytes(msgspec.json.encode(peers))
-        beside.chmod(0o644)
-        beside.replace(directory / FILE)
+        new.write_bytes(msgspec.json.encode(peers))
+        new.chmod(0o644)
+        new.replace(directory / FILE)
     except OSError as error:
         raise MissingError(f"{directory / FILE}: cannot be written: {error.strerror}") from error
 

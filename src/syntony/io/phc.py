@@ -82,7 +82,7 @@ def read_precise(data: bytes) -> CrossStamp:
 
 
 def read_extended(data: bytes) -> CrossStamp:
-    """struct ptp_sys_offset_extended: system, device, system per sample, beside the register."""
+    """struct ptp_sys_offset_extended: system, device, system time per sample, around each read."""
     count = struct.unpack_from("=I", data)[0]
     triples = (data[_HEADER_BYTES + 48 * i : _HEADER_BYTES + 48 * (i + 1)] for i in range(count))
     return min(

@@ -324,9 +324,9 @@ class ProbeEngine(Closing):
             raise _error(code, message)
 
     def reported(self, count: int) -> list[Endpoint | None]:
-        """Over UDP: what those have told that were asked, in their order; None: nothing yet."""
+        """Over UDP: answers of the peers that were asked, in their order; None: none yet."""
         rows = ffi.new("struct syn_verbs_endpoint[]", count)
-        known = self._library.syn_probe_read_told(self._alive(), rows, count)
+        known = self._library.syn_probe_read_answers(self._alive(), rows, count)
         return [_endpoint(row) if row.known else None for row in rows[0 : min(count, known)]]
 
     def pending(self) -> int:

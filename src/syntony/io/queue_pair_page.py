@@ -45,7 +45,7 @@ class QueuePairPage:
         return self._reader.left_out
 
     def read(self) -> list[QueuePairFigures]:
-        """What the process tells now; nothing as long as it has sent no page."""
+        """The process's current figures; empty as long as it has sent no page."""
         if not self._page.is_there():
             return []
         before = self._page.read(SLOTS_BYTES)

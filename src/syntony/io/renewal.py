@@ -34,11 +34,11 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class Renewal:
-    """One member's. As a context, a thread of its own; or whoever owns it calls `step`.
+    """Renews one member's certificate: in its own thread as a context, or by calls of `step`.
 
     Args:
         files: certificate and key to renew; must be writable.
-        ask: puts a question to whoever issues certificates; raises `RemoteError`: nobody answers.
+        ask: sends a request to the certificate issuer; raises `RemoteError`: nobody answers.
         now: ns since 1970, UTC.
     """
 

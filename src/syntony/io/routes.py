@@ -1,8 +1,8 @@
 """Addresses, routes and rules of some NICs: noted while all is well, put back when they vanished.
 
-An administrative flap makes the kernel drop a NIC's routes (and its IPv6 addresses) without telling
-whoever installed them. Messages are kept as the kernel gave them, so nothing about a route is lost
-in translation (linux/rtnetlink.h, rtnetlink(7)).
+An administrative flap makes the kernel drop a NIC's routes (and its IPv6 addresses) without
+notifying the program that installed them. Messages are kept as the kernel gave them, so nothing
+about a route is lost in translation (linux/rtnetlink.h, rtnetlink(7)).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ SEGMENT = np.dtype(
 """One segment: addresses (IPv4 as ::ffff:a.b.c.d), ports, 1 if it left; CLOCK_REALTIME, number of
 the first byte, bytes."""
 KEY = struct.Struct("=16s16sHHB")
-"""What tells flows and directions apart: the first fields of a `SEGMENT`."""
+"""Key of a flow and direction: the first fields of a `SEGMENT`."""
 
 
 class SegmentTap:

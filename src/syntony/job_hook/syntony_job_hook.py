@@ -1,4 +1,4 @@
-"""Tells the host's agent which collectives and steps a PyTorch process does, and when.
+"""Reports collectives and steps of a PyTorch process, with their times, to the host's agent.
 
 Standard library only, Python 3.8 and later: it runs in the job's own interpreter, which may know
 nothing of Syntony. Functions of `torch.distributed` are wrapped when a program imports it. What
@@ -331,7 +331,7 @@ class Hook:
                 self._models[ddp] = None, seq, begun_ns
 
     def _reduced(self, page, now_ns):
-        """Records of backward passes that DDP has told of since the last time; it keeps the newest
+        """Records of backward passes that DDP has reported since the last time; it keeps the newest
         that it timed, and speaks of one when the next that it times begins."""
         ahead_ns = _system_ahead_ns()
         steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS

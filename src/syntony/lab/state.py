@@ -97,8 +97,8 @@ def check_name(name: str) -> str:
 
 
 def terminal_session() -> str:
-    """Names this process's session (setsid(2)): all that one terminal, or one job of a machine
-    without terminals, started. The leader's start time tells a reused number apart."""
+    """Names this process's session (setsid(2)): every process that one terminal, or one job of a
+    machine without terminals, started. The leader's start time detects a reused process id."""
     leader = os.getsid(0)
     try:
         return f"{leader}:{read_stat(Path(f'/proc/{leader}')).started_ticks}"

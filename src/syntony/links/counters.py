@@ -158,7 +158,7 @@ _ROCE = (
     Counter("out_of_sequence", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
             "packets received out of order: loss, or reordering on the way", "packets"),
     Counter("packet_seq_err", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
-            "sequence errors told by the receiver (NAK)", "packets"),
+            "sequence errors reported by the receiver (NAK)", "packets"),
     # The remote process may simply have died: an acknowledgement also fails to come then.
     Counter("local_ack_timeout_err", Source.IB_HW, Kind.LOSS, Blame.NOBODY,
             "acknowledgements that never came: a lossy path, or a remote rank that died"),

@@ -77,7 +77,7 @@ class LinkLedger:
         self._ports: dict[str, _Port] = {}
 
     def carrier(self, at_ns: int, port: str, down_count: int, *, carrier: bool) -> list[LinkNote]:
-        """The kernel told, or a poll found, that a carrier changed; `down_count` is its counter."""
+        """Take a carrier change from the kernel or from a poll; `down_count` is its counter."""
         known = self._ports.setdefault(port, _Port())
         known.reported = True
         losses = _losses(known, at_ns, down_count)

@@ -40,7 +40,7 @@ class PortMachine:
 
     @property
     def state(self) -> PortState:
-        """As last told."""
+        """As last reported."""
         return self._reported.state if self._reported else PortState.UNKNOWN
 
     def take(self, at_ns: int, reading: PortReading) -> PortChange | None:

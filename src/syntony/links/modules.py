@@ -39,7 +39,7 @@ class _Limit(NamedTuple):
 
     @property
     def well(self) -> bool:
-        """Back inside; a limit that could not be read tells nothing."""
+        """Whether the value is back within its limit; False where the limit could not be read."""
         return self.limit is not None and (
             self.value < self.limit - self.back
             if self.above

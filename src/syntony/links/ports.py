@@ -59,7 +59,7 @@ _PHYSICAL = {
 
 
 class Rate(NamedTuple):
-    """A port's speed; lanes and generation where the file tells them."""
+    """A port's speed; lanes and generation where the file names them."""
 
     gbps: float
     lanes: int | None

@@ -39,7 +39,7 @@ class MeshNic(NamedTuple):
     port: int
     clock: str
     others: tuple[str, ...] = ()
-    """Addresses beside the probed one."""
+    """Addresses in addition to the probed one."""
     rdma: str = ""
     """Link layer of its RDMA port, ``roce`` or ``infiniband``; empty: it has none."""
     verbs_clock: str = ""
@@ -78,21 +78,21 @@ def make_plan(
         ecmp_paths: equal-cost paths a pair may have; decides how many source ports are used.
         interval_ns: time between two probe pairs on one path.
         seed: of the mesh.
-        further: pairs of NICs that are probed beside the mesh's, from as many source ports; pairs
-            of the mesh from so many more.
+        further: pairs of NICs that are probed in addition to the mesh's, from as many source ports.
+            Pairs that are in both are probed from twice as many.
     """
     by_ref = {nic.ref: nic for nic in nics}
     ports = ports_to_cover(ecmp_paths)
-    beside: Adjacency = defaultdict(set)
+    added: Adjacency = defaultdict(set)
     for a, b in further:
         if a in by_ref and b in by_ref and a.host != b.host:
-            beside[a].add(b)
-            beside[b].add(a)
+            added[a].add(b)
+            added[b].add(a)
     flows: dict[str, list[ProbeFlow]] = {nic.ref.host: [] for nic in nics}
     for ref, others in sorted(mesh(list(by_ref), peers=peers, seed=seed).items()):
-        for other in sorted(others | beside[ref]):
+        for other in sorted(others | added[ref]):
             peer = by_ref[other]
-            wanted = ports * ((other in others) + (other in beside[ref]))
+            wanted = ports * ((other in others) + (other in added[ref]))
             flows[ref.host].extend(
                 ProbeFlow(
                     flow_id=0,

@@ -81,9 +81,9 @@ def disagreements(
         verbs: what verbs show.
     """
     both = {
-        place: (beside, seen)
+        place: (plain, seen)
         for place, seen in verbs.items()
-        if (beside := udp.get(place, udp.get((*place[:2], 0)))) is not None
+        if (plain := udp.get(place, udp.get((*place[:2], 0)))) is not None
     }
     found = [each for place, pair in both.items() if (each := _loss(place, *pair)) is not None]
     found.sort(key=lambda each: -abs(each.verbs - each.udp))

@@ -60,7 +60,7 @@ class PathSeconds:
         self.dropped = 0
         """Records shed: of flows no longer planned, or waiting for a clock for too long."""
         self.totals = NicTotals()
-        """Everything ever told, by NIC."""
+        """Totals since the start, by NIC."""
 
     def plan(self, flows: Sequence[FlowInfo]) -> None:
         """Tell the flows; waiting records of flows that stay are kept."""
@@ -95,7 +95,7 @@ class PathSeconds:
 
         Args:
             timelines: by clock node; a path whose clocks are missing gets counts but no delays.
-            host: of the host's own clock, which tells the second a probe belongs to.
+            host: of the host's own clock, which decides the second that a probe belongs to.
             fleet_now_ns: fleet time.
         """
         if not self._waiting:
@@ -114,9 +114,9 @@ class PathSeconds:
     def recent(
         self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
     ) -> Columns | None:
-        """The last `RECENT_NS` as far as they are answered, a row a path and direction; or None.
+        """Answered probes of the last `RECENT_NS`, one row per path and direction; or None.
 
-        For whoever must know soon: probes under way are not there yet, and nothing is taken away.
+        For callers that cannot wait for `close`. Probes under way are missing, nothing is removed.
         ``ts_ns`` is the start of that time. Arguments as for `close`.
         """
         from_ns = host.to_local_ns(fleet_now_ns - RECENT_NS)

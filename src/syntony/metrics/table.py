@@ -86,7 +86,7 @@ _PARTS = (
 _REACTOR = (
     _agent("reactor_cpu_seconds_total", "counter", "", "CPU time of the reactor, all threads"),
     _agent("reactor_resident_memory_bytes", "gauge", "",
-           "its resident memory; absent, as all that it tells, while it does not answer"),
+           "its resident memory; absent, like all its metrics, while it does not answer"),
     _agent("reactor_connections_total", "counter", "",
            "times that a telemetry process has connected to it: once, where neither died"),
 )  # fmt: skip
@@ -341,7 +341,7 @@ _FABRIC = (
     _controller("fabric_nics_misplaced", "gauge", "",
                 "NICs at another switch than the topology says, or than they were at"),
     _controller("fabric_changes_total", "counter", "change what",
-                "changes of the fabric told: added, removed, moved, rerouted, unseen"),
+                "changes of the fabric reported: added, removed, moved, rerouted, unseen"),
 )  # fmt: skip
 
 _PLACEMENT = (

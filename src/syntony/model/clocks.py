@@ -86,8 +86,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """For a person, where the state is not SYNCHRONIZED: why."""
     epoch: int = 0
-    """Names the last step, or change of rate, of this clock; 0: nobody has told. What was measured
-    in another epoch says nothing of the clock."""
+    """Names the last step, or change of rate, of this clock; 0: not reported. A measurement of
+    another epoch is not valid for this clock."""
 
     @overload
     def shift_ns(self, local_ns: int) -> float: ...
@@ -106,8 +106,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
         ``asymmetry + 4·√(σ² + (σ_drift·Δ)² + walk²·Δ³/3) + swing(Δ)`` with Δ the distance from
         `ref_ns`: four sigmas of what was measured and of a drift that walks at random, and what a
-        temperature ramp does (see docs/reference/clock.md). Offsets of years are not told to the
-        nanosecond by a float: its last digit is added.
+        temperature ramp does (see docs/reference/clock.md). A float cannot represent an
+        offset of years to the nanosecond: its last digit is added.
         """
         if self.state is ClockState.UNKNOWN:
             return math.inf

@@ -14,7 +14,7 @@ import msgspec
 
 
 class Ends(Protocol):
-    """Whatever tells a flow's two ends: a report of it, an order about it."""
+    """Anything that has a flow's two ends: a report of it, an order about it."""
 
     @property
     def local(self) -> str: ...

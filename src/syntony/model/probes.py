@@ -17,7 +17,7 @@ class ProbeFlag(enum.IntFlag):
     LOST_REV = 2
     """The request arrived, its reply did not."""
     LOST_UNKNOWN = 4
-    """No reply, and nothing later told which way was broken."""
+    """No reply, and nothing later showed which direction was broken."""
     STALL_LOCAL = 8
     """This engine was late while the probe was in flight."""
     STALL_REMOTE = 16

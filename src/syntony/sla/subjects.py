@@ -11,7 +11,7 @@ from syntony.model.sla import SlaStatus
 FEW = 16
 """More pairs than this that share no NIC are one thing, not many."""
 FLEET = "fleet"
-TOLD = 5
+MAX_REASONS = 5
 
 
 class PairVerdict(Protocol):
@@ -97,5 +97,5 @@ def _shared(
 
 
 def _of(subject: str, rows: Sequence[PairVerdict], share: float) -> Trouble:
-    reasons = tuple(f"{row.subject}: {row.reasons[0]}" for row in rows[:TOLD])
+    reasons = tuple(f"{row.subject}: {row.reasons[0]}" for row in rows[:MAX_REASONS])
     return Trouble(subject, share, reasons)

@@ -1,7 +1,7 @@
 """What latency should be: an operator's TOML.
 
-Without a file nothing absolute is promised, since nobody knows the fabric; what is worse than its
-own past or than its like is told all the same.
+Without a file there are no absolute limits, since the fabric is unknown. Latency that is worse than
+its own past, or than that of similar pairs, is still reported.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
 class EmbeddedEngine:
-    """One directory, one process: a second one is refused. Thread-safe, one statement at a time,
-    and beside it one of people's questions."""
+    """One directory, one process: a second one is refused. Thread-safe: runs one statement, and
+    concurrently one query of a user."""
 
     def __init__(self, directory: Path) -> None:
         """Open, creating what is not there.

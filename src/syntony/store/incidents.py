@@ -26,14 +26,14 @@ class IncidentRows:
         self._engine = engine
 
     def since(self, first_ns: int) -> list[dict[str, Any]]:
-        """Incidents that changed at or after this instant, newest first, at most `MAX_ROWS`; as
-        `alerts.render.plain` tells them, without the instants as text. What no column keeps is
-        empty."""
+        """Incidents that changed at or after this instant, newest first, at most `MAX_ROWS`; in
+        the form of `alerts.render.plain`, without the instants as text. Fields without a column
+        are empty."""
         return [_plain(row) for row in self._engine.select(_since(first_ns))]
 
 
 def _since(first_ns: int) -> str:
-    # A number may come again where the controller's state was lost: the opening tells them apart.
+    # Numbers may repeat where the controller's state was lost: the opening time distinguishes them.
     newest = ", ".join(f"argMax({name}, ts_ns)" for name in (*_TEXTS, *_NUMBERS, *_REALS))
     return (
         f"SELECT number, opened_ns, max(ts_ns), {newest} FROM {INCIDENT.name} "

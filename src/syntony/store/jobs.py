@@ -1,5 +1,4 @@
-"""What the store knows of jobs: their processes, collectives, steps and flows, and of the network
-beside them."""
+"""Queries about jobs: their processes, collectives, steps and flows, and the network under them."""
 
 from __future__ import annotations
 
@@ -83,8 +82,8 @@ class JobRows:
         )
         found: dict[str, dict[str, int]] = {}
         for row in rows:
-            generation, spares, told, replaced = map(integer, row[1:])
-            current = {"generation": generation, "spares": spares} if told else {}
+            generation, spares, reported, replaced = map(integer, row[1:])
+            current = {"generation": generation, "spares": spares} if reported else {}
             found[str(row[0])] = {"replaced": replaced} | current
         return found
 

@@ -109,9 +109,9 @@ def seconds(first_ns: int, last_ns: int, src: str, dst: str, step: int = 1) -> s
 
 
 def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
-    """Rows by the minute as they are kept, both ways: what `seconds` gives, and ``reports`` (0: of
-    what was heard alone), ``there`` and ``back``. Of the other way, only what tells of broken round
-    trips."""
+    """Stored rows by the minute, in both directions: the columns of `seconds`, and ``reports`` (0:
+    only received probes are known), ``there`` and ``back``. Of the reverse direction, only what
+    counts broken round trips."""
     where = " OR ".join(f"({_of(span)})" for span in spans)
     one_way = pair(src, dst)
     either = ""
@@ -166,19 +166,19 @@ def unresolved(
     from the prober in that time. Of both directions: the way back of a probe is known from the
     other end's probing.
     """
-    told = [_told_apart(span, src, dst) for span in spans if span.minutes]
+    parts = [_by_minute(span, src, dst) for span in spans if span.minutes]
     rest = [_trips(span, src, dst, tables) for span in spans if not span.minutes]
     if rest:
         # A union, not a join: joins are what the dialects of old and new servers agree on least.
-        told.append(
+        parts.append(
             "SELECT src, dst, second, sum(probed) AS p, sum(known) AS k, sum(broken) AS b, "
             f"sum(arrived) AS a FROM ({' UNION ALL '.join(rest)}) "
             "GROUP BY src, dst, second HAVING sum(broken) > 0"
         )
-    return _union(told)
+    return _union(parts)
 
 
-def _told_apart(span: Span, src: str, dst: str) -> str:
+def _by_minute(span: Span, src: str, dst: str) -> str:
     """Of minutes: what did not get there is missing, the rest was heard."""
     return (
         f"SELECT src, dst, {SECOND} AS second, there AS p, toInt64(0) AS k, there + back AS b, "

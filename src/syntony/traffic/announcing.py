@@ -1,4 +1,4 @@
-"""Tells a connection's peer at which addresses it may join. Pure."""
+"""Announces to a connection's peer the addresses that it may join. Pure."""
 
 from __future__ import annotations
 

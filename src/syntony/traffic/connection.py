@@ -14,8 +14,8 @@ from syntony.traffic.moving import Guard, Moving
 from syntony.traffic.policy import Policy
 
 FIRST_SUBFLOW_ID, LAST_SUBFLOW_ID = 32, 255
-"""Address ids of our subflows, one each: the kernel keeps one address and port per id until told
-otherwise. Below are the ids of announced NICs: rail + 1."""
+"""Address ids of our subflows, one each: the kernel keeps one address and port per id until it is
+changed. Below are the ids of announced NICs: rail + 1."""
 
 
 LOSSY_NS = 5 * S
@@ -113,10 +113,10 @@ class Subflow:
         self.requested: Create | None = None
         """The order by which it is coming."""
         self.one_of = False
-        """It is coming, as one of several that were begun at once: the first that is up is told of,
-        and enough."""
+        """One of several joins that were started at once: only the first that is up is kept and
+        reported."""
         self.reported = ""
-        """The cause an operator has already been reported while nothing may be done."""
+        """The cause that has already been reported to operators while no action is allowed."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -201,7 +201,7 @@ class Remote:
 
 
 TAKEN = 8
-"""Ports that were somebody else's, drawn in a row, that count as one try in vain: with half of all
+"""Ports in a row that were in use by others, which count as one failed try: with half of all
 ports taken that happens once in 256 times."""
 
 
@@ -209,7 +209,7 @@ TOGETHER_PARTIAL = 4
 """Joins at a time where a part of the fabric is known to swallow what it gets: three ports of four
 may lead there, on the way or back, so one after the other takes four turns, and ten at times."""
 AT_ONCE, AT_ONCE_PARTIAL = 3, 24
-"""Joins in vain, each from another port, before the next one waits: of 24 all lead there in one of
+"""Failed joins, each from another port, before the next one waits: of 24 all lead there in one of
 a thousand cases."""
 
 
@@ -238,7 +238,7 @@ class FailedAttempts:
             self.failed(now_ns, policy)
 
     def failed(self, now_ns: int, policy: Policy, at_once: int = AT_ONCE) -> None:
-        """One more in vain: after so many at once the next waits, longer each time."""
+        """Count a failed join: after several in a row the next waits, longer each time."""
         wait_ns = policy.join_ns << min(self.count - at_once, 32) if self.count >= at_once else 0
         self.count += 1
         self.failed_ns = now_ns

@@ -91,8 +91,8 @@ class ConnectionTable:
         return conn, subflow
 
     def _listed(self, sample: FlowSample) -> MptcpConnection:
-        """A connection older than we are. Who made it, the port tells: chosen by the kernel for
-        the initiator, by the application for the other."""
+        """A connection older than this process. The port shows which end opened it: the kernel
+        chooses the initiator's port, the application the other's."""
         ours = sample.flow.local_port == self._policy.port
         accepted = ours or sample.flow.local_port < sample.flow.remote_port
         conn = MptcpConnection(sample.token, sample.at_ns, accepted=accepted)

@@ -1,4 +1,4 @@
-"""What failover hears beside `syntony.model.paths`: connections, commands, who is whom.
+"""Events of failover in addition to `syntony.model.paths`: connections, commands, owners.
 
 Instants are ns of the host's CLOCK_MONOTONIC. A connection is known by its local MPTCP token.
 """

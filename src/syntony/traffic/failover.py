@@ -1,6 +1,6 @@
 """The failover state machine of one host: events in, instructions out, time an argument.
 
-It knows connections, paths and NICs, never mechanisms. What it is not told it does not assume:
+It knows connections, paths and NICs, not mechanisms. It assumes nothing that was not reported:
 every decision follows from the present state (`Steering.settle`), so a lost event costs time, not
 correctness.
 """
@@ -155,7 +155,7 @@ class Failover:
         return [*reported, *self._settle(conn, event.at_ns)]
 
     def round_trips(self, rtts: Mapping[int, int], now_ns: int) -> list[Instruction]:
-        """How long probes take, to be told every `round_trips.LOOK_NS`.
+        """Take round-trip times of probes; to be called every `round_trips.LOOK_NS`.
 
         Args:
             rtts: probed flows that are answered, to their round trip in ns.
@@ -166,8 +166,8 @@ class Failover:
         return [order for conn in concerned for order in self._settle(conn, now_ns)]
 
     def heard(self, until_ns: int) -> None:
-        """All that the kernel told until then has been handled. Whoever has a thousand connections
-        to look after reads late: a join is not in vain because nobody has read that it is up."""
+        """All events of the kernel until then have been handled. With a thousand connections events
+        are read late: a join whose success was not read yet has not failed."""
         self.steering.heard_ns = until_ns
 
     def begun(self, create: Create, now_ns: int) -> None:
@@ -261,7 +261,7 @@ class Failover:
         return []
 
     def _sample(self, sample: FlowSample) -> list[Instruction]:
-        """The kernel's listing: progress, and whatever its events have not told us."""
+        """Take the kernel's listing: progress, and whatever its events have not reported."""
         self._listed_ns = max(self._listed_ns, sample.at_ns)
         if not sample.token:
             known = self.plain.flows.get(sample.inode)

@@ -328,8 +328,8 @@ class Health:
                 yield key, pair.decide_ns(self._policy, self._stalled_until_ns)
 
     def _proves(self, key: Pair) -> bool:
-        """Whether silence tells of a path: something else of its peer is answered, or nobody on its
-        NIC while others are on other ones."""
+        """Whether silence proves a path dead: its peer answers on another path, or no peer answers
+        on its NIC while peers answer on other NICs."""
         if self._all_dead():
             return False
         nic, _ = key

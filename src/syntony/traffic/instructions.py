@@ -158,7 +158,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     suspect: frozenset[tuple[str, str]] = frozenset()
     """Of these, those to be asked on more source ports, at once and for a moment."""
     partial: frozenset[tuple[str, str]] = frozenset()
-    """Those to be asked on more source ports until told otherwise."""
+    """Those to be asked on more source ports until the next instruction."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

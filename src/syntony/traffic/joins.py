@@ -1,6 +1,6 @@
-"""What operators read of joins: asked for, up, or failed. Pure.
+"""Log notes on joins: asked for, up, or failed. Pure.
 
-A join that fails again and again is told of at the first, second, fourth, eighth failure and so on.
+A join that fails repeatedly is reported at the first, second, fourth, eighth failure and so on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def join_succeeded(subflow: Subflow) -> list[Instruction]:
 def join_failed(
     conn: MptcpConnection, subflow: Subflow, why: str, now_ns: int
 ) -> list[Instruction]:
-    """A subflow will not come up; to be called when it is counted among the pair's attempts."""
+    """A subflow did not come up; to be called once it is counted among the pair's attempts."""
     if subflow.state is not SubflowState.COMING or subflow.requested is None:
         return []
     tries = conn.tries(*subflow.pair)

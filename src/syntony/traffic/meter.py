@@ -62,8 +62,8 @@ class Meter:
 
     @property
     def capacity_bps(self) -> int:
-        """What the path can carry: the least that the kernel told at the ends of recent windows,
-        for a burst through a shaper's bucket looks faster than the path is."""
+        """Capacity of the path: the lowest delivery rate that the kernel reported at the ends of
+        recent windows, for a burst through a shaper's bucket looks faster than the path is."""
         return min((each.delivery_bps for each in self.recent), default=0)
 
     @property

@@ -118,7 +118,7 @@ class Mover:
                     self.done(flow_id, now_ns, ok=False)
 
     def _judge(self, seen: Seen, now_ns: int) -> list[FlowMove]:
-        """End the trials that can be judged; moves that take back those in vain."""
+        """End the trials that can be judged; moves that undo those without effect."""
         wanted = self._model.wanted
         undone: list[FlowMove] = []
         going = []

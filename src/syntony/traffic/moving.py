@@ -1,8 +1,8 @@
 """One subflow on its way to another path, as its host sees it: make, drain, break. Pure.
 
 An order names the subflow and the source port that the fabric hashes onto the wanted path. The new
-subflow comes up beside the old one; then both ends send nothing new on the old one; then it ends.
-If the new one does not come up, the old one has never been touched.
+subflow comes up while the old one carries data; then both ends stop sending new data on the old
+one; then it ends. If the new one does not come up, the old one stays untouched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads which collectives and steps a job's process tells of, and believes none of it
+"""Reads and validates the collectives and steps that a job's process reports
 (`syntony.job_hook`). Pure.
 
 The process owns the page, a ring of records, and may write anything to it at any time. A record is

@@ -4,7 +4,7 @@ Sans IO. Where several flows that may be paced cross one link, the link is busy 
 it (one-way delay), its flows are given rates that together are a little less than the link carries:
 what waited in the switch waits in the senders instead, where it harms nobody. The one-way delay
 then says whether that little was enough: it is judged only by measurements that lie wholly after
-the last change, so a delay that is told late cannot make rates swing.
+the last change, so a delay that is reported late cannot make rates oscillate.
 
 A link is let go when its flows have used much less than they were given for a while; one that has
 to be taken up again soon after is kept longer the next time.

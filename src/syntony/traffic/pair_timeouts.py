@@ -1,9 +1,10 @@
-"""The silence of a pair of NICs as a whole, told sooner than that of each of its flows. Pure.
+"""Timeout of a pair of NICs as a whole, shorter than the timeouts of its single flows. Pure.
 
-Each flow is asked less often than the pair, and judged by itself. So once nothing of a pair is
-answered for a while, which the probe engine sees, the data of the jobs that use it are looked at.
-An acknowledgement is a sign of life as an answer is: a queue delays either, seldom both. If there
-is neither for longer than there ever is recently, data wait, and others are answered, it is dead.
+Each flow is probed less often than the pair, and judged alone. So once all probes of a pair go
+unanswered for a while, which the probe engine sees, the data of the jobs that use it are examined.
+Acknowledged data are a sign of life like a probe reply: a queue delays either, seldom both. The
+pair is dead if it had neither for longer than at any time recently, data wait, and other pairs
+are answered.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from syntony.traffic.late_peers import late_until_ns
 from syntony.traffic.pairs import Answers, ConnectionProgress, Pair
 
 SHORTEST_NS, LONGEST_NS = 25 * MS, 200 * MS
-"""Within these a pair's patience follows its habit: a queue's usual depth, an outage's length."""
+"""Bounds of a pair's timeout, which follows its history: usual queue depth, length of outages."""
 FIRST_NS = 45 * MS
-"""The patience with a pair of which nothing is known."""
+"""Timeout of a pair without history."""
 LATE_NS = 30 * MS
 """A machine that has processor time at all wakes us within so long. One that has none says little
 of others: each ms beyond it counts fivefold."""

@@ -1,7 +1,7 @@
 """Paths that jobs' processes use by means that no agent can move (queue pairs, say). Pure.
 
-Such a process is told which of its paths is dead and when it may be used again; it moves its own
-flows. A path is a pair of addresses, whatever goes over it.
+The process gets a notice when one of its paths is dead and when it may be used again; it moves its
+own flows. A path is a pair of addresses, whatever goes over it.
 """
 
 from __future__ import annotations

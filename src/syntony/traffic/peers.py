@@ -59,8 +59,8 @@ class Peers:
         return far >= 0 and rails.get(subflow.nic or "", far) != far
 
     def given_back_ns(self, way: JoinPair) -> int:
-        """When to try an address that the peer has withdrawn: we may have missed that it is back,
-        and a handshake tells. Sooner where probes are answered there."""
+        """When to try an address that the peer has withdrawn: its return may have been missed, and
+        a handshake shows it. Sooner where probes are answered there."""
         withdrawn = way.remote.withdrawn
         if withdrawn is None:
             return 0

@@ -34,17 +34,17 @@ TRIES_ON_PAIR = 2
 one is dead, there and back, three ports of four lead nowhere, and by then the kernel's timer is at
 1.6 s."""
 BLIND = 10
-"""Hold-downs more before a connection returns to a way on which its own data stalled: no probe
-tells whether that is well again, and to find out costs the job a stall."""
+"""Further hold-downs before a connection returns to a path on which its own data stalled: no probe
+shows whether that path works again, and a failed try costs the job a stall."""
 _CERTAIN = {Cause.LOCAL_CARRIER, Cause.ADDRESS}
-"""Nothing gets through where these hold: any other way is as good or better, one whose probes are
-late (as on a host that is short of time) or have not begun included."""
+"""Causes that let nothing through: any other path is as good or better, including one whose probes
+are late (as on an overloaded host) or have not begun."""
 QUIET_NS = 2 * S
 """A peer that has not been heard on another way for so long is not there any more."""
 
 
 class PlainPaths:
-    """All plain connections of one host; asked and told by `Failover`.
+    """All plain connections of one host; called by `Failover`.
 
     Args:
         policy: what may be done.
@@ -234,7 +234,7 @@ class PlainPaths:
             del known.failed[way]
 
     def _next(self, known: PlainFlow, now_ns: int, *, doubtful: bool = False) -> FourTuple | None:
-        """The first that is fit, those last that were tried in vain, and before them those of a
+        """The first that is fit; those that failed before come last, and before them those of a
         pair of NICs on which two were, or one where the kernel's timer is slow by now, or between
         which the fabric is known to lose a part: every further one takes it twice as long."""
         vain = Counter(way[0::2] for way in known.tried)

@@ -61,15 +61,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     join_ns: int = 60 * MS
     """A new subflow that is not up by then is tried on another source port."""
     join_max_ns: int = 5 * S
-    """Between two attempts, after many in vain (doubling)."""
+    """Between two attempts, after many failures (doubling)."""
     port: int = 8621
     """TCP port where agents let peers join."""
     place: tuple[str, ...] = ()
     """Which of the managed jobs may be moved between paths that work, because others crowd them;
-    shell patterns over ``SYNTONY_JOB``. None unless told."""
+    shell patterns over ``SYNTONY_JOB``. None by default."""
     pace: tuple[str, ...] = ()
     """Which of the managed jobs may be held back where they crowd a link; shell patterns over
-    ``SYNTONY_JOB``. None unless told."""
+    ``SYNTONY_JOB``. None by default."""
     spare_ports: int = 32
     """Source ports, from `port_low` on, whose paths are learnt in advance where `place` names jobs:
     of four spines, all are reached with probability 1 - 4·(3/4)^32 = 0.9996."""

@@ -1,4 +1,4 @@
-"""Flows that a job's process tells the agent of through its page, checked field by field. Pure."""
+"""Flows that a job's process reports to the agent by its page, checked field by field. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Malformed(enum.StrEnum):
 
 
 class ProcessFlow(NamedTuple):
-    """One flow as its process tells of it. Nothing here was measured by the agent."""
+    """One flow as its process reports it. Nothing here was measured by the agent."""
 
     mechanism: Mechanism
     number: int

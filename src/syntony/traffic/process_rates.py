@@ -22,7 +22,7 @@ page gives no number that nobody can send on."""
 
 
 class SentBy(NamedTuple):
-    """What one process tells of its flows."""
+    """What one process reports of its flows."""
 
     job: str
     process: int

@@ -27,7 +27,7 @@ FRESH_NS = 5 * S
 SENDS_INEXACT, RECEIVES_INEXACT, NO_LENGTHS = 1, 2, 8
 """Of ``enum syn_qp_flag``."""
 MAX_BYTES = 0xFFFFFFFF
-"""Lengths are told up to here."""
+"""Largest length that is reported."""
 
 Direction = tuple[str, int, str, int, int]
 """Address and number of the queue pair that sends and of the one that receives, and the first
@@ -65,8 +65,8 @@ class _End:
     def __init__(self, figures: QueuePairFigures) -> None:
         self.figures = figures
         self.began_ns = self.first_sent_ns = self.bound_ns = 0
-        """As first told: the sooner an instant is brought onto fleet time, the better; and how far
-        off these may be."""
+        """As first reported (the sooner an instant is converted to fleet time, the more accurate),
+        and their error bound."""
         self.reported_ns = 0
         """When it was last reported."""
         self.stamps: dict[int, Stamp] = {}

@@ -109,7 +109,7 @@ class PageReader:
     def read(
         self, before: bytes, rings: Mapping[int, bytes], after: bytes, now_ns: int
     ) -> list[QueuePairFigures]:
-        """What the page tells, instants in CLOCK_MONOTONIC.
+        """Figures of the page, instants in CLOCK_MONOTONIC.
 
         Args:
             before: `SLOTS_BYTES` bytes.

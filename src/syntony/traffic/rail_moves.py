@@ -127,7 +127,7 @@ class RailMoves:
         return frozenset(key for key, move in self._moves.items() if not move.done)
 
     def order(self, order: RailOrder, now_ns: int) -> list[Instruction]:
-        """The controller's word; its outcome is told when the process has obeyed, or refused."""
+        """Take a controller's order; its outcome is reported once the process obeys or refuses."""
         key = _Key(order.process, *order.path)
         if order.instead == order.path:
             if key in self._moves:

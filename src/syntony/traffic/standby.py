@@ -46,7 +46,7 @@ alike, for a delayed acknowledgement counts as busy; so this too is a trial, sel
 
 
 class _Trials(NamedTuple):
-    """How long after a trial that was in vain the next one waits: of leaving a slow subflow, and of
+    """How long after a failed trial the next one waits: of leaving a slow subflow, and of
     taking it back for a job that seems to stream. A trial takes two seconds."""
 
     hold_down_ns: int = 30 * S

@@ -1,7 +1,7 @@
 """What one connection needs now: leave dead paths, replace stalled ones, take good ones into use.
 
-`Steering.settle` looks at the present state only, so it may be called at any time, and again: what
-an event that was lost would have told, the next call finds out.
+`Steering.settle` looks at the present state only, so it may be called at any time, and repeatedly:
+the next call finds what a lost event would have reported.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from syntony.traffic.turn import Turn
 _WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
 LOOK_AGAIN_NS = 100 * MS
-"""At a subflow that hangs where no probe tells of its path: others' data are reported seldom."""
+"""Between two looks at a hanging subflow whose path is not probed; others are sampled seldom."""
 MAX_JOIN_ATTEMPTS = 4
-"""Joins in vain, from as many ports, after which a pair of NICs is no hope, whatever is known of
-it: of four ports one in sixteen connections finds none that leads past one of two spines."""
+"""Failed joins, from as many ports, after which a pair of NICs is given up, whatever is known of
+it: with four ports one in sixteen connections finds none that avoids one of two spines."""
 
 
 class Steering:
@@ -132,8 +132,8 @@ class Steering:
         return any(self._outlives(each, subflow) for each in self.living(conn))
 
     def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
-        """Whether data were acknowledged over one well after they no longer were over another:
-        where the peer answers no probes, this alone tells them apart."""
+        """Whether data were acknowledged over one subflow well after they stopped on another. Where
+        the peer answers no probes, this is the only way to distinguish them."""
         silent_ns = self._policy.silence_ns
         later = subflow.moved_ns > other.acked_ns + silent_ns
         return later and self._health.mute(subflow.flow.remote)
@@ -328,9 +328,9 @@ class Steering:
         return due_ns if sure else max(due_ns, self._peers.given_back_ns(way))
 
     def _join_across(self, turn: Turn, family: int) -> None:
-        """No rail is left whose both NICs live, as far as anyone knows: one rail's NIC here and
-        another's there, or an address that the peer gave up and may have again, for it has no path
-        left to say so. Not every fabric routes between rails; the handshake tells."""
+        """Join where no rail is left with both NICs alive, as far as known: across rails, or to an
+        address that the peer withdrew and may have again, for no path is left to announce it on.
+        Not every fabric routes between rails; the handshake shows whether this one does."""
         conn = turn.conn
         if any(each.state is SubflowState.COMING for each in conn.subflows.values()):
             return
@@ -394,7 +394,7 @@ class Steering:
     def _begin(
         self, turn: Turn, way: JoinPair, reason: Reason, replaces: FourTuple | None = None
     ) -> None:
-        """One, or several at a time where most would be in vain."""
+        """One join, or several at a time where most would fail."""
         partial = self._health.is_partial(*way.pair)
         for _ in range(TOGETHER_PARTIAL if partial else 1):
             self.create(turn, way, reason, replaces, one_of=partial)

@@ -1,8 +1,8 @@
-"""Which pairs of NICs to watch beside those in use, so that a silence can be judged. Pure.
+"""Pairs of NICs to watch in addition to those in use, so that silence can be attributed. Pure.
 
-A peer whose agent is late answers nowhere, a path that is dead is silent alone. Who watches one
-pair of a peer only cannot tell these from each other: jobs' own paths need not be of the probe
-plan, which need not have the pairs that jobs use.
+A peer whose agent is late is silent on all pairs; a dead path is silent alone. A single watched
+pair of a peer cannot distinguish the two. Jobs' own paths may be missing from the probe plan, and
+the plan's pairs may be unused by jobs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from syntony.traffic.pairs import Pair
 from syntony.traffic.planned import Planned
 
 WITNESSES = 2
-"""NICs here and NICs of the peer that take part in what is watched of it, at least: less, and a
-silence of all of it may be that of one NIC."""
+"""Least number of local NICs, and of the peer's NICs, in the watched pairs of a peer. With fewer,
+silence of all pairs may be the fault of one NIC."""
 
 
 def with_witnesses(

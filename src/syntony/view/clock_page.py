@@ -21,14 +21,14 @@ class _Caption(NamedTuple):
 _CAPTIONS = {
     "one-way-delay": _Caption(
         "One-way delay",
-        "Top: the delay of each direction, as the fleet's timeline makes it a measurement, beside "
-        "half of the same probes' round trip, which is all that a host can say alone. Bottom: the "
-        "same probes by the stamps of the two hosts' own clocks, nothing corrected.",
+        "Top: the delay of each direction, measured on the fleet's timeline, and half of the same "
+        "probes' round-trip time, which is all that a host can measure alone. Bottom: the same "
+        "probes by the timestamps of the two hosts' own clocks, uncorrected.",
     ),
     "error": _Caption(
         "Error against truth",
-        "In the lab each clock's true error is known. Left: how far fleet time is off as each host "
-        "tells it; the timeline's own gauge, the median, is taken out. Right: each of these errors "
+        "In the lab each clock's true error is known. Left: the error of fleet time on each "
+        "host; the timeline's own offset, the median, is subtracted. Right: each of these errors "
         "against the bound that was reported with it at the time.",
     ),
     "clocks": _Caption(
@@ -71,7 +71,7 @@ def page(report: ClockReport, pictures: Mapping[str, bytes], command: str) -> st
         f"<h1>Clocks of {escape(report.fleet)}</h1><p>{escape(_span(report))}</p>"
         f'<div class="facts">{_tiles(known)}</div>{figures}{_table(report)}'
         f"<footer>{_notes(report, known)} Made by <code>{escape(command)}</code>; "
-        f"the data are beside this page in <code>report.json</code>.</footer></body></html>\n"
+        f"the data are next to this page in <code>report.json</code>.</footer></body></html>\n"
     )
 
 
@@ -144,11 +144,11 @@ def _cells(clock: OneClock, report: ClockReport) -> list[str]:
 def _notes(report: ClockReport, known: ClockFigures) -> str:
     if not report.known_truth:
         return (
-            "No error against truth: outside of the lab nobody knows it. What can be told is the "
-            "bound. An asymmetry that all paths of a host share is not in it; see the reference."
+            "No error against truth: outside of the lab the truth is unknown. Only the bound is "
+            "known. It leaves out an asymmetry that all paths of a host share; see the reference."
         )
     share = known.compared / known.samples if known.samples else 0.0
     return (
         f"{share:.1%} of samples could be compared with the truth; the rest had no bound, or no "
-        "second synchronized clock beside them."
+        "second synchronized clock to compare with."
     )

@@ -112,7 +112,7 @@ def _delay_title(delays: DelayReport) -> str:
 
 
 def error_picture(report: ClockReport) -> Figure:
-    """Error against truth over time, and every error against the bound told with it."""
+    """Error against truth over time, and every error against the bound reported with it."""
     figure = Figure(figsize=(9.2, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     known = facts(report)
@@ -131,7 +131,7 @@ def error_picture(report: ClockReport) -> Figure:
     _title(
         left,
         f"95 % of errors below {format_ns(p95)}, worst {format_ns(worst)}",
-        "Fleet time as each host tells it, minus the truth",
+        "Fleet time as each host reads it, minus the truth",
     )
     right.set_xscale("log")
     right.set_yscale("log")
@@ -141,7 +141,7 @@ def error_picture(report: ClockReport) -> Figure:
     right.plot([low, high], [low, high], color=FORWARD, lw=1.2)
     right.set_xlim(*ends)
     right.set_ylim(_LEAST_NS * 0.8, max(high, worst) * 2)
-    right.set_xlabel("bound told, ns")
+    right.set_xlabel("reported bound, ns")
     right.set_ylabel("|error|, ns")
     _title(
         right,

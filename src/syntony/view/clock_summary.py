@@ -107,7 +107,7 @@ def tell(
 
 
 def errors_ns(samples: Sequence[ClockSample], truth: Truth) -> dict[tuple[str, int], float]:
-    """Per (clock, instant): fleet time as this clock tells it, minus the truth.
+    """Per (clock, instant): fleet time as this clock reads it, minus the truth.
 
     The fleet timeline's place and rate are its own choice. So every clock of one solve is asked for
     the machine instant at which *it* would say that it is this fleet time; where they differ from

@@ -139,7 +139,7 @@ def _line(axes: Any, line: ThroughputLine, colour: str) -> None:
 
 
 def _legend(figure: Any, lines: Sequence[ThroughputLine]) -> None:
-    """Labels above the plot, in the lines' colours; the verdict beside each."""
+    """Labels above the plot, in the lines' colours, each with its verdict."""
     for column, (line, colour) in enumerate(zip(lines, COLOURS, strict=False)):
         left = 0.075 + column * 0.9 / max(1, len(lines))
         figure.text(left, 0.84, "━ " + line.label, color=colour, fontsize=10, fontweight="bold")

@@ -37,9 +37,10 @@ MEDIAN_ERROR = 1.2533
 MIN_VALUES = 5
 """Values of each run without which nothing is compared."""
 DIGITS = 3
-"""Of the size of an operation, significant: what more differs is the same operation."""
+"""Significant digits of the size of an operation: sizes that are equal to them are the same
+operation."""
 NOTHING = 1e-9
-"""Of the value after: what was less before is nothing, and no ratio tells by how much it grew."""
+"""Share of the value after: a smaller value before counts as zero, and no ratio is given."""
 NONE = -1.0
 """Key of a size or number of ranks that was not recorded."""
 COLUMNS = (

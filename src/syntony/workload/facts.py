@@ -171,8 +171,8 @@ class BundleFacts:
         return found
 
     def _worst_late(self) -> set[int]:
-        """Late flows that are delayed by as much as the second longest delay, but for a part that
-        makes an echo: beside them those of the job's other queues are as good as healthy."""
+        """Late flows whose delay is at least `ECHO` times the second longest. Compared with these,
+        late flows of the job's other queues count as healthy."""
         assert self.flows is not None  # noqa: S101 - late flows
         excess = {each: self.flows.mean_over(self.flows.excess, each, stretch)
                   for each, stretch in self.flows.late.items()}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The flows of a job, worst first, what its packets saw beside what probes saw. Pure."""
+"""The flows of a job, worst first, with the delay and loss of its packets and of probes. Pure."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     confidence: float
     others: int
-    """Verdicts beside it."""
+    """Number of further verdicts."""
     error: str = ""
     """Why nothing is known of it."""
 

@@ -1,6 +1,6 @@
-"""What a reactor that starts goes on with: the plan and the keys that the one before it had.
+"""The plan and the keys that a starting reactor takes over from the one before it.
 
-They are beside the sockets, where nothing outlives the host: after a boot the controller is asked.
+They are files in the sockets' directory, which a boot empties: the controller is asked then.
 """
 
 from __future__ import annotations

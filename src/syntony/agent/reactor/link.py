@@ -77,7 +77,7 @@ class ReactorLink:
         self.unsent = 0
         """Probe records that were lost on the way here, as last known."""
         self.held: KeysHeld | None = None
-        """The keys that it has, for whoever tells the controller; set each time it takes some."""
+        """The keys that it holds, to be reported to the controller; set when it accepts keys."""
         self._verbs: list[NDArray[np.void]] = []
         self._standing: dict[type[Reported], Reported] = {}
         """What the reactor has to know when it has started again."""
@@ -92,7 +92,7 @@ class ReactorLink:
             time.sleep(LOOK_NS / S)
 
     def start(self) -> None:
-        """Connect, and tell it all that stands. Raises `MissingError`: it does not answer."""
+        """Connect, and send all standing orders. Raises `MissingError`: no answer."""
         self.close()
         try:
             self._channel = Channel.connect(self._path, PATIENCE_NS)
@@ -122,10 +122,10 @@ class ReactorLink:
         self._channel, self.state = None, None
 
     def obey(self, said: Reported | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
-        """The controller's word; plans, keys and the switch are told to a reactor that begins, too.
+        """Forward the controller's order. A new reactor gets plans, keys and the switch again.
 
         Returns:
-            Why it is not in force; empty: it is.
+            Why the order is not in force; empty: it is.
         """
         if isinstance(said, Plan | ProbeKeys | Switch):
             self._standing[type(said)] = said

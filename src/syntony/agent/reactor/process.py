@@ -69,7 +69,7 @@ probes say of loss is not reported before the grace above is over."""
 CHECK_NS = 1 * S
 """Between two looks at the parts."""
 JOBS_NS = 500 * MS
-"""Between two looks at what jobs' processes tell."""
+"""Between two reads of the reports of jobs' processes."""
 TURN_NS = 200 * MS
 """Longest rest: the order to stop is heard within it."""
 MAX_FAULTS_LOGGED = 8

@@ -205,7 +205,7 @@ class PathControl:
         return self._mptcp.listen_fault if self._mptcp is not None else None
 
     def post(self, event: Event) -> None:
-        """Something happened, told by another thread."""
+        """Hand over an event from another thread."""
 
         def take() -> list[Instruction]:
             if isinstance(event, events.SocketOwner) and event.job:

@@ -1,4 +1,5 @@
-"""Samples of the connections that leave by our NICs: often, but told only when they mean something.
+"""Samples of the connections that leave by our NICs: often, but
+reported only when something changed that matters.
 
 Every flow is asked for every `SAMPLE_NS`, all in one call; Python sees a flow when it has made no
 progress for a while, and all of them every `ALL_NS`.
@@ -43,8 +44,8 @@ class FlowWatch:
 
     Args:
         addresses: of our NICs, now.
-        plain: inodes of the plain connections that are managed: beside MPTCP's subflows, those are
-            asked for often, all others are only listed. None: plain ones are left out.
+        plain: inodes of the plain connections that are managed: these and MPTCP's subflows are
+            sampled often, all others are only listed. None: plain ones are left out.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class FlowWatch:
         ]
 
     def look(self, now_ns: int) -> None:
-        """At every flow that is known, beside the rhythm."""
+        """Sample every known flow now, in addition to the regular samples."""
         self._flows.sample(self._rows)
         self._progress(now_ns)
 

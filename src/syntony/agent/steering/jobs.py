@@ -35,7 +35,7 @@ _REFUSED = {
 
 
 class JobFinder:
-    """Tells `found` about every connection asked for, once."""
+    """Calls `found` once for every connection asked for."""
 
     def __init__(self, found: Callable[[JobFound | SocketOwner], None]) -> None:
         self._found = found

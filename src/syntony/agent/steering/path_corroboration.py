@@ -90,7 +90,7 @@ class PathCorroboration:
 
 
 def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
-    """Of flows that have been answered at all: for others the engine tells when it began to ask."""
+    """Replies of flows that were ever answered: for others the engine reports the first request."""
     return {
         each.flow_id: Reply(
             heard_ns=each.heard_ns,

@@ -120,7 +120,7 @@ def _most_are_up(host: Facts) -> bool:
 class PortRate(RdmaCheck):
     """Every back-end port runs at its card's full rate.
 
-    Expected results: four lanes or more where the rate tells them; the rate equal to the expected
+    Expected results: four lanes or more where the rate names lanes; the rate equal to the expected
     one among cards of one kind.
     """
 
@@ -184,14 +184,14 @@ class PortMtu(RdmaCheck):
                 mtu = None
             reported += 1
             if mtu is None:
-                yield self.unknown(host, f"{path} tells no number", port.name)
+                yield self.unknown(host, f"{path} reports no number", port.name)
                 continue
             if port.layer == "Ethernet":
                 yield self.verdict(mtu >= _JUMBO, host, mtu, f"≥ {_JUMBO}", path, at=port.name)
             yield self.reading(host, "be.act.mtu", mtu, port.name, variant=port.layer,
                                evidence=path)  # fmt: skip
         if not reported:
-            yield self.skip(host, "no interface on any back-end port; `ibv_devinfo` tells the MTU")
+            yield self.skip(host, "no interface on any back-end port; `ibv_devinfo` shows the MTU")
 
 
 _DEFAULT_PARTITION = 0x7FFF

@@ -72,7 +72,7 @@ class ErrorCounters(RdmaCheck):
                 continue
             yield from self._standing(host, port, counters)
             if later is None:
-                yield self.unknown(host, "one look only: growth cannot be told", port.name)
+                yield self.unknown(host, "one look only: growth is unknown", port.name)
             else:
                 yield from self._growth(host, port, counters, again.get(port.name, {}))
 
@@ -163,7 +163,7 @@ class BitErrors(RdmaCheck):
     def _one(self, host: Facts, port: RdmaPort, text: str) -> Iterator[Result]:
         raw, symbol, hot = (_found(pattern, text) for pattern in (_RAW, _SYMBOL, _HOT))
         if raw is None and symbol is None:
-            yield self.unknown(host, "mlxlink tells no bit error rate", port.name)
+            yield self.unknown(host, "mlxlink reports no bit error rate", port.name)
         limits = self.limits
         if raw is not None:
             yield self.verdict(raw < limits.raw, host, f"raw BER {raw:g}", f"< {limits.raw:g}",
@@ -230,7 +230,7 @@ class LosslessQueues(RdmaCheck):
             return
         on = pfc_priorities(reported)
         if on is None:
-            yield self.unknown(host, "`dcb pfc show` tells no priorities", port.name)
+            yield self.unknown(host, "`dcb pfc show` reports no priorities", port.name)
             return
         said = " ".join(map(str, on)) or "none"
         yield self.verdict(len(on) <= 1, host, said, "one at most", f"dcb pfc show {port.netdev}",

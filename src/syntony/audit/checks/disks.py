@@ -83,7 +83,7 @@ class Disks(HostCheck):
 
     def _mounts(self, host: Facts) -> Iterator[Result]:
         if not mounts_of(host.read("/proc/mounts")):
-            raise UnreadableError("/proc/mounts tells of no mount")
+            raise UnreadableError("/proc/mounts reports no mount")
         stuck = [mount for mount in _read_only(host) if mount.kind in _MUST_WRITE]
         bad = _made_read_only(host, stuck)
         got = " ".join(f"{mount.where} ({mount.source})" for mount in bad)
@@ -113,7 +113,7 @@ class Disks(HostCheck):
         if isinstance(warning, dict):
             warning = warning.get("value")
         if not isinstance(warning, int):
-            yield self.unknown(host, "nvme tells no critical_warning", name)
+            yield self.unknown(host, "nvme reports no critical_warning", name)
             return
         yield self.verdict(warning == 0, host, f"critical_warning {warning}", "0",
                            "nvme smart-log", at=name)  # fmt: skip

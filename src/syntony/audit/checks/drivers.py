@@ -104,7 +104,7 @@ def loaded_nvidia(host: Facts) -> str:
     text = host.read("/proc/driver/nvidia/version")
     match = _NVRM.search(text)
     if match is None:
-        raise UnreadableError("/proc/driver/nvidia/version tells no version")
+        raise UnreadableError("/proc/driver/nvidia/version reports no version")
     return match[1]
 
 
@@ -287,7 +287,7 @@ class TransceiverFirmware(HostCheck):
                 continue
             version, part = _MODULE_FIRMWARE.search(text), _MODULE_PART.search(text)
             if version is None or version[1].upper() == "N/A":
-                yield self.skip(host, "the module tells no firmware", name)
+                yield self.skip(host, "the module reports no firmware", name)
                 continue
             yield self.reading(
                 host, "sw.transceiver-fw", version[1], name,

@@ -138,7 +138,7 @@ class Interface(HostCheck):
             return
         legs = parse_bond(text)
         if not legs:
-            yield self.unknown(host, f"{path} tells of no leg", name)
+            yield self.unknown(host, f"{path} reports no leg", name)
             return
         down = [leg for leg, state, _ in legs if state != "up"]
         yield self.verdict(not down, host, f"down: {' '.join(down)}" if down else "all up",

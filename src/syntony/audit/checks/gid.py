@@ -50,7 +50,7 @@ def _said(gid: Gid | None) -> str:
     if gid is None:
         return "an unset entry"
     address = gid.ipv4 or gid.address
-    version = f"RoCE v{gid.version}" if gid.version else "type not told"
+    version = f"RoCE v{gid.version}" if gid.version else "type unknown"
     return f"index {gid.place}: {address} ({version})"
 
 
@@ -58,7 +58,7 @@ class GidTable(RdmaCheck):
     """On every RoCE port there is an entry that NCCL can use.
 
     Expected results: the entry that NCCL would choose by itself (IPv4, RoCE v2, not link-local), or
-    as the host's environment tells it to, exists on every active RoCE port. Skipped over
+    the one that the host's environment selects, exists on every active RoCE port. Skipped over
     InfiniBand.
     """
 
@@ -131,7 +131,7 @@ class GidSame(RdmaCheck):
 
 
 class GidConfigured(RdmaCheck):
-    """What the host's environment tells NCCL leads to RoCE v2.
+    """The host's NCCL settings lead to RoCE v2.
 
     Expected results: with NCCL_IB_GID_INDEX (or its family, range and version) as the host's files
     set them, every RoCE port gets a RoCE v2 entry that is set and not link-local. Skipped where
@@ -142,7 +142,7 @@ class GidConfigured(RdmaCheck):
     section = Section.GID
     reads = (*_GIDS, *_ENVIRONMENT)
     meaning = "RoCE v1, or no address at all: traffic is not routed, or many times slower"
-    remedy = "remove NCCL_IB_GID_INDEX, or set the index that be.gid.same tells"
+    remedy = "remove NCCL_IB_GID_INDEX, or set the index that be.gid.same reports"
     suspect = Suspect.CONFIG
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
@@ -265,7 +265,7 @@ class GidInfiniBand(RdmaCheck):
     suspect = Suspect.FABRIC
     keys = (
         Key("be.gid.prefix", "subnet prefix of a port", variant="NIC"),
-        Key("be.gid.sm-lid", "LID of the subnet manager, as a port was told", variant="NIC"),
+        Key("be.gid.sm-lid", "LID of the subnet manager, as a port reports it", variant="NIC"),
     )
 
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syntony.audit.result import ComparedValue, Result
 
 HOT_C = 85.0
-"""For a GPU that tells no limit: the highest operating temperature of A100 and H100."""
+"""For a GPU that reports no limit: the highest operating temperature of A100 and H100."""
 MEMORY_HOT_C = 95.0
 """The same of HBM (A100, H100)."""
 LOCKED_BELOW = 0.9
@@ -46,7 +46,7 @@ class GpuHealth(HostCheck):
     """GPUs are cool, unthrottled, in one mode, and free.
 
     Expected results: below the card's own limits (its highest operating temperature, else where it
-    slows down; `hot_c` and `memory_hot_c` stand in for both, or for a card that tells none); no
+    slows down; `hot_c` and `memory_hot_c` stand in for both, or for a card that reports none); no
     hardware or thermal slowdown, clocks not locked below the highest, persistence on; MIG mode,
     power limit, highest and application clocks equal to the expected values; no process when
     `idle` is asked for.
@@ -102,7 +102,7 @@ class GpuHealth(HostCheck):
 
     def _temperatures(self, host: Facts, gpu: Gpu) -> Iterator[Result]:
         if gpu.number("temperature/gpu_temp") is None:
-            yield self.unknown(host, "nvidia-smi tells no temperature", gpu.bus)
+            yield self.unknown(host, "nvidia-smi reports no temperature", gpu.bus)
         else:
             yield self._core(host, gpu)
         memory = gpu.number("temperature/memory_temp")
@@ -116,7 +116,7 @@ class GpuHealth(HostCheck):
         value = gpu.number("temperature/gpu_temp") or 0.0
         margin = gpu.number("temperature/gpu_temp_tlimit")
         if margin is not None and self.limits.hot_c is None:
-            # Since Ada a card tells how far it is from its limit, not the limit.
+            # Since Ada a card reports its margin to the limit, not the limit.
             floors = (gpu.number(f"temperature/gpu_temp_{name}_tlimit_threshold")
                       for name in ("max_gpu", "slow"))  # fmt: skip
             floor = _first(*floors, 0.0)
@@ -145,7 +145,7 @@ class GpuHealth(HostCheck):
             now = gpu.number("clocks/graphics_clock") or gpu.number("clocks/sm_clock")
             freely = gpu.text("performance_state") == "P0" and not _any_reason(gpu)
             if now is not None and freely and now < LOCKED_BELOW * highest:
-                yield self._slow_clock(host, gpu, f"{now:g} MHz with no reason told", highest)
+                yield self._slow_clock(host, gpu, f"{now:g} MHz with no reason given", highest)
 
     def _slow_clock(self, host: Facts, gpu: Gpu, got: str, highest: float) -> Result:
         return self.verdict(
@@ -192,7 +192,7 @@ class GpuHealth(HostCheck):
         hot = {name: degrees(reported.get(name)) for name in ("hotspot", "edge", "mem")}
         known = {name: value for name, value in hot.items() if value is not None}
         if not known:
-            return self.unknown(host, "amd-smi tells no temperature", at)
+            return self.unknown(host, "amd-smi reports no temperature", at)
         limits = {
             "hotspot": _first(self.limits.hot_c, own.get("hotspot"), MEMORY_HOT_C),
             "edge": _first(self.limits.hot_c, own.get("edge"), HOT_C),
@@ -205,7 +205,7 @@ class GpuHealth(HostCheck):
 
 
 def amd_limits(host: Facts) -> dict[Any, dict[str, float]]:
-    """GPU → where each part (``hotspot``, ``edge``, ``vram``) slows down; {} if it is not told."""
+    """GPU → where each part (``hotspot``, ``edge``, ``vram``) slows down; {} if unknown."""
     try:
         records = amd_smi(host, *AMD_STATIC)
     except FactError:
@@ -253,7 +253,7 @@ class GpuRecovery(NvidiaCheck):
     """No GPU waits for a reset or a reboot.
 
     Expected results: reset required No, drain and reset recommended No, recovery action None, on
-    every GPU that tells them (drivers before 525, 535 and 570 do not).
+    every GPU that reports them (drivers before 525, 535 and 570 do not).
     """
 
     id = "node.gpu-recovery"

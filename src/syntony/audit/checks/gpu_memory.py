@@ -62,7 +62,7 @@ class GpuEcc(HostCheck):
     def _amd(self, host: Facts, at: str, record: dict[str, Any]) -> Result:
         counts = dict(amd_uncorrected(record))
         if not counts:
-            return self.unknown(host, "amd-smi tells no count of memory errors", at)
+            return self.unknown(host, "amd-smi reports no count of memory errors", at)
         bad = {name: count for name, count in counts.items() if count}
         got = ", ".join(f"{name} {count}" for name, count in bad.items()) or "0 in all blocks"
         return self.verdict(not bad, host, got, "0 uncorrectable", "amd-smi metric: ecc", at=at)
@@ -74,7 +74,7 @@ class GpuEcc(HostCheck):
             yield from (
                 reported
                 or found
-                or [self.unknown(host, "nvidia-smi tells nothing of its memory's errors", gpu.bus)]
+                or [self.unknown(host, "nvidia-smi reports no memory error counts", gpu.bus)]
             )
 
     def _one(self, host: Facts, gpu: Gpu) -> Iterator[Result]:

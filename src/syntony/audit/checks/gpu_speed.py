@@ -181,7 +181,7 @@ class Gemm(HostCheck):
         at, name, rate = (row.get(key) for key in ("device", "name", "tflops"))
         number = isinstance(rate, int | float) and not isinstance(rate, bool) and rate > 0
         if not isinstance(at, str) or not isinstance(name, str) or not number:
-            yield self.unknown(host, "`syntony audit gemm` told no rate of a device", str(at)[:40])
+            yield self.unknown(host, "`syntony audit gemm` named no device's rate", str(at)[:40])
             return
         wrong = row.get("wrong")
         if isinstance(wrong, int):
@@ -242,7 +242,7 @@ class LocalAllReduce(HostCheck):
     active = True
     meaning = "NVLink, NVSwitch or NVLS does not work: every all-reduce is slow on this host"
     remedy = (
-        "look at node.nvlink and sw.fabricmanager; reset the GPUs; NCCL_DEBUG=INFO tells the path"
+        "look at node.nvlink and sw.fabricmanager; reset the GPUs; NCCL_DEBUG=INFO logs the path"
     )
     suspect = Suspect.GPU
     keys = (

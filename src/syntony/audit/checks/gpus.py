@@ -72,7 +72,7 @@ class GpuCount(HostCheck):
         if known:
             yield self.reading(host, "node.gpu-count", total, evidence="PCI bus, driver")
         else:
-            yield self.unknown(host, "neither the bus nor a driver tells of GPUs")
+            yield self.unknown(host, "neither the bus nor a driver reports GPUs")
 
     def _lost(self, host: Facts, at: str, why: str) -> Result:
         return self.verdict(False, host, why, "every GPU answers", "the vendor's tool", at=at)
@@ -216,7 +216,7 @@ class NvLink(NvidiaCheck):
             yield self.unknown(host, str(error), "errors")
             return
         if not rows:
-            yield self.unknown(host, "`nvidia-smi nvlink -e` told no counts", "errors")
+            yield self.unknown(host, "`nvidia-smi nvlink -e` reported no counts", "errors")
             return
         bad = [(gpu, link, kind, count) for gpu, link, kind, count in rows if count]
         got = ", ".join(

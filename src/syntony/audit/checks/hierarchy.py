@@ -23,7 +23,7 @@ _HOSTS = 4
 _DEFAULTS = {"localhost", "localhost.localdomain", "ubuntu", "debian", "linux", "(none)", "rocky"}
 """Host names that an image has before it is given one."""
 _NAMELESS = re.compile(r"MT\d{4,5}|Mellanox Technologies|ConnectX|^$", re.IGNORECASE)
-"""What an HCA says of itself until the driver or the subnet manager is told the host's name."""
+"""An HCA's default name, until the driver or the subnet manager sets the host's name."""
 
 
 class Links(FabricCheck):
@@ -87,13 +87,13 @@ class Links(FabricCheck):
 class Hierarchy(FabricCheck):
     """Hosts form groups under leaves, leaves share spines.
 
-    Expected results: with an expected file, hosts grouped as there. The groups found are told in
-    any case. (A NIC outside its host's group is reported by be.topo.rail.)
+    Expected results: with an expected file, hosts grouped as there. The groups found are always
+    reported. (A NIC outside its host's group is reported by be.topo.rail.)
     """
 
     id = "be.topo.hier"
     meaning = "a scheduler that places by this hierarchy places wrongly"
-    remedy = "correct the cabling, or what the scheduler was told (topology.conf, node labels)"
+    remedy = "correct the cabling, or the scheduler's settings (topology.conf, node labels)"
     suspect = Suspect.CONFIG
 
     def test(self, fabric: Cabling) -> Iterator[Result]:
@@ -138,7 +138,7 @@ class Names(FabricCheck):
 
     def test(self, fabric: Cabling) -> Iterator[Result]:
         if not fabric.says:
-            yield self.skip("the source tells no node descriptions")
+            yield self.skip("the source reports no node descriptions")
             return
         places = {nic.nic: nic for nic in fabric.attachments}
         by_text: dict[str, list[str]] = defaultdict(list)
@@ -167,7 +167,7 @@ class Names(FabricCheck):
 
 
 class Source(FabricCheck):
-    """What tells the cabling is complete and does not contradict itself.
+    """The source of the cabling is complete and does not contradict itself.
 
     Expected results: every line and every host's answer understood; each address and each chassis
     id said by one switch, each switch port by one NIC. What contradicts itself is left out; the

@@ -135,7 +135,7 @@ class Driver(RdmaCheck):
                                at=each.device or "firmware", meaning=each.meaning,
                                remedy=each.remedy)  # fmt: skip
         if not found:
-            yield self.verdict(True, host, "no failure told", "none", "kernel log", at="firmware")
+            yield self.verdict(True, host, "none reported", "none", "kernel log", at="firmware")
 
     def _nodes(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result]:
         try:
@@ -194,7 +194,7 @@ class PortAuthentication(RdmaCheck):
                 raise UnreadableError(str(error)) from error
             match = re.search(r"^Supplicant PAE state=(\S+)", text, re.MULTILINE)
             if match is None:
-                yield self.unknown(host, "wpa_cli tells no PAE state", port.name)
+                yield self.unknown(host, "wpa_cli reports no PAE state", port.name)
             else:
                 yield self.verdict(match[1] == "AUTHENTICATED", host, match[1], "AUTHENTICATED",
                                    "wpa_cli status", at=port.name)  # fmt: skip

@@ -31,7 +31,7 @@ def meminfo(host: Facts) -> dict[str, int]:
     """/proc/meminfo, in the units it has (kB, or pages). Raises `FactError`."""
     found = {match[1]: int(match[2]) for match in _MEMINFO.finditer(host.read("/proc/meminfo"))}
     if "MemTotal" not in found:
-        raise UnreadableError("/proc/meminfo tells no MemTotal")
+        raise UnreadableError("/proc/meminfo has no MemTotal")
     return found
 
 
@@ -73,7 +73,7 @@ class MemoryTotal(HostCheck):
             path = f"{_NODES}/{name}/meminfo"
             match = re.search(r"MemTotal:\s+(\d{1,18}) kB", host.read(path))
             if match is None:
-                yield self.unknown(host, f"{path} tells no MemTotal", name)
+                yield self.unknown(host, f"{path} has no MemTotal", name)
             else:
                 yield self.reading(host, "mem.node", int(match[1]) * _KIB, name,
                                    variant=name, evidence=path)  # fmt: skip
@@ -105,7 +105,7 @@ class Modules(HostCheck):
         filled = [module for module in parse_memory(text) if module.megabytes]
         kinds = Counter((module.megabytes, module.speed) for module in filled)
         if not kinds:
-            raise UnreadableError("`dmidecode -t 17` tells of no module in any socket")
+            raise UnreadableError("`dmidecode -t 17` reports no module in any socket")
         yield self._alike(host, filled, kinds)
         said = " + ".join(
             f"{count} × {megabytes} MB @ {speed or '?'}"
@@ -250,7 +250,7 @@ class Paging(HostCheck):
         except AbsentError:
             return
         if match is None:
-            raise UnreadableError(f"{_HUGE} tells no mode")
+            raise UnreadableError(f"{_HUGE} reports no mode")
         yield self.reading(host, "mem.transparent", match[1], evidence=_HUGE)
 
 

@@ -136,7 +136,7 @@ class Tail(NcclCheck):
     """No iteration takes much longer than most.
 
     Expected results: p99 (of fewer than 100, the slowest) over p50 of the iterations below 1.2 for
-    every size, where the output tells iterations (``-I`` of nccl-tests 2.17, PyTorch).
+    every size, where the output lists iterations (``-I`` of nccl-tests 2.17, PyTorch).
     """
 
     id = "nccl.tail"
@@ -201,7 +201,7 @@ class Operations(NcclCheck):
 class InNetwork(NcclCheck):
     """Switches reduce (SHARP) when they are asked to, and it helps.
 
-    Expected results: with NCCL_COLLNET_ENABLE=1, NCCL's log tells of CollNet channels and the bus
+    Expected results: with NCCL_COLLNET_ENABLE=1, NCCL's log lists CollNet channels and the bus
     bandwidth is not below that without (give or take 5 %). Run only when asked for (``--sharp``).
     """
 

@@ -30,7 +30,7 @@ class AllPaths(Check):
     """Every member of every ECMP group passes packets.
 
     Expected results: all of 16 or more source ports of each pair pass, in each direction; the dead
-    part is named by tracing lost flows beside living ones of the same pair.
+    part is named by tracing lost flows and working ones of the same pair.
     """
 
     id = "be.conn.paths"
@@ -144,7 +144,7 @@ class LoadedDelay(Check):
 
     id = "be.lat.loaded"
     section = Section.LATENCY
-    reads = ("UDP beside TCP between the hosts (syntony audit network --load)",)
+    reads = ("UDP during TCP load between the hosts (syntony audit network --load)",)
     meaning = "a deeper queue, a slower link or no ECN there: one flow makes all others wait"
     remedy = "compare rate, buffer, PFC and ECN settings of this direction's ports with others'"
     suspect = Suspect.PORT

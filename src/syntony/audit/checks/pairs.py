@@ -26,7 +26,7 @@ class FrontEndBandwidth(Check):
     """Every host sends and receives over the front-end network at its line's rate.
 
     Expected results: TCP between pairs, both ways, at 90 % of the slower interface's rate or more;
-    where an interface is not real or tells none, 90 % of the upper quartile of all pairs. All hosts
+    where an interface is virtual or has no rate, 90 % of the upper quartile of all pairs. All hosts
     are busy at once; suspects are tested again as in be.conn.pairs.
     """
 

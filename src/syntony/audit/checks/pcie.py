@@ -170,7 +170,7 @@ class LinkTraining(HostCheck):
         own = link_of(host, lower)
         if own.width is None or own.speed is None or own.width == 0:
             if lower == device.address:
-                yield self.unknown(host, f"{DEVICES}/{lower} tells of no link", lower)
+                yield self.unknown(host, f"{DEVICES}/{lower} reports no link", lower)
             return
         other = link_of(host, upper) if upper else own
         speed = _lower(own.max_speed, other.max_speed)
@@ -331,7 +331,7 @@ class Aer(HostCheck):
 
     @staticmethod
     def _total(host: Facts, address: str, name: str) -> int | None:
-        """The file's last line, ``TOTAL_ERR_FATAL 0``; None if there is none or it tells none."""
+        """The file's last line, ``TOTAL_ERR_FATAL 0``; None if there is none or it has no count."""
         try:
             text = host.read(f"{DEVICES}/{address}/{name}")
         except FactError:

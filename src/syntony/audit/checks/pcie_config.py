@@ -174,7 +174,7 @@ class Affinity(HostCheck):
     def _as_near(
         self, host: Facts, best: dict[str, str], near: dict[tuple[str, str], str]
     ) -> Iterator[Result]:
-        """Each GPU beside the best placed one: what a host's board can do, all its GPUs have."""
+        """Compare each GPU with the best placed one: all GPUs of a board should be placed alike."""
         wanted = min(best.values(), key=_rank)
         if wanted not in _NEAR and is_guest(host):
             yield self.skip(host, "a virtual machine that shows no PCIe switch")
@@ -187,7 +187,7 @@ class Affinity(HostCheck):
 
     @staticmethod
     def _of_backend(host: Facts, near: dict[tuple[str, str], str]) -> dict[tuple[str, str], str]:
-        """Without NICs of the front end; all of them where it cannot be told which those are."""
+        """Without NICs of the front end; all NICs where the front end's are unknown."""
         try:
             backend = {port.device for port in compute_ports(host)}
         except FactError:

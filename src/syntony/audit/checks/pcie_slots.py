@@ -1,4 +1,4 @@
-"""1.3 PCIe: what the slots of a host allow its cards, beside the other hosts."""
+"""1.3 PCIe: what the slots of a host allow its cards, compared with the other hosts."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class Attached(FabricCheck):
             leaf = places.get(label)
             there = fabric.at_port.get((leaf or "", port or ""))
             if there is not None and not there.host:
-                continue  # it is there, and does not say its name: that is told elsewhere
+                continue  # present but unnamed: another check reports that
             yield self.result(
                 Status.FAIL, f"{host}/{label}", "no link",
                 f"on {leaf or group.name}" + (f" port {port}" if leaf and port else ""),
@@ -289,7 +289,7 @@ def _leaf_of(fabric: Cabling, group: LeafGroup, label: str) -> str:
 
 
 def _absent_name(group: LeafGroup, like: str, fabric: Cabling, whole: LeafGroup) -> str:
-    """The name that the absent leaf would have beside its siblings, where numbers tell.
+    """The absent leaf's likely name, from its siblings' numbers.
 
     In ``leaf-01-01``, ``leaf-02-01`` of the group and ``leaf-03-02`` of another, the first
     number is the rail's, since it is what differs within a group.

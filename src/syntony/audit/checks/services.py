@@ -121,7 +121,7 @@ class Containers(HostCheck):
             return self._without(host)
         match = re.search(r"version\s+v?(\d+(?:\.\d+)+)", text)
         if match is None:
-            return self.unknown(host, "`nvidia-ctk --version` tells none", "toolkit")
+            return self.unknown(host, "`nvidia-ctk --version` reports no version", "toolkit")
         return self.reading(
             host, "sw.container-toolkit", match[1], "toolkit", evidence="nvidia-ctk --version"
         )

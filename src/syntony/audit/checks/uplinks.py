@@ -217,7 +217,7 @@ class Bisection(FabricCheck):
 
 
 class Speeds(FabricCheck):
-    """All links of a tier have one width and speed, told alike by both ends.
+    """All links of a tier have one width and speed, and both ends report the same.
 
     Expected results: the rate that more than half of the tier's hosts (or lower switches) have;
     warn where all NICs of a host have another (a host of another role).
@@ -229,7 +229,7 @@ class Speeds(FabricCheck):
 
     def test(self, fabric: Cabling) -> Iterator[Result]:
         if not fabric.rates:
-            yield self.skip("the source tells no rates")
+            yield self.skip("the source reports no rates")
             return
         tiers: dict[tuple[int, int], list[_Rated]] = defaultdict(list)
         place = {name: level for level, tier in enumerate(fabric.tiers) for name in tier}

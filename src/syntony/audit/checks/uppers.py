@@ -39,7 +39,7 @@ class UpperSwitches(FabricCheck):
 
     def test(self, fabric: Cabling) -> Iterator[Result]:
         if len(fabric.tiers) < 2 and not fabric.says:
-            yield self.skip("the source tells no switch above the leaves")
+            yield self.skip("the source reports no switch above the leaves")
             return
         yield from self._parts(fabric)
         for tier in range(len(fabric.tiers) - 1):

@@ -1,4 +1,4 @@
-"""1.1 Software: the host's clock beside true time."""
+"""1.1 Software: the host's clock compared with true time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Time(HostCheck):
 
     Expected results: the bound of Syntony's served fleet time below `fleet_ns` where an agent runs;
     chrony, ntpd or systemd-timesyncd synchronised and its offset below `wall_ns` (1 ms), a warning
-    where its own error bound leaves that open. Without any of them the kernel's word counts that
-    something keeps the clock (timedatectl); unknown where nobody tells.
+    where its own error bound leaves that open. Without any of them the kernel's flag counts that
+    the clock is disciplined (timedatectl); unknown without any source.
     """
 
     id = "sw.time"
@@ -58,7 +58,7 @@ class Time(HostCheck):
         reported = [*self._fleet(host), *self._wall(host)]
         if not reported:
             yield self.unknown(
-                host, "neither a Syntony agent nor chrony, ntpd or timesyncd tells of the clock"
+                host, "neither a Syntony agent nor chrony, ntpd or timesyncd reports a state"
             )
         yield from reported
 
@@ -116,7 +116,7 @@ class Time(HostCheck):
             yield self.verdict(False, host, "not synchronised", "synchronised",
                                "timedatectl: NTPSynchronized", at="wall time")  # fmt: skip
         elif reported == "yes":
-            yield self.verdict(True, host, "synchronised, by how much nobody tells", "synchronised",
+            yield self.verdict(True, host, "synchronised, error unknown", "synchronised",
                                "timedatectl: NTPSynchronized", at="wall time")  # fmt: skip
         elif any("not recorded" not in reason and "not installed" not in reason
                  for reason in reasons):  # fmt: skip

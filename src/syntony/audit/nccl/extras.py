@@ -23,7 +23,7 @@ OPERATIONS = {"all_gather": 1.0, "reduce_scatter": 1.0, "alltoall": 1 / 8, "send
 Start = Callable[[NcclJob], NcclRun]
 """Runs a job over the fleet."""
 _SLOWEST = ("-a", "3")
-"""nccl-tests then tells the longest time of all ranks, of all groups; else their mean."""
+"""nccl-tests then reports the longest time of all ranks and groups instead of their mean."""
 
 
 def together(job: NcclJob) -> NcclJob:
@@ -33,7 +33,7 @@ def together(job: NcclJob) -> NcclJob:
 
 
 def alone(job: NcclJob, rail: int) -> NcclJob:
-    """One GPU of each host, and with it the NIC beside it."""
+    """One GPU of each host, and with it the NIC next to it."""
     chosen = {"CUDA_VISIBLE_DEVICES": str(rail)}
     return msgspec.structs.replace(job, gpus=1, environment={**job.environment, **chosen})
 
@@ -128,7 +128,7 @@ def in_network(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     if on.log is None or not on.log.reported:
         yield check.result(Status.UNKNOWN, subject, said, evidence="NCCL wrote no log")
     elif not on.log.in_network:
-        why = on.log.warnings[0] if on.log.warnings else "NCCL's log tells of no CollNet channel"
+        why = on.log.warnings[0] if on.log.warnings else "NCCL's log reports no CollNet channel"
         yield check.result(Status.FAIL, subject, "not used", "CollNet channels", why)
     else:
         status = Status.PASS if after >= (1 - SPREAD) * before else Status.WARN

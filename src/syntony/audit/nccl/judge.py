@@ -173,7 +173,7 @@ def _networks(check: Check, terms: NcclTerms, logs: _Logs) -> Iterator[Result]:
     many = [(run, log) for run, log in logs if len(run.hosts) > 1 and log.reported]
     if many and not any(log.between_hosts for _, log in many):
         yield check.result(
-            Status.UNKNOWN, terms.subject, evidence="the log tells no channel between hosts"
+            Status.UNKNOWN, terms.subject, evidence="the log reports no channel between hosts"
         )
 
 
@@ -236,7 +236,7 @@ def _size(terms: NcclTerms, nodes: int) -> Iterator[Result]:
 def _tail(terms: NcclTerms, outputs: Iterable[Output]) -> Iterator[Result]:
     tails = [output.tail for output in outputs if output.tail]
     if not tails:
-        yield Tail().result(Status.SKIP, terms.subject, evidence="the output tells no iterations")
+        yield Tail().result(Status.SKIP, terms.subject, evidence="the output reports no iterations")
         return
     worst = max(tails)
     yield Tail().result(

@@ -47,7 +47,7 @@ class NcclJob(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int = 20
     environment: Mapping[str, str] = {}
     more: tuple[str, ...] = ()
-    """Words of nccl-tests beside the usual ones."""
+    """Further arguments of nccl-tests."""
 
 
 def flat_order(hosts: Sequence[str], groups: Mapping[str, str]) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def ordered(hosts: Sequence[str], groups: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def environment(case: Case, job: NcclJob) -> dict[str, str]:
-    """What the ranks are told beside their command line.
+    """Environment variables of the ranks.
 
     Data is not split over the queue pairs (each message goes by one of them): with a split, the
     slowest would decide and one queue pair could not be reported from eight.

@@ -73,7 +73,7 @@ def parse_query(text: str) -> Smi:
     gpus = tuple(_gpu(element) for element in root.findall("gpu"))
     attached = (root.findtext("attached_gpus") or "").strip()
     if attached.isdigit() and int(attached) != len(gpus):
-        raise UnreadableError(f"{what} tells of {attached} GPUs and describes {len(gpus)}")
+        raise UnreadableError(f"{what} reports {attached} GPUs and describes {len(gpus)}")
     driver, cuda = (root.findtext(tag) or "" for tag in ("driver_version", "cuda_version"))
     return Smi(driver.strip(), cuda.strip(), gpus)
 

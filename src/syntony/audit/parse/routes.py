@@ -32,7 +32,7 @@ class RoutingTable(NamedTuple):
 
     device: str
     own: frozenset[str]
-    """Its own addresses, where it tells them."""
+    """Its own addresses, where it reports them."""
     routes: tuple[KernelRoute, ...]
 
 

@@ -45,7 +45,7 @@ def parse_memory(text: str) -> tuple[Module, ...]:
             )
         )
     if not modules:
-        raise UnreadableError("`dmidecode -t 17` tells of no memory device")
+        raise UnreadableError("`dmidecode -t 17` reports no memory device")
     return tuple(modules)
 
 

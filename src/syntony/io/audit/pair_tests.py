@@ -79,7 +79,7 @@ class PairTests:
         lines = [_number(reported.get("line_gbps")) for reported in (served, sent)]
         known = [line for line in lines if line is not None]
         gbps = _number(served.get("gbps"))
-        why = "" if gbps is not None else f"{dst} told no figure"
+        why = "" if gbps is not None else f"{dst} reported no figure"
         return Speed(gbps=gbps, line_gbps=min(known) if len(known) == len(lines) else None, why=why)
 
     def _rdma(

@@ -1,4 +1,4 @@
-"""This host's clock beside its peers', from what its agent knows."""
+"""This host's clock compared with its peers', from what its agent knows."""
 
 from __future__ import annotations
 

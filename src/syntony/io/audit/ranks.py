@@ -1,4 +1,4 @@
-"""Where ranks run: beside each other on this host, or on others over SSH."""
+"""Where ranks run: all on this host, or on others over SSH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connectivity audit's conductor: a small program on every host, told what to ask whom."""
+"""Conducts the connectivity audit: runs a small program on every host and sends it probe plans."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SECRET_BYTES = 16
 Argv = Callable[[str], Sequence[str]]
 """Host to the command line that runs ``python3 -u -c BOOT`` there."""
 Step = Callable[[str], None]
-"""Told what is being done."""
+"""Called with the step that begins."""
 
 
 class SurveyOptions(NamedTuple):
@@ -196,7 +196,7 @@ class _Conductor:
         return self._heard(seen)
 
     def _heard(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
-        """Lost requests told from lost replies: the other end says what it heard."""
+        """Separate lost requests from lost replies, by what the other end received."""
         lost: dict[str, list[ReachFlow]] = defaultdict(list)
         for each in seen:
             if each.lost or each.big is False:

@@ -236,7 +236,7 @@ def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[lis
 
 
 def sink(secret: bytes, port: int) -> int:
-    """A process that swallows what loads send. It ends with us: its end of a pipe tells."""
+    """A process that swallows what loads send. It ends with us: it reads the end of a pipe."""
     reading, _writing = os.pipe()
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -24,7 +24,7 @@ _NODES = Path("/sys/devices/system/node")
 
 
 def nodes() -> dict[int, list[int]]:
-    """NUMA node → the processors of it that we may use; one node 0 where sysfs tells of none."""
+    """NUMA node → the processors of it that we may use; one node 0 where sysfs lists none."""
     allowed = os.sched_getaffinity(0)
     found = {}
     for path in sorted(_NODES.glob("node[0-9]*")):

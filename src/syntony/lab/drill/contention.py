@@ -219,7 +219,7 @@ def placed_lab(
         spec: of its own.
         classes: of jobs.
         given: with agents.
-        machines: its hosts are virtual machines; told how they come up.
+        machines: its hosts are virtual machines; called with progress while they start.
     """
     if given is not None:
         if not given.file().agents:

@@ -1,4 +1,4 @@
-"""The outcome of a contention drill: figures, the raw trial beside them, one chart."""
+"""The outcome of a contention drill: figures, the raw trial, one chart."""
 
 from __future__ import annotations
 

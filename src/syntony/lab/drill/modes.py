@@ -34,7 +34,7 @@ class JobMode(msgspec.Struct, frozen=True, kw_only=True):
     sysctls: dict[str, str] = {}
     """Of every host, restored afterwards."""
     endpoints: bool = False
-    """The kernel's own path manager is told about every NIC."""
+    """Every NIC is announced to the kernel's own path manager."""
     agents: bool = False
 
 

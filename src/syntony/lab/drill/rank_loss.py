@@ -192,7 +192,7 @@ def _python_of(launcher: int, out: Path, wish: RankLossOptions) -> int:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """And the ranks that it has started, should they still run: its own duty once it is told."""
+    """Terminate a process; on SIGTERM it ends the ranks that it started."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The outcome of a rank-loss drill: figures, the raw trials beside them, one chart. Pure but for
+"""The outcome of a rank-loss drill: figures, raw trials, one chart. Pure except for
 `save`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The outcome of a drill: figures, the raw trials beside them, one chart."""
+"""The outcome of a drill: figures, raw trials, one chart."""
 
 from __future__ import annotations
 

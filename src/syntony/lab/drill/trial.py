@@ -147,8 +147,8 @@ def run_trial(
 
 
 def _detected_ns(lab: Lab, outages: tuple[Outage, ...]) -> int | None:
-    """From the first fault to the first verdict. One that the kernel tells can be known before the
-    tool that brought it about has ended: 0."""
+    """From the first fault to the first verdict. The kernel may report a fault before the tool
+    that injected it has ended: 0."""
     known_ns = verdict_ns(lab, JOB, (outages[0].requested_ns, outages[-1].ended_ns))
     return None if known_ns is None else max(0, known_ns - outages[0].began_ns)
 

@@ -39,9 +39,9 @@ PROBE_INTERVAL_NS = 1 * S
 READY_S = 600.0
 """Until agents have clocks there."""
 FIRST, NICER = ("nice", "-n", "-10"), 15
-"""Before a rank's command: Python would start for minutes beside agents, which take most of an
-emulated processor. And what is added when its steps begin, for they rest most of the time, and an
-agent whose reports are late is not heard."""
+"""Prefix of a rank's command: agents take most of an emulated processor, so that without it Python
+starts for minutes. And the niceness that is added when its steps begin: ranks are idle most of the
+time, and late reports of an agent are discarded."""
 SLOW = "SYNTONY_NCCL_TIMEOUT=19"
 """2.1 s a try: packets wait for long on a slow, crowded link, and are not lost."""
 LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
@@ -107,7 +107,7 @@ def nccl_transport(given: Path | None) -> str:
     installed here.
 
     Args:
-        given: the library; None: looked for beside Syntony's own packages.
+        given: the library; None: searched for next to Syntony's own packages.
 
     Raises:
         UsageError: the one given cannot be used.

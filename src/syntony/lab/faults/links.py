@@ -17,7 +17,7 @@ LAST_ROOM_NS = 1_000_000_000
 
 
 def _end(link: Link, order: FaultOrder) -> Port:
-    """The end that goes down; a NIC's own end unless told, a fabric link's leaf end."""
+    """The end that goes down. Default: a NIC's own end; a fabric link's leaf end."""
     ends = {"leaf": link.a, "spine": link.b}
     if link.kind is not LinkKind.FABRIC:
         ends = {"host": link.a, "leaf": link.b}

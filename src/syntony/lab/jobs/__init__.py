@@ -1,1 +1,1 @@
-"""Jobs that run in a lab: collectives over ordinary sockets, results checked, steps told."""
+"""Jobs that run in a lab: collectives over ordinary sockets, results checked, steps reported."""

@@ -96,8 +96,8 @@ def _more(spec: JobSpec, rank: int) -> tuple[str, ...]:
 
 
 def environment(spec: JobSpec, rank: int) -> dict[str, str]:
-    """What a rank needs to find the others, beside what it is given on the command line; and who it
-    is, as launchers say it."""
+    """Environment of a rank: how to find the others, and its rank as launchers set it. Everything
+    else is on its command line."""
     common = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     common |= {"RANK": str(rank), "WORLD_SIZE": str(len(spec.hosts))}
     if spec.framework != "gloo":

@@ -61,9 +61,9 @@ def parse_line(line: bytes) -> Record | None:
 
 
 def on_arrival_clock(said: Sequence[tuple[int, Record]]) -> list[Record]:
-    """A rank's records on the clock of whoever read them, for a rank whose own began elsewhere.
+    """Convert a rank's records to the reader's clock, for a rank whose own clock is unrelated.
 
-    Clocks differ by a constant: the least that a record took to arrive counts as nothing.
+    The clocks differ by a constant: the shortest transit of a record counts as zero.
 
     Args:
         said: when each record was read, and the record.

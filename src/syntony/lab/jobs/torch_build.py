@@ -52,7 +52,7 @@ def find_torch() -> str:
 
 
 def install_argv(*, named: bool = False) -> list[str]:
-    """The command that puts the CPU build beside Syntony; `named`: as a person would type it."""
+    """The command that installs the CPU build for Syntony's Python; `named`: as typed by a user."""
     pip = ["pip"] if named else [sys.executable, "-m", "pip"]
     quiet = [] if named else ["--disable-pip-version-check", "--retries", "1", "--quiet"]
     return [*pip, "install", *quiet, "--extra-index-url", CPU_INDEX, REQUIREMENT]
@@ -71,7 +71,7 @@ def torch_or_plain_sockets(
 
 
 def fetch_torch(say: Callable[[str], None]) -> None:
-    """Install PyTorch's CPU build beside Syntony, unless an interpreter has it.
+    """Install PyTorch's CPU build for Syntony's Python, unless an interpreter has it.
 
     Raises:
         MissingError: it cannot be had; with pip's last line.

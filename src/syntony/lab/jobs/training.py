@@ -25,7 +25,7 @@ WIDTH, CLASSES, BATCH = 64, 10, 16
 
 
 def digits(count: int) -> TensorDataset:
-    """Clusters that can be told apart, the same on every rank."""
+    """Clusters that can be separated, the same on every rank."""
     own = torch.Generator().manual_seed(5)
     labels = torch.randint(CLASSES, (count,), generator=own)
     centres = torch.randn(CLASSES, WIDTH, generator=own)

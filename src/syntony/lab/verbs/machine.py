@@ -119,7 +119,7 @@ def tap(port: Port) -> str:
 
 
 def join_lines(ports: Sequence[Port]) -> tuple[list[str], list[str]]:
-    """For `ip -batch` and `tc -batch`: a tap beside each port, and all packets across."""
+    """For `ip -batch` and `tc -batch`: a tap for each port, all packets mirrored between them."""
     ip, tc = [], []
     for port in ports:
         ip += [f"tuntap add {tap(port)} mode tap", f"link set {tap(port)} up"]

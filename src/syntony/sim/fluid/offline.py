@@ -1,4 +1,4 @@
-"""Placement of flows told by a table on a fabric told by a topology. Pure: columns in, rows out."""
+"""Placement of a table's flows on a topology's fabric. Pure: columns in, rows out."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Find
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [
         Evidence("owd_p50_ns", f"{len(common.flows)} flows across it wait: {format_ns(delay)}"
-                 f" against {format_ns(usual)} before or beside them", delay, usual),
+                 f" against {format_ns(usual)} before or of similar flows", delay, usual),
         Evidence("hops", f"{common.healthy} other flows across it and"
                  f" {len(facts.healthy) - common.healthy} elsewhere do not"),
     ]  # fmt: skip

@@ -99,7 +99,7 @@ def _finding(facts: BundleFacts, gpu: str, slow: Slow, evidence: list[Evidence])
         fault=FaultClass.GPU_THROTTLE, subjects=(gpu,), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, not work),
         evidence=(lag(slow), *evidence),
-        alternatives=(weigh(FaultClass.STRAGGLER, True, "the device tells why rank"
+        alternatives=(weigh(FaultClass.STRAGGLER, True, "the device explains why rank"
                             f" {slow.rank} is behind"),),
         action=ACTION, ranks=frozenset({slow.rank}),
         hosts=frozenset({facts.ranks.host.get(slow.rank, "")}),

@@ -86,7 +86,7 @@ def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) ->
         fault=FaultClass.PCIE, subjects=(gpu,), onset_ns=slow.begin_ns, last_ns=slow.last_ns,
         confidence=confidence(slow.share, True),
         evidence=(_slot(share), lag(slow)),
-        alternatives=(weigh(FaultClass.STRAGGLER, True, "its slot tells why rank"
+        alternatives=(weigh(FaultClass.STRAGGLER, True, "its slot explains why rank"
                             f" {slow.rank} is behind"),),
         action=ACTION, ranks=frozenset({slow.rank}),
         hosts=frozenset({host.get(slow.rank, "")}),

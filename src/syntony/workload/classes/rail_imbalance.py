@@ -133,10 +133,10 @@ def _changed(rails: list[int], change: Floats) -> list[int]:
 
 
 def _rolling(carried: Floats, windows: int) -> Floats:
-    """Bytes of each window and those beside it: within one operation, or step, rails that carry
-    little are done before the others."""
-    beside = np.ones(min(windows, carried.shape[1]))
-    return np.array([np.convolve(each, beside, mode="same") for each in carried])
+    """Sums of bytes over neighbouring windows: within one operation, or step, rails that carry
+    little finish before the others."""
+    kernel = np.ones(min(windows, carried.shape[1]))
+    return np.array([np.convolve(each, kernel, mode="same") for each in carried])
 
 
 def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,

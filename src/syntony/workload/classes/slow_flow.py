@@ -48,7 +48,7 @@ ACTION = (
 
 
 def find(facts: BundleFacts) -> list[Finding]:
-    """Flows that are slow while those beside them are not."""
+    """Flows that are slow while similar flows are not."""
     if facts.flows is None:
         return []
     shared = {flow for common in facts.late_hops for flow in common.flows}
@@ -141,7 +141,7 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
     begin_ns, last_ns = facts.span(stretch)
     ends = flows.leaving(flows.src[flow].split("/")[0]) | flows.entering(
         flows.dst[flow].split("/")[0])  # fmt: skip
-    beside = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
+    others = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
     both = True if delayed and slowed else None
     return Finding(
         fault=FaultClass.SLOW_FLOW, subjects=(flows.names[flow],), onset_ns=begin_ns,
@@ -152,8 +152,8 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
                   else None, "it loses no packets" if flow not in flows.lossy else
                   "it loses packets", "retransmits"),
             _receiver(flows, flow, part),
-            weigh(FaultClass.HOST_JITTER, not beside, "other flows of both hosts are not delayed"
-                  if not beside else f"{beside} other flows of its hosts are delayed as well"),
+            weigh(FaultClass.HOST_JITTER, not others, "other flows of both hosts are not delayed"
+                  if not others else f"{others} other flows of its hosts are delayed as well"),
         ),
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
@@ -212,8 +212,8 @@ def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
 
 
 def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
-    """Whether most flows beside it are not delayed, or keep to one rate where that is what makes
-    this one slow; else nothing stands out."""
+    """Whether most similar flows are not delayed (or, for a flow that is slow by its rate, keep to
+    one rate); else this flow does not stand out."""
     peers = flows.siblings == flows.siblings[flow]
     if peers.sum() < 4:
         peers = flows.like == flows.like[flow]

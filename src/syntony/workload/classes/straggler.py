@@ -101,7 +101,7 @@ def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> Finding:
         last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.GPU_THROTTLE, True if devices else None,
-                  "its GPU's clock is its peers', and it tells no error", "GPUs"),
+                  "its GPU's clock is its peers', and it reports no error", "GPUs"),
             weigh(FaultClass.HOST_JITTER, True if queues else None,
                   "its host is not short of CPU", "hosts"),
             weigh(FaultClass.DATA_STALL, True if work else None,
