@@ -86,7 +86,7 @@ def test_the_page_of_the_protocol_tells_its_numbers() -> None:
     assert messages.OLDEST < messages.PROTOCOL or messages.PROTOCOL == 3
     assert f"An answer over {MAX_ANSWER_BYTES >> 20} MiB is refused" in page
     assert f"An answer over {PAGE_BYTES >> 20} MiB is sent as several" in page
-    assert f"at most {messages.MAX_VIEWS:,} connections" in page
+    assert f"at most {bounds.MAX_VIEWS:,} connections" in page
 
 
 def test_what_is_too_much_for_one_batch() -> None:
