@@ -320,7 +320,9 @@ def test_calls_that_send_nothing_keep_nobody_out(tmp_path: Path, how: str) -> No
         # This test's address is theirs too: it is kept waiting as long as they may be silent.
         wait_until(lambda: _is_answered(controller))
         lines = controller.log().count("enrolment refused")
-        assert 0 < lines < 2 * PATIENCE_S
+        assert lines < 2 * PATIENCE_S
+        # One connection has no more calls than its address may: this test's own may come first.
+        assert lines > 0 or how == "one connection"
 
 
 def _is_answered(controller: ControllerProcess) -> bool:

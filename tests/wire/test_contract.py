@@ -21,7 +21,7 @@ from tests.wire.decoded import decode_columns
 
 from syntony.controller.dispatch import QUESTIONS
 from syntony.errors import WireError
-from syntony.wire import gateways, messages
+from syntony.wire import bounds, gateways, messages
 from syntony.wire.arrow import MAX_ROWS, arrow_schema, encode_columns
 from syntony.wire.query import MAX_ANSWER_BYTES, PAGE_BYTES, Failure, answer_type
 from syntony.wire.tables import HEARD, TABLES

@@ -52,7 +52,8 @@ _ELSEWHERE = {
     ),
     "utc": (
         "clock_utc:utc",
-        "Where UTC is on the fleet timeline: distance, bound, whose word counts, who was outvoted.",
+        "Where UTC is on the fleet timeline: distance, bound, anchors that count, anchors "
+        "outvoted.",
     ),
 }
 
