@@ -405,3 +405,24 @@ def test_a_backlog_that_the_medium_loses_meanwhile_ends_when_what_was_sent_is_st
     assert (delivery.ready, delivery.over) == (False, True)
     assert spool.dropped_rows == 2 * (3 - first.seq)
     spool.close()
+
+
+def test_a_batch_that_cannot_be_read_for_want_of_descriptors_waits_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither lost nor asked for again and again."""
+    spool = open_spool(tmp_path, 1 << 20)
+    delivery = Delivery(spool)
+    spool.append("t", 1, b"one")
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert (delivery.ready, delivery.next_batch(), delivery.ready) == (True, None, False)
+    spool.append("t", 1, b"two")
+    sent = [delivery.next_batch(), delivery.next_batch()]
+    assert [each and each.arrow for each in sent] == [b"one", b"two"]
+    assert spool.dropped_rows == 0
+    spool.close()

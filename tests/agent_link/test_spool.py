@@ -343,6 +343,29 @@ def test_a_place_that_is_no_directory(tmp_path: Path) -> None:
         open_spool(tmp_path / "file", LIMIT)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_cannot_be_read_for_want_of_descriptors_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    spool = open_spool(tmp_path, LIMIT)
+    for each in (b"one", b"two"):
+        spool.append("t", 10, each)
+    spool.close()
+    spool = open_spool(tmp_path, LIMIT)
+    stream, last = spool.oldest_stream()
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert spool.read_after(0, stream) == (0, None)
+        assert spool.oldest_stream() == (stream, last)
+    assert spool.dropped_rows == 0
+    assert [frame.payload for frame in pending(spool)] == [b"one", b"two"]
+    spool.close()
+
+
 def test_a_full_disk_sheds_counts_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,6 +26,9 @@ class Delivery:
         self._given = 0
         """The newest number that was sent."""
         self._ended = False
+        self._unread = -1
+        """The newest batch when one could not be read for want of descriptors: tried again when
+        there is another."""
         """Nothing of an earlier stream is left to be sent."""
 
     @property
@@ -51,7 +54,7 @@ class Delivery:
         """Whether a batch can be sent."""
         last = self._spool.last_seq if self._last_seq is None else self._last_seq
         looked = max(self._sent, self._spool.acknowledged)
-        return looked < last and not self._ended and not self.window_full
+        return max(looked, self._unread) < last and not self._ended and not self.window_full
 
     def next_batch(self) -> Batch | None:
         """The next batch to send; None where there is none, or too many are under way."""
@@ -60,6 +63,7 @@ class Delivery:
         self._sent, frame = self._spool.read_after(self._sent, self.stream)
         if frame is None:
             self._ended = self.backlog  # what was left is unreadable, or has been shed
+            self._unread = self._spool.last_seq
             return None
         self._given = frame.seq
         return Batch(

@@ -12,6 +12,7 @@ Numbers go on over all streams of a directory; what earlier ones left is deliver
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 _SEGMENTS = 16
 """Segments a full spool has: the share shed at once is one sixteenth."""
 _SUFFIX = ".spool"
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Errors of reading that say nothing of the medium."""
 _NUMBERED = "00" + 18 * "[0-9]" + _SUFFIX
 """Names of segments; other files are somebody else's."""
 
@@ -228,20 +231,26 @@ class Spool:
                 last = max(each.last_seq for each in parts)
                 if any(each.last_intact > self._state.acknowledged for each in parts):
                     return stream, last
-                self.read_after(0, stream)  # counts what is damaged
+                if self.read_after(0, stream)[0] < last:  # counts what is damaged
+                    return stream, last
                 self._release(last)
             return self.stream, None
 
     def read_after(self, seq: int, stream: str) -> tuple[int, Frame | None]:
-        """The first unacknowledged batch of a stream after `seq`, with its number; at the end of
-        the stream None, and how far it was looked for."""
+        """The first unacknowledged batch of a stream after `seq`, with its number. None at the end
+        of the stream, or where this process lacks descriptors or memory to read on; and how far it
+        was looked for."""
         with self._lock:
             seq = max(seq, self._state.acknowledged)
             for segment in self._segments:
                 if segment.stream != stream:
                     continue
                 for place in range(max(0, seq + 1 - segment.first_seq), len(segment.starts)):
-                    frame = self._read(segment, place)
+                    try:
+                        frame = self._read(segment, place)
+                    except OSError as error:
+                        self._complain(error)
+                        return segment.first_seq + place - 1, None
                     if frame is not None:
                         return frame.seq, frame
                     self._drop(segment.rows[place])
@@ -370,13 +379,16 @@ class Spool:
     # --- reading ---
 
     def _read(self, segment: _Segment, place: int) -> Frame | None:
-        """The record, or None if the medium no longer gives it back as it was written."""
+        """The record, or None if the medium no longer gives it back as it was written. Raises
+        `OSError`: that is not known, as this process lacks something."""
         start = segment.starts[place]
         last = place + 1 == len(segment.starts)
         end = segment.size if last else segment.starts[place + 1]
         try:
             found = read_frame(os.pread(self._reader_of(segment), end - start, start))
         except OSError as error:
+            if error.errno in _OURS:
+                raise
             self._complain(error)
             return None
         return found[0] if found is not None else None
