@@ -23,7 +23,7 @@ def graded(case: Case, *, delays: bool = False) -> Grade:
     return grade(case, [(each.component, each.confidence, each.alternatives) for each in found])
 
 
-@pytest.mark.parametrize("seed", [1032, 1074])
+@pytest.mark.parametrize("seed", [1074, 1032])
 @pytest.mark.parametrize("delays", [False, True])
 def test_ways_behind_a_silent_switch_are_no_known_ones(seed: int, delays: bool) -> None:
     """Known links elsewhere would explain the same, if packets went down and up again."""
