@@ -52,8 +52,10 @@ _ELSEWHERE = {
     ),
     "utc": (
         "clock_utc:utc",
-        "Where UTC is on the fleet timeline: distance, bound, anchors that count, anchors "
-        "outvoted.",
+        (
+            "Where UTC is on the fleet timeline: distance, bound, anchors that count, anchors "
+            "outvoted."
+        ),
     ),
 }
 

@@ -29,7 +29,6 @@ MAX_RAIL = 1_023
 MAX_PARTS = 2 * MAX_NICS
 MAX_AGE_NS = 1 << 60
 _RDMA = frozenset({"", "roce", "infiniband"})
-_CLASS_E = ipaddress.ip_network("240.0.0.0/4")
 MAX_TEXT = 200
 """Characters of a version or of how a NIC is stamped."""
 
@@ -151,7 +150,7 @@ def _address_fault(text: str, within: Sequence[IpNetwork]) -> str:
         return f"{text[:MAX_TEXT]!r} has a scope, or is IPv4 written as IPv6"
     if address.is_multicast or address.is_unspecified or address.is_loopback:
         return f"{address} is not a unicast address that others can reach"
-    if isinstance(address, ipaddress.IPv4Address) and address in _CLASS_E:
+    if isinstance(address, ipaddress.IPv4Address) and address.is_reserved:
         return f"{address} is reserved, or the broadcast address"
     if within and not any(address in network for network in within):
         return f"{address} is in none of nic_prefixes"

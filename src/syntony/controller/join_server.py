@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from syntony.controller.enrolment import Enrolment
-from syntony.controller.listen import HANDSHAKE_MS, ServerCertificate, add_port
+from syntony.controller.listen import HANDSHAKE_MS, ServerCertificate, add_port, first_message
 from syntony.errors import BusyError, SyntonyError, UsageError
 from syntony.io.transport import grpc
 from syntony.model import S
@@ -83,14 +83,15 @@ class JoinServer:
 
     async def _join(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         peer = str(context.peer())
+        address = peer.rpartition(":")[0]
         try:
-            with self._one_more(peer.rpartition(":")[0]):
+            with self._one_more(address):
                 request = decode_joining(await _first(requests))
                 async with self._turns:
                     return await self._answer(request, peer)
         except SyntonyError as error:
             self._enrolment.refusals += 1
-            self._log_refusal(peer, str(error))
+            self._log_refusal(peer, address, str(error))
             return encode(Failure(reason=str(error)))
 
     async def _answer(self, request: Joining, peer: str) -> bytes:
@@ -98,9 +99,9 @@ class JoinServer:
             return encode(Issued(certificate=b"", ca=self._enrolment.ca()))
         return encode(await asyncio.to_thread(self._enrolment.join, request, peer, self._now()))
 
-    def _log_refusal(self, peer: str, reason: str) -> None:
+    def _log_refusal(self, peer: str, address: str, reason: str) -> None:
         """One line a second and address: strangers must not fill the disk."""
-        address, now_ns = peer.rpartition(":")[0], time.monotonic_ns()
+        now_ns = time.monotonic_ns()
         self._said = {each: at for each, at in self._said.items() if now_ns - at < 1 * S}
         if address in self._said or len(self._said) >= MAX_LINES:
             self._unsaid += 1
@@ -126,10 +127,8 @@ class JoinServer:
 
 async def _first(requests: AsyncIterator[bytes]) -> bytes:
     """Raises `UsageError`: nothing came."""
-    try:
-        async with asyncio.timeout(SEND_S):
-            async for data in requests:
-                return data
-    except TimeoutError:
-        pass
+    with contextlib.suppress(TimeoutError):
+        data = await first_message(requests, SEND_S)
+        if data is not None:
+            return data
     raise UsageError(f"no request within {SEND_S:g} s")

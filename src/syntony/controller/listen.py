@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import logging
 import resource
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
@@ -136,6 +138,15 @@ class ServerCertificate:
                 reported = Path(path).stat()
                 found += [reported.st_mtime_ns, reported.st_ino, reported.st_size]
         return tuple(found)
+
+
+async def first_message(requests: AsyncIterator[bytes], within_s: float) -> bytes | None:
+    """What a client sends first; None where it ended its stream before. Raises `TimeoutError`: it
+    has sent nothing within `within_s`."""
+    async with asyncio.timeout(within_s):
+        async for data in requests:
+            return data
+    return None
 
 
 def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:

@@ -433,8 +433,9 @@ class Controller:
         await self._membership.enforce()
 
     async def _record_stop(self) -> None:
-        with contextlib.suppress(StateError):  # whoever ordered it has been told
-            await asyncio.to_thread(self._traffic.record)
+        if self._traffic.is_unrecorded:
+            with contextlib.suppress(StateError):  # the one who ordered it knows
+                await asyncio.to_thread(self._traffic.record)
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
 from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
+from syntony.controller.listen import first_message
 from syntony.controller.sessions import AgentSession, Opening
 from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
 from syntony.io.transport import grpc
@@ -315,9 +316,6 @@ async def _first(requests: AsyncIterator[bytes]) -> bytes | None:
     """A stream's first message; None where it ended before. Raises `RefusedError`: it did not
     come."""
     try:
-        async with asyncio.timeout(HELLO_S):
-            async for data in requests:
-                return data
+        return await first_message(requests, HELLO_S)
     except TimeoutError:
         raise RefusedError(f"no hello within {HELLO_S:g} s") from None
-    return None

@@ -118,6 +118,11 @@ class TrafficService:
         _log.warning("traffic control %s by=%s from=%s", word, issuer.who, issuer.origin)
         return switch, self._row(switch, command.why), unrecorded
 
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether a stop is in force that control state does not know of."""
+        return self._unrecorded is not None
+
     def record(self) -> None:
         """Record a stop that could not be when it was ordered; waits for the disk.
 

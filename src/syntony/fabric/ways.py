@@ -22,7 +22,7 @@ class WayGraph:
         self._before: dict[str, set[str]] = defaultdict(set)
         self._is_end = is_end
         self._ways: dict[str, dict[tuple[str, bool], int]] = {}
-        self._distances: dict[tuple[str, bool], dict[str, int]] = {}
+        self._distances: dict[str, dict[str, int]] = {}
         for name in names:
             ends = link_ends(name)
             if ends is not None:
@@ -58,7 +58,7 @@ class WayGraph:
 
     def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
         """The shortest known ways as their devices, both ends among them, last by name first."""
-        left = self._reached(far, forward=False)
+        left = self._distances_to(far)
         if near not in left:
             return
         stack: list[tuple[str, ...]] = [(near,)]
@@ -73,22 +73,27 @@ class WayGraph:
     def _on_shortest(self, near: str, far: str) -> set[tuple[str, str]]:
         """Links of the shortest ways that never lead down and up again, as pairs of devices."""
         steps = self._climbed(near)
-        lengths = [steps[end] for end in ((far, False), (far, True)) if end in steps]
-        todo = [
-            end for end in ((far, False), (far, True)) if steps.get(end) == min(lengths, default=0)
-        ]
+        ends = [end for end in ((far, False), (far, True)) if end in steps]
+        nearest = min((steps[end] for end in ends), default=0)
+        todo = [end for end in ends if steps[end] == nearest]
         pairs: set[tuple[str, str]] = set()
-        seen = {*todo}
+        seen = set(todo)
         while todo:
-            device, descends = todo.pop()
-            for other in self._before.get(device, ()):
-                for before in ((other, False), (other, True)):
-                    is_step = steps.get(before) == steps[device, descends] - 1
-                    if is_step and self._descends(*before, device) is descends:
-                        pairs.add((other, device))
-                        todo += [before] if before not in seen else []
+            here = todo.pop()
+            for before in self._steps_before(*here):
+                if steps.get(before) == steps[here] - 1:
+                    pairs.add((before[0], here[0]))
+                    if before not in seen:
                         seen.add(before)
+                        todo.append(before)
         return pairs
+
+    def _steps_before(self, device: str, descended: bool) -> Iterator[tuple[str, bool]]:
+        """From where one step leads here, and whether the way had led down before it."""
+        for other in self._before.get(device, ()):
+            for before in (False, True):
+                if self._descends(other, before, device) is descended:
+                    yield other, before
 
     def _climbed(self, near: str) -> dict[tuple[str, bool], int]:
         """Device, and whether its way led down already, to its distance; ends are not passed."""
@@ -128,20 +133,18 @@ class WayGraph:
                     todo.append(other)
         return away
 
-    def _reached(self, start: str, *, forward: bool) -> dict[str, int]:
-        """Device to its distance from `start` (to it, if not forward); ends are not passed."""
-        key = (start, forward)
-        if key not in self._distances:
-            steps = self._after if forward else self._before
-            away = {start: 0}
-            todo = deque([start])
+    def _distances_to(self, far: str) -> dict[str, int]:
+        """Device to its distance to `far`; ends are not passed."""
+        if far not in self._distances:
+            away = {far: 0}
+            todo = deque([far])
             while todo:
                 here = todo.popleft()
-                if here != start and self._is_end(here):
+                if here != far and self._is_end(here):
                     continue
-                for other in steps.get(here, ()):
+                for other in self._before.get(here, ()):
                     if other not in away:
                         away[other] = away[here] + 1
                         todo.append(other)
-            self._distances[key] = away
-        return self._distances[key]
+            self._distances[far] = away
+        return self._distances[far]

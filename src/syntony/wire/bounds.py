@@ -18,8 +18,8 @@ MAX_COUNT = 1 << 62
 """Sums of two of them are integers of 64 bits still."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 """A counter, a rate, a duration."""
-Told = Annotated[int, Meta(ge=0)]
-"""Of 64 bits, as a process of a job has written it: nobody's stream ends on it."""
+Unsigned = Annotated[int, Meta(ge=0)]
+"""Any number of 64 bits: what a process of a job has written must not end its agent's stream."""
 Signed = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 """An instant, or a count for which -1 stands for unknown."""
 Number = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]

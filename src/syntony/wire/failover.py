@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from syntony.wire.bounds import MAX_REASONS, MAX_VIEWS, Count, Text, Told, Word
+from syntony.wire.bounds import MAX_REASONS, MAX_VIEWS, Count, Text, Unsigned, Word
 from syntony.wire.query import Query
 
 MAX_SUBFLOWS = 256
@@ -47,19 +47,19 @@ class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
 
     mechanism: Word
     """``rdma``, ``tcp`` or ``mptcp``."""
-    number: Told
+    number: Unsigned
     """Of its queue pair, or its socket's cookie: unique within process and mechanism."""
     nic: Word
     local: Word
     """``address:port``; without the port where it is unknown."""
     remote: Word
-    bytes_done: Told
-    bytes_outstanding: Told
-    outstanding: Told
+    bytes_done: Unsigned
+    bytes_outstanding: Unsigned
+    outstanding: Unsigned
     """Operations."""
     idle_ns: int
     """Since something was last done; -1: nothing was yet."""
-    errors: Told
+    errors: Unsigned
     last_error: int
     """An errno, or an ``ibv_wc_status``."""
     failed: bool
@@ -70,14 +70,14 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Word
     program: Word
-    pid: Told
-    uid: Told
+    pid: Unsigned
+    uid: Unsigned
     age_ns: int
     """Since it connected."""
     flows: Annotated[tuple[ProcessFlowView, ...], Meta(max_length=MAX_PROCESS_FLOWS)]
-    left_out: Told = 0
+    left_out: Unsigned = 0
     """Flows beyond these, or for which the process had no place."""
-    malformed: Told = 0
+    malformed: Unsigned = 0
     """Flows of which it told what cannot be, or what could not be read."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from syntony.wire.bounds import MAX_REASONS, Count, Number, Signed, Told, Word
+from syntony.wire.bounds import MAX_REASONS, Count, Number, Signed, Unsigned, Word
 from syntony.wire.query import Query
 
 STAMP_BYTES = 20
@@ -45,23 +45,23 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     remote: Word
     send_psn: Number
     receive_psn: Number
-    flags: Told
+    flags: Unsigned
     """``enum syn_qp_flag`` of native/verbs/syn_qp_page.h."""
     began_ns: int
     """When it became ready to receive."""
     first_sent_ns: int
     """When its first message that takes a receive was posted; 0: none was."""
-    sent: Told
+    sent: Unsigned
     """Messages that take a receive at the peer: sends, writes with immediate data."""
-    unannounced: Told
+    unannounced: Unsigned
     """Writes, reads, atomics: the peer's process does not see them end."""
-    bytes_posted: Told
-    signaled: Told
+    bytes_posted: Unsigned
+    signaled: Unsigned
     """Work requests that have, or will have, a completion."""
-    completed: Told
-    received: Told
-    bytes_received: Told
-    receives_posted: Told
+    completed: Unsigned
+    received: Unsigned
+    bytes_received: Unsigned
+    receives_posted: Unsigned
     """Less `received`: the peer's credit. Void with a shared receive queue."""
     errors: Number
     first_error: int
