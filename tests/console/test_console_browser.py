@@ -15,7 +15,7 @@ from tests.console.server import FakeApi, Serving
 from tests.console.views import VIEWS, complaints, goto
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import APIResponse, Browser, Page, Route
 
 pytestmark = pytest.mark.slow
 
@@ -345,10 +345,34 @@ def test_an_answer_that_the_console_cannot_draw_harms_its_part_only(
     for each in incidents:
         each["members"] = whole[each["number"]]
     api.announce("incidents")
-    page.wait_for_timeout(500)
-    page.get_by_role("button", name="Try again").click()
     page.get_by_role("link", name=f"{BAD} loses 31 %").wait_for()
     assert not page.get_by_role("alert").count()
+
+
+def test_a_change_during_a_request_is_asked_for_again(page: Page, url: str, api: FakeApi) -> None:
+    """The answer under way may be older than the change that is announced meanwhile."""
+    enter(page, url)
+    goto(page, "overview")
+    page.get_by_text(VIEWS["overview"]).first.wait_for()
+    incident = api.answers["incidents"].incidents[0]
+    held: list[tuple[Route, APIResponse]] = []
+
+    def hold(route: Route) -> None:
+        if incident["summary"] == "changed meanwhile":
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    page.route("**/api/v1/incidents*", hold)
+    api.announce("incidents")
+    page.wait_for_timeout(500)
+    incident["summary"] = "changed meanwhile"
+    api.announce("incidents")
+    page.wait_for_timeout(500)
+    assert held
+    for route, answer in held:
+        route.fulfill(response=answer)
+    page.get_by_text("changed meanwhile").first.wait_for()
 
 
 def test_an_empty_fleet_says_what_to_do_next(chrome: Browser) -> None:

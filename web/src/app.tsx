@@ -167,7 +167,7 @@ function Frame({ session, leave }: { session: Session; leave: () => void }) {
           {status.data?.switch?.stopped && <div class="banner bad" role="status">Traffic control is stopped by {status.data.switch.by}. <a href="#/traffic">Traffic</a></div>}
           <main class="main" id="main" tabIndex={-1}>
             <Expiring session={session} />
-            <Safe key={name} reset={route.path.join("/")}><View route={route} /></Safe>
+            <Safe key={name}><View route={route} /></Safe>
           </main>
         </div>
       </div>

@@ -27,8 +27,11 @@ export function forgetAnswers(): void {
   cache.clear();
 }
 
-function fetchOnce(url: string): Promise<unknown> {
+/** One request at a time for an address. One under way may have been answered before what `changed`:
+ *  then another follows it. */
+function fetchOnce(url: string, changed = false): Promise<unknown> {
   let found = pending.get(url);
+  if (found && changed) return found.catch(() => undefined).then(() => fetchOnce(url));
   if (!found) {
     found = request("GET", url)
       .then((data) => {
@@ -50,16 +53,16 @@ export function useQuery<T>(name: string | null, params: Params = {}, options: O
   const problem = useRef<Problem | undefined>(undefined);
   const loading = useRef(false);
   const shown = useRef<{ name: string | null; data: T | undefined; at: number }>({ name, data: undefined, at: 0 });
-  const ask = useRef<() => void>(() => undefined);
+  const ask = useRef<(changed?: boolean) => void>(() => undefined);
   const topics = options.on?.join() ?? "";
 
   useEffect(() => {
     if (url === null) return;
     let live = true;
     const draw = () => live && redraw((n) => n + 1);
-    ask.current = () => {
+    ask.current = (changed) => {
       loading.current = true;
-      fetchOnce(url)
+      fetchOnce(url, changed)
         .then(() => (problem.current = undefined), (found: unknown) => {
           problem.current = found instanceof Problem ? found : new Problem(-1, "error", String(found));
         })
@@ -71,7 +74,7 @@ export function useQuery<T>(name: string | null, params: Params = {}, options: O
     problem.current = undefined;
     ask.current();
     draw();
-    const forget = onChange((topics ? topics.split(",") : []) as Topic[], () => ask.current());
+    const forget = onChange((topics ? topics.split(",") : []) as Topic[], () => ask.current(true));
     const timer = options.every
       ? setInterval(() => document.visibilityState === "visible" && ask.current(), options.every)
       : undefined;

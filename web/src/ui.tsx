@@ -11,11 +11,15 @@ export function Badge({ word, tone, children }: { word: string; tone?: Tone; chi
   return <span class={`badge ${found || "plain"}`}>{children ?? word.toLowerCase()}</span>;
 }
 
-/** Draws its children; what they throw is told in their place, and the rest of the page goes on.
- *  Tries again when `reset` changes. */
-export function Safe({ reset, children }: { reset?: string; children?: ComponentChildren }) {
-  const [found, again] = useErrorBoundary((error) => console.error(error));
-  useEffect(() => found && again(), [reset]);
+/** Draws its children; what they throw is shown in their place, and the rest of the page goes on.
+ *  Tries again with every new answer: whenever the parent is drawn anew. */
+export function Safe({ children }: { children?: ComponentChildren }) {
+  const logged = useRef("");
+  const [found, again] = useErrorBoundary((error) => {
+    if (String(error) !== logged.current) console.error(error);
+    logged.current = String(error);
+  });
+  useEffect(() => found && again(), [children]);
   if (!found) return <>{children}</>;
   return (
     <div class="problem" role="alert">
