@@ -29,7 +29,7 @@ from syntony.model.names import NicRef, nic_number
 from syntony.state import ControlState, DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.messages import PROTOCOL, Hello, NicInfo
-from syntony.wire.probes import KeysHeld, ProbeKeys, RotateKeys
+from syntony.wire.probes import KeysHeld, PairKeys, ProbeKeys, RotateKeys
 
 TICK_NS = 50 * MS
 ANN = Issuer("ann", "local")
@@ -73,6 +73,8 @@ class _Net:
         self.rng = random.Random(seed)
         self.place = place
         self.now_ns = 1_700_000_000 * S
+        self.ahead_ns = 0
+        """Of the controller's clock."""
         self.agents = {host: _Agent() for host in HOSTS}
         self.down_queue: dict[str, list[tuple[int, Any]]] = {host: [] for host in HOSTS}
         self.up_queue: dict[str, list[tuple[int, Any]]] = {host: [] for host in HOSTS}
@@ -91,7 +93,11 @@ class _Net:
         self.sessions: dict[str, Any] = {}
         self.fleet = Fleet(CONFIG, make_plan)
         self.keys: ProbeKeyDistribution | None = ProbeKeyDistribution(
-            self.state, self.sessions, 0, lambda: self.now_ns
+            self.state,
+            self.sessions,
+            0,
+            lambda: self.now_ns + self.ahead_ns,
+            awake=lambda: self.now_ns,
         )
 
     def kill_controller(self, away_ns: int) -> None:
@@ -150,7 +156,7 @@ class _Net:
         peers = agent.keyring.take(message)
         assert peers is not None
         agent.peers = peers
-        held = KeysHeld(epochs=message.epochs, sending=message.sending)
+        held = KeysHeld(epochs=message.epochs, sending=message.sending, number=message.number)
         self.send(self.up_queue[host], held)
 
     def probe(self) -> None:
@@ -194,6 +200,8 @@ class _Net:
                     self.rotations += 1
                 except UsageError:
                     pass
+            case 9:
+                self.ahead_ns += key_rotation.RETURN_NS
 
 
 def _due(queue: list[tuple[int, Any]], now_ns: int) -> Iterable[Any]:
@@ -215,7 +223,7 @@ def _settle(net: _Net, hosts: Sequence[str] = HOSTS, at_most_s: int = 200) -> No
     raise AssertionError("never settled")
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(6), {0, 4}))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), {0, 5}))
 def test_no_probe_is_refused_whatever_restarts_in_between(seed: int, tmp_path: Path) -> None:
     net = _Net(seed, tmp_path)
     _settle(net)
@@ -236,6 +244,64 @@ def test_no_probe_is_refused_whatever_restarts_in_between(seed: int, tmp_path: P
     assert net.rotations >= 2, "else nothing was tried"
     assert net.probes > 10_000
     net.state.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rotation_waits_for_keys_of_the_pairs_of_the_plan(seed: int, tmp_path: Path) -> None:
+    """A new controller has agents before it has a plan."""
+    net = _Net(seed, tmp_path)
+    _settle(net)
+    net.kill_controller(0)
+    net.start_controller()
+    assert net.keys is not None
+    for host in HOSTS:
+        net.attach(host)
+    net.play(net.keys.rotate(RotateKeys(), ANN))
+    planned, net.fleet.due = net.fleet.due, lambda _now_ns: False  # type: ignore[method-assign]
+    for _ in range(2 * key_rotation.RETURN_NS // TICK_NS):
+        net.tick()
+    assert net.keys.status().phase == RotationPhase.SPREADING
+    net.fleet.due = planned  # type: ignore[method-assign]
+    _settle(net)
+    assert len(net.keys.status().epochs) == 1
+    assert net.refused == []
+    net.state.close()
+
+
+def test_what_a_host_holds_of_another_plan_is_no_confirmation(tmp_path: Path) -> None:
+    net = _Net(1, tmp_path)
+    _settle(net)
+    keys = net.keys
+    assert keys is not None
+    net.play(keys.rotate(RotateKeys(), ANN))
+    epochs, sending = keys.status().epochs, keys.status().epochs[0]
+    number = keys._numbers["h0"]
+    confirm = KeysHeld(epochs=epochs, sending=sending, number=number)
+    keys.held("h0", confirm)
+    assert "h0" not in keys.status().waiting
+    keys.plan(net.fleet.replan(net.now_ns))
+    assert "h0" not in keys.status().waiting, "its peers are the same"
+    mesh = net.fleet.replan(net.now_ns)
+    net.cut("h4", S)
+    keys.plan(mesh._replace(flows={host: () for host in mesh.flows}))
+    keys.plan(mesh)
+    assert keys.status().waiting == HOSTS, "attached or not"
+    keys.held("h1", KeysHeld(epochs=epochs, sending=sending, number=number))
+    assert "h1" in keys.status().waiting, "of the plan before"
+    keys.held("h1", KeysHeld(epochs=epochs, sending=sending, number=keys._numbers["h1"]))
+    assert "h1" not in keys.status().waiting
+    keys.held("h2", KeysHeld(epochs=epochs, sending=sending))
+    assert "h2" not in keys.status().waiting, "agents of the version before repeat no number"
+    net.state.close()
+
+
+def test_a_peer_that_is_planned_no_more_is_forgotten_once_others_send_with_a_new_key() -> None:
+    keyring, nic = Keyring(), 7
+    pair = PairKeys(host="h1", nics=(nic,), keys=(b"a" * 16,))
+    assert keyring.take(ProbeKeys(epochs=(1,), sending=1, pairs=(pair,))) is not None
+    spreading = keyring.take(ProbeKeys(epochs=(1, 2), sending=1, pairs=()))
+    assert spreading == {nic: PeerKeys((1, b"a" * 16), None)}
+    assert keyring.take(ProbeKeys(epochs=(1, 2), sending=2, pairs=())) == {}
 
 
 def test_twenty_rotations_in_a_row(tmp_path: Path) -> None:

@@ -166,7 +166,9 @@ class Agent:
                 self._keys = peers
                 self._probe_all()
                 self._keep(msgspec.structs.replace(self._kept, keys=message))
-                self._report(KeysHeld(epochs=message.epochs, sending=message.sending))
+                self._report(
+                    KeysHeld(epochs=message.epochs, sending=message.sending, number=message.number)
+                )
         elif isinstance(message, Plan):
             found = usable(message, {nic.name for nic in self.host.nics}, "ipv4")
             if found is not None:

@@ -23,8 +23,8 @@ class Keyring:
 
     def take(self, sent: ProbeKeys) -> dict[int, PeerKeys] | None:
         """The keys of each remote NIC from now on; None where they cannot be such: nothing has
-        changed then. A peer that the plan names no more may not know yet: its keys stay until
-        their epoch is no longer accepted."""
+        changed then. A peer that the plan names no more may not know yet: its keys stay as long as
+        one of them is of the epoch to send with."""
         if not _makes_sense(sent):
             return None
         fresh = {
@@ -34,15 +34,14 @@ class Keyring:
         }
         for nic, known in self._keys.items():
             kept = {epoch: key for epoch, key in known.items() if epoch in sent.epochs}
-            if nic not in fresh and kept and len(fresh) < MAX_PEERS:
+            if nic not in fresh and sent.sending in kept and len(fresh) < MAX_PEERS:
                 fresh[nic] = kept
         self._keys, self.epochs, self.sending = fresh, sent.epochs, sent.sending
         return {nic: self._peer(keys) for nic, keys in fresh.items()}
 
     def _peer(self, keys: dict[int, bytes]) -> PeerKeys:
-        sending = self.sending if self.sending in keys else next(iter(keys))
-        others = [(epoch, key) for epoch, key in keys.items() if epoch != sending]
-        return PeerKeys((sending, keys[sending]), others[0] if others else None)
+        others = [(epoch, key) for epoch, key in keys.items() if epoch != self.sending]
+        return PeerKeys((self.sending, keys[self.sending]), others[0] if others else None)
 
 
 def _makes_sense(sent: ProbeKeys) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 
@@ -32,7 +33,9 @@ class ProbeKeyDistribution:
         state: where the ring is kept.
         sessions: attached agents.
         period_ns: between two rotations; 0: only by order.
-        clock: reads this host's clock, which times are kept by.
+        clock: reads this host's clock. Once it is read, phases last by `awake`: neither a phase nor
+            the wait for agents ends because the host's clock is set.
+        awake: reads a clock that nobody sets.
 
     Raises:
         StateError: it cannot be read or first written.
@@ -44,24 +47,32 @@ class ProbeKeyDistribution:
         sessions: Mapping[str, AgentSession],
         period_ns: int,
         clock: Callable[[], int],
+        awake: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._state = state
         self._kept = Document(state, "probe keys", KeyRing)
         self._sessions = sessions
         self._period_ns = period_ns
-        self._now = clock
+        self._host_clock, self._awake = clock, awake
         now_ns = clock()
+        self._ahead_ns = now_ns - awake()
         ring = self._kept.load()
         if ring is None:
             ring = KeyRing(masters=(_draw(secrets.randbelow(1 << 30)),), since_ns=now_ns)
             self._kept.save(ring)
         self._rotation = KeyRotation(ring, now_ns)
-        self._pairs: dict[str, dict[str, tuple[int, ...]]] = {}
+        self._pairs: dict[str, dict[str, tuple[int, ...]]] | None = None
+        """None: nothing is planned yet."""
+        self._numbers: dict[str, int] = {}
+        """Of the last message to each host."""
         self._unkept = False
         """Whether hosts have joined since the ring was kept."""
         self._joined: set[str] = set()
         """Hosts that have attached since a write began."""
         self._one_write = asyncio.Lock()
+
+    def _now(self) -> int:
+        return self._awake() + self._ahead_ns
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -70,7 +81,10 @@ class ProbeKeyDistribution:
 
     def plan(self, mesh: PlannedMesh) -> None:
         """A new plan: each host gets the keys of its pairs, before it gets the plan."""
-        self._pairs = _pairs(mesh)
+        before, self._pairs = self._pairs or {}, _pairs(mesh)
+        self._rotation.replanned(
+            host for host, peers in self._pairs.items() if before.get(host) != peers
+        )
         self._send(self._sessions)
 
     def attached(self, host: str) -> None:
@@ -80,8 +94,10 @@ class ProbeKeyDistribution:
         self._send((host,))
 
     def held(self, host: str, report: KeysHeld) -> None:
-        """An agent has carried out what it was sent."""
-        self._rotation.held(host, report.epochs, report.sending)
+        """An agent has carried out what it was sent; of older messages that says nothing, for they
+        were of other pairs."""
+        if report.number in {0, self._numbers.get(host)}:
+            self._rotation.held(host, report.epochs, report.sending)
 
     async def step(self, removed: Container[str] = ()) -> None:
         """Move on if every host is ready. Raises `StateError`: everything stays as it is.
@@ -134,7 +150,7 @@ class ProbeKeyDistribution:
             return False
         change = ("probe keys", f"epoch {newest}", f"epoch {fresh.epochs[-1]}", why)
         fresh = await self._keep(
-            fresh, lambda connection: log_change(connection, now_ns, issuer, change)
+            fresh, lambda connection: log_change(connection, self._host_clock(), issuer, change)
         )
         self._rotation.adopt(fresh)
         self._send(self._sessions)
@@ -177,6 +193,10 @@ class ProbeKeyDistribution:
         )
 
     def _send(self, hosts: Iterable[str]) -> None:
+        # Agents keep the keys of the plan that they have until there is a new one: keys without
+        # their pairs would be confirmed, and none of the new epoch held.
+        if self._pairs is None:
+            return
         ring = self._rotation.ring
         for host in hosts:
             session = self._sessions.get(host)
@@ -191,7 +211,10 @@ class ProbeKeyDistribution:
                 for other, nics in self._pairs.get(host, {}).items()
             )
             self._rotation.sent(host, self._now())
-            session.outbox.put(ProbeKeys(epochs=ring.epochs, sending=ring.sending, pairs=pairs))
+            number = self._numbers[host] = self._numbers.get(host, 0) + 1
+            session.outbox.put(
+                ProbeKeys(epochs=ring.epochs, sending=ring.sending, pairs=pairs, number=number)
+            )
 
 
 def _draw(after: int) -> Master:

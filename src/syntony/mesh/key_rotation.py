@@ -136,6 +136,11 @@ class KeyRotation:
         """Its keys are on their way to a host."""
         self._sent_ns[host] = now_ns
 
+    def replanned(self, hosts: Iterable[str]) -> None:
+        """These hosts, attached or not, have other peers than those whose keys they hold."""
+        for host in hosts:
+            self._held.pop(host, None)
+
     def held(self, host: str, epochs: tuple[int, ...], sending: int) -> None:
         """A host's agent has carried out what it was sent."""
         self._held[host] = (epochs, sending)

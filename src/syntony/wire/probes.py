@@ -73,13 +73,15 @@ class PairKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProbeKeys(msgspec.Struct, frozen=True, kw_only=True, tag="probe-keys"):
     """Authentication of probe packets. Replaces what was sent before, but a peer that is not
-    listed keeps the keys of epochs that are still accepted."""
+    listed keeps its keys as long as one of them is of the epoch to send with."""
 
     epochs: tuple[int, ...]
     """Accepted: one, or two while keys are rotated; the number of each in packets."""
     sending: int
     """Which of them to send with."""
     pairs: tuple[PairKeys, ...]
+    number: int = 0
+    """Of this message, among those to this host; `KeysHeld` repeats it."""
 
 
 class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
@@ -87,6 +89,8 @@ class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
 
     epochs: tuple[int, ...]
     sending: int
+    number: int = 0
+    """Of the message; 0 from agents of the version before."""
 
 
 class KeysQuery(Query["KeysStatus"], frozen=True, kw_only=True, tag="probe-keys-status"):

@@ -135,7 +135,7 @@ class ReactorLink:
         except MissingError as error:
             return str(error)
         if isinstance(said, ProbeKeys):
-            self.held = KeysHeld(epochs=said.epochs, sending=said.sending)
+            self.held = KeysHeld(epochs=said.epochs, sending=said.sending, number=said.number)
         return ""
 
     def look(self, *, flows: bool) -> ReactorUpdate:

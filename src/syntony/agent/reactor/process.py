@@ -333,6 +333,7 @@ class Reactor:
 
     def _take_keys(self, sent: ProbeKeys) -> str:
         """Why not; empty: they are taken."""
+        sent = msgspec.structs.replace(sent, number=0)
         if sent == self._kept.keys:
             return ""
         peers = self._keyring.take(sent)
