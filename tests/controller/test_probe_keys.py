@@ -283,7 +283,7 @@ def test_what_a_host_holds_of_another_plan_is_no_confirmation(tmp_path: Path) ->
     assert "h0" not in keys.status().waiting, "its peers are the same"
     mesh = net.fleet.replan(net.now_ns)
     net.cut("h4", S)
-    keys.plan(mesh._replace(flows={host: () for host in mesh.flows}))
+    keys.plan(mesh._replace(flows=dict.fromkeys(mesh.flows, ())))
     keys.plan(mesh)
     assert keys.status().waiting == HOSTS, "attached or not"
     keys.held("h1", KeysHeld(epochs=epochs, sending=sending, number=number))

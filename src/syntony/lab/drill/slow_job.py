@@ -117,7 +117,7 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[Record, ...]
 
 
-class _Recorder(NamedTuple):
+class Recorder(NamedTuple):
     """What the fleet has of the job; an earlier one of the same name is none of it."""
 
     lab: Lab
@@ -153,7 +153,7 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
             elements=ELEMENTS,
             pause_ns=PAUSE_NS,
         )
-        recorder = _Recorder(place, time.monotonic_ns())
+        recorder = Recorder(place, time.monotonic_ns())
         with LabJob(place, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
             job.wait_steps(WARM_STEPS)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
@@ -162,7 +162,7 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
 
 
 def _run(
-    recorder: _Recorder,
+    recorder: Recorder,
     wish: SlowJobOptions,
     spec: JobSpec,
     job: LabJob,
@@ -172,20 +172,20 @@ def _run(
     looks: list[JudgedAnswer] = []
     began_ns = time.monotonic_ns()
     say(f"quiet for {wish.times.quiet_ns / S:.0f} s: nothing is to be named")
-    _watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
-    ports, names = _connection(lab, spec)
+    watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
+    ports, names = busiest_connection(lab, spec)
     options = {"to": wish.to, "sport": str(ports[0]), "dport": str(ports[1])}
     fault = lab.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", options)
     try:
         say(f"{names[0]} sends no faster than {wish.to}")
-        named = _watch(
+        named = watch(
             recorder,
             looks,
             fault.since_ns + wish.times.limit_ns,
             lambda look: is_named(look, names),
         )
         say("named" if named else "not named in time")
-        _watch(recorder, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
+        watch(recorder, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
         series = _series(recorder)
     finally:
         lab.clear(fault.id)
@@ -223,7 +223,7 @@ def is_named(look: JudgedAnswer, names: tuple[str, ...]) -> bool:
     return bool(blamed) and set(blamed) <= set(names)
 
 
-def _connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, str]]:
+def busiest_connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, str]]:
     """Ports of the busiest connection from the first rank to the last, and what its directions are
     called. Raises `RemoteError`: there is none."""
     far = spec.addresses[-1]
@@ -241,8 +241,8 @@ def _connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[str, st
     return (found.local_port, found.peer_port), (f"{one}>{other}", f"{other}>{one}")
 
 
-def _watch(
-    recorder: _Recorder,
+def watch(
+    recorder: Recorder,
     looks: list[JudgedAnswer],
     until_ns: int,
     enough: Callable[[JudgedAnswer], bool],
@@ -285,7 +285,7 @@ def _worst(bundle: Bundle) -> str:
     return flows.names[first] if newest[first] > STANDS_OUT * float(median(newest)) else ""
 
 
-def _wait_recorded(recorder: _Recorder) -> None:
+def _wait_recorded(recorder: Recorder) -> None:
     """Until each flow has been recorded for a few seconds. Raises `RemoteError`: it was not."""
     wanted = HOSTS * (HOSTS - 1)
     end_s = time.monotonic() + RECORD_TIMEOUT_S
@@ -299,7 +299,7 @@ def _wait_recorded(recorder: _Recorder) -> None:
     raise RemoteError(f"of the job's {wanted} flows not all were recorded within two minutes")
 
 
-def _series(recorder: _Recorder) -> tuple[FlowSeries, ...]:
+def _series(recorder: Recorder) -> tuple[FlowSeries, ...]:
     """Delays of all flows as recorded, on this host's clock."""
     from syntony.lab.drill.fleet import fleet_ahead_ns
 
