@@ -36,6 +36,7 @@ from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec, LabPlan, LinkKind, make_plan
 from syntony.model import MS, S
+from syntony.workload.flows import Flows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
 
 QUIET_NS = 8 * S
 LIMIT_NS = 40 * S
-WARM_NS = 12 * S
-"""Of a job's recording before its quiet phase: agents report once a second."""
+RECORDED_S = 10
+"""Seconds of every rank or flow before the quiet phase begins."""
+RECORD_S = 90.0
+"""At most until they are there."""
 ELEMENTS, PAUSE_NS = 8_192, 20 * MS
 PROGRAM = Path(__file__).with_name("why_lab_job.py")
 PORT = 29_650
@@ -88,6 +91,8 @@ class Episode(NamedTuple):
     """Other classes, named since the cause began."""
     said: tuple[str, ...]
     """Subjects of the last answer of the right class."""
+    looks: int
+    """Answers that were judged."""
     load: float
 
 
@@ -287,9 +292,9 @@ def run(lab: Lab, cause: Cause, seed: str) -> Episode:
             training(lab, hosts, control) if cause.torch else sockets(lab, hosts)
         )
         looks: list[JudgedAnswer] = []
-        warm_ns = time.monotonic_ns() + WARM_NS
-        watch(recorder, looks, warm_ns + QUIET_NS, lambda _look: False)
-        before = _classes(look for look in looks if look.at_ns > warm_ns)
+        _wait_recorded(recorder, job)
+        watch(recorder, looks, time.monotonic_ns() + QUIET_NS, lambda _look: False)
+        before = _classes(looks)
         looks.clear()
         began_ns = time.monotonic_ns()
         begun = cause.begin(Scene(lab, plan, job, rng, control))
@@ -315,8 +320,29 @@ def run(lab: Lab, cause: Cause, seed: str) -> Episode:
         before=before,
         besides=tuple(sorted(set(_classes(looks)) - {cause.fault})),
         said=next((each for each in reversed(said) if each), ()),
+        looks=len(looks),
         load=round(os.getloadavg()[0], 1),
     )
+
+
+def _wait_recorded(recorder: Recorder, job: Running) -> None:
+    """Until the job is seen as a whole. Raises `RemoteError`: it never was."""
+    ranks = len(job.spec.hosts)
+    end_s = time.monotonic() + RECORD_S
+    while time.monotonic() < end_s:
+        bundle = recorder.bundle()
+        tables = {} if bundle is None else bundle.tables
+        if job.processes and "steps" in tables:
+            ends_ns = tables["steps"].ints("end_ns")
+            if ends_ns.max() - ends_ns.min() > RECORDED_S * S:
+                return
+        elif not job.processes and "flows" in tables:
+            delays = Flows(tables["flows"]).raw_delay
+            enough = np.isfinite(delays).sum(axis=1) >= RECORDED_S
+            if len(delays) >= ranks * (ranks - 1) and enough.all():
+                return
+        time.sleep(0.5)
+    raise RemoteError(f"of the job's {ranks} ranks not all were recorded within {RECORD_S:.0f} s")
 
 
 def _subjects(look: JudgedAnswer, fault: str) -> tuple[str, ...]:
