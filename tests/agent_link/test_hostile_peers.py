@@ -155,6 +155,27 @@ def test_one_name_on_two_machines(tmp_path: Path) -> None:
         assert float(counted[1]) >= len(copy.refusals)
 
 
+def test_an_address_is_its_owners_also_for_the_next_controller(tmp_path: Path) -> None:
+    """A claim that waited for the controller's restart once took both NICs out of the plan."""
+    controller = ControllerProcess(tmp_path)
+    with contextlib.ExitStack() as stack:
+        controller.start()
+        stack.callback(controller.end, signal.SIGKILL)
+        owner = _Agent(controller, "h1", tmp_path / "h1", 0)
+        stack.callback(owner.spool.close)
+        stack.enter_context(owner.uplink)
+        wait_until(lambda: "plan generation=" in controller.log())
+        controller.end(signal.SIGKILL)
+        thief = _Agent(controller, "a0", tmp_path / "a0", 0)
+        stack.callback(thief.spool.close)
+        stack.enter_context(thief.uplink)
+        controller.start()
+        wait_until(lambda: any(each.faults for each in controller.fleet().agents))
+        faults = {each.host: each.faults for each in controller.fleet().agents}
+        reason = "nic=rail0 reason=another host claims 10.77.0.1 too"
+        assert faults == {"h1": (), "a0": (reason,)}
+
+
 def _credentials(controller: ControllerProcess) -> grpc.ChannelCredentials:
     tls = controller.issue("o2", Role.OPERATOR)
     return grpc.ssl_channel_credentials(

@@ -397,6 +397,34 @@ def test_an_expired_certificate_is_refused_on_an_old_connection(fleet: Fleet) ->
     assert not fleet.accepted(who)
 
 
+def test_a_clock_that_was_a_year_ahead_makes_no_revoked_certificate_good(fleet: Fleet) -> None:
+    """Whoever joined meanwhile once had all records of certificates forgotten, revoked ones too."""
+    revoked, good = fleet.join("h1"), fleet.join("h2")
+    assert revoked.certificate is not None
+    fleet.revoke(revoked.certificate.serial)
+    assert fleet.accepted(good)
+    fleet.enrolment.refresh()
+    began_ns, fleet.now_ns = fleet.now_ns, fleet.now_ns + 366 * 24 * HOUR_NS
+    fleet.join("h3")
+    assert not fleet.accepted(good), "it has expired, as far as is known"
+    fleet.enrolment.refresh()
+    fleet.now_ns = began_ns + S
+    fleet.enrolment.refresh()
+    assert not fleet.accepted(revoked)
+    assert fleet.accepted(good)
+
+
+def test_a_clock_that_was_ahead_hides_nobodys_use(fleet: Fleet) -> None:
+    began_ns, fleet.now_ns = fleet.now_ns, fleet.now_ns + HOUR_NS // 2
+    who = fleet.join("h1")
+    assert fleet.accepted(who)
+    fleet.enrolment.refresh()
+    fleet.now_ns = began_ns
+    fleet.enrolment.refresh()
+    assert fleet.accepted(who)
+    assert len(fleet.enrolment._seen) == 1
+
+
 def test_the_list_tells_who_was_there(fleet: Fleet) -> None:
     who = fleet.join("h1")
     fleet.token("viewer", "wall")

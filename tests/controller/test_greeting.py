@@ -22,6 +22,7 @@ from syntony.controller.greeting import (
 )
 from syntony.errors import ConfigError
 from syntony.mesh.plan import make_plan
+from syntony.model.names import NicRef
 from syntony.wire.messages import Hello, NicInfo
 from syntony.wire.parts import PartsReport, PartState, PartStatus
 from syntony.wire.roles import Identity, Role
@@ -185,6 +186,33 @@ def test_where_nobody_had_the_address_nobody_gets_it() -> None:
     mesh = fleet.replan(SETTLE_NS)
     assert {str(ref) for ref in mesh.nics} == {"h2/rail0"}
     assert {ref.host for ref in fleet.contested} == {"h0", "h1"}
+
+
+def test_a_restart_of_the_controller_takes_no_address_away() -> None:
+    """Whoever claimed every address of the fleet after one once took all NICs out of its plan."""
+    fleet = Fleet(CONFIG, make_plan)
+    for host, address in (("h5", "10.0.0.5"), ("h6", "10.0.0.6"), ("h7", "10.0.0.7")):
+        fleet.join(claim(host, address, f"10.1{address[4:]}"), 0)
+    fleet.replan(SETTLE_NS)
+    after = Fleet(CONFIG, make_plan)
+    after.owners = fleet.owners
+    after.join(claim("a0", "10.0.0.9", "10.0.0.5", "10.1.0.6", "10.0.0.7"), 0)
+    after.join(claim("h5", "10.0.0.5", "10.1.0.5"), 0)
+    after.join(claim("h6", "10.0.0.6", "10.1.0.6"), 0)
+    after.replan(SETTLE_NS)  # h7 is not back yet: for now there is no second claim
+    assert after.withheld == {NicRef("a0", "rail0"): ("10.0.0.5", "10.1.0.6")}
+    assert after.contested == {}
+    assert after.owners["10.0.0.7"] == "a0"
+    assert after.owners["10.1.0.7"] == "h7", "of one who is not back yet"
+    # A host that has moved, or one whose every certificate is revoked, keeps nothing.
+    after.join(claim("h6", "10.0.0.60"), SETTLE_NS)
+    after.join(claim("h8", "10.0.0.6"), SETTLE_NS)
+    mesh = after.replan(3 * SETTLE_NS)
+    assert mesh.nics[NicRef("h8", "rail0")].address == "10.0.0.6"
+    assert after.owners["10.0.0.6"] == "h8"
+    after.leave("h8", 4 * SETTLE_NS)
+    after.remove(["h8"], 4 * SETTLE_NS)
+    assert "h8" not in after.owners.values()
 
 
 @pytest.mark.parametrize("claimed", ["fd00::5", "FD00:0::5", "fd00:0:0:0:0:0:0:5"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from tests.live import eventually
 
+from syntony.agent.job_peers import Peer
 from syntony.agent.queue_pairs import Offset
-from syntony.agent.takeovers import REASONS, TakeoverSocket, reason_class
+from syntony.agent.takeovers import MAX_LEFT, REASONS, TakeoverSocket, _Inbox, reason_class
 from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
+from syntony.io.job_socket import Process
 from syntony.model import S
 from syntony.torch.feed import Trail
 from syntony.wire.arrow import encode_columns
@@ -143,6 +146,22 @@ def gathered(agent: TakeoverSocket, count: int) -> list[dict[str, Any]]:
 
     eventually(enough, "rows")
     return found
+
+
+def test_those_that_come_and_go_without_fleet_time_cost_little_memory(
+    agent: TakeoverSocket,
+) -> None:
+    """Each once left up to 64 messages of 4 KB behind, for as long as there was no fleet time."""
+    for _ in range(MAX_LEFT + 3):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            for _ in range(2):
+                theirs.send(b"not a message")
+            agent._leave(Peer(Process(1, 0, "p", "night"), ours, -1, _Inbox(ours), 0))
+    assert agent.malformed == 2 * 3
+    assert agent.rows(lambda: None) == []
+    assert agent.rows(lambda: Offset(time.monotonic_ns(), AHEAD_NS, 0)) == []
+    assert agent.malformed == 2 * (MAX_LEFT + 3)
 
 
 def test_what_a_coordinator_tells_becomes_rows_counts_and_an_incident(

@@ -10,18 +10,19 @@ from syntony.model import S
 
 MAX_CONNECTIONS = 256
 """Each costs the agent two descriptors and up to 74 KB: 19 MB in all, of the 128 that it has."""
-MAX_PER_USER = 128
+BURST = 128
+"""Connections that a user may make at once."""
 MAX_PER_PROCESS = 4
 """A plug-in, a hook, an interposer, and one that is being replaced."""
 REFILL_NS = S // 16
-"""A user who has used up `MAX_PER_USER` connections at once may make another one every so often."""
+"""A user who has used up `BURST` may make another one every so often."""
 
 
 class AdmissionRefusal(enum.StrEnum):
     """Why a process may not connect."""
 
-    FULL = "full"
     USER_FULL = "user-full"
+    """The user has as many as are free: half of all that other users leave."""
     PROCESS_FULL = "process-full"
     TOO_OFTEN = "too-often"
     NO_JOB = "no-job"
@@ -65,9 +66,7 @@ class Admission:
         """
         if not self._spend(uid, now_ns):
             return self.refuse(AdmissionRefusal.TOO_OFTEN)
-        if self._users.total() >= MAX_CONNECTIONS:
-            return self.refuse(AdmissionRefusal.FULL)
-        if self._users[uid] >= MAX_PER_USER:
+        if self._users[uid] >= MAX_CONNECTIONS - self._users.total():
             return self.refuse(AdmissionRefusal.USER_FULL)
         if self._processes[pid] >= MAX_PER_PROCESS:
             return self.refuse(AdmissionRefusal.PROCESS_FULL)
@@ -87,9 +86,9 @@ class Admission:
         self._allowances = {
             user: allowance
             for user, each in self._allowances.items()
-            if (allowance := _refilled(each, now_ns)).left < MAX_PER_USER
+            if (allowance := _refilled(each, now_ns)).left < BURST
         }
-        left, at_ns = self._allowances.get(uid, _Allowance(MAX_PER_USER, now_ns))
+        left, at_ns = self._allowances.get(uid, _Allowance(BURST, now_ns))
         if left <= 0:
             return False
         self._allowances[uid] = _Allowance(left - 1, at_ns)

@@ -19,6 +19,7 @@ from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.agent.takeovers import REASONS, SPARES, WHAT, TakeoverSocket
 from syntony.agent.uplink import Uplink
+from syntony.io.log_limit import lines_held_back
 from syntony.io.process import own_usage
 from syntony.links.counters import EVERY, Counter
 from syntony.links.ports import PortState
@@ -60,6 +61,7 @@ def new_sheet(host: str) -> Sheet:
     sheet.put("build_info", 1, version=__version__)
     sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
     sheet.put("process_resident_memory_bytes", usage.rss_bytes)
+    sheet.put("log_lines_held_back_total", lines_held_back())
     return sheet
 
 

@@ -3,7 +3,8 @@
 Append-only segment files survive the death of the process at any instant (`kill -9`): a record is
 in the page cache when `append` returns. They are not synced to the medium record by record, so a
 power failure can lose the last seconds. The directory is bounded; what does not fit is shed oldest
-first and counted, and a full disk costs rows, never the measuring process.
+first and counted, and a full disk costs rows, never the measuring process. The state file says how
+many rows must be there: whatever the medium has lost of them is counted to the row.
 
 Each opening begins a new stream: a batch is known by its stream and number, so a directory that
 goes back in time (a restored snapshot, a power failure) never gives a known batch another content.
@@ -19,16 +20,18 @@ import os
 import secrets
 import threading
 from array import array
+from itertools import takewhile
 from pathlib import Path
 
 from syntony.errors import ConfigError, MissingError
 from syntony.wire.spoolfile import (
+    DRAWN_BYTES,
     SEGMENT_BYTES,
     SLOT_BYTES,
-    STREAM_BYTES,
     Frame,
     SpoolState,
     index_segment,
+    name_stream,
     pack_frame,
     pack_header,
     pack_state,
@@ -71,20 +74,16 @@ class _Segment:
         if intact:
             self.last_intact = self.last_seq
 
-    def rows_after(self, seq: int) -> int:
-        return sum(self.rows[max(0, seq + 1 - self.first_seq) :])
+    def rows_after(self, seq: int) -> array[int]:
+        return self.rows[max(0, seq + 1 - self.first_seq) :]
 
     def load(self) -> None:
-        """Index the file; damaged frames keep their numbers and are counted when they are due."""
+        """Index the file; damaged frames keep their numbers."""
         data = self.path.read_bytes()
         self.stream = read_stream(data) or self.stream
         self.size = SEGMENT_BYTES
-        lost = 0
         for entry in index_segment(data, self.first_seq):
             self.note(entry.rows, entry.start, entry.end, intact=entry.intact)
-            lost += not entry.intact
-        if lost:
-            _log.warning("spool damaged file=%s frames=%d", self.path, lost)
 
 
 class Spool:
@@ -103,7 +102,7 @@ class Spool:
         self._reader: tuple[Path, int] | None = None
         self._failing = False
         self._state_fd = -1
-        self._state = SpoolState(0, 0, 0, secrets.token_bytes(16))
+        self._state = SpoolState(0, 0, 0, secrets.token_bytes(16), 0)
         self._next_seq = 1
         self.stream = _new_stream()
         """Of what is appended now."""
@@ -145,7 +144,7 @@ class Spool:
 
     def _recover(self, shed: int) -> None:
         found = read_state(os.pread(self._state_fd, 2 * SLOT_BYTES, 0)) or self._state._replace(
-            dropped_rows=0
+            dropped_rows=0, waiting_rows=None
         )
         self._state = found._replace(dropped_rows=found.dropped_rows + shed)
         self._segments = []
@@ -153,24 +152,30 @@ class Spool:
             segment = _Segment(path, found.stream.hex())
             segment.load()
             if segment.starts:
-                self._count_missing(segment.first_seq)
                 self._segments.append(segment)
             else:
                 path.unlink()
         last = self._segments[-1].last_seq if self._segments else 0
         self._next_seq = max(last, self._state.acknowledged) + 1
         self.stream = _new_stream()
+        self._count_lost()
         # Both slots, so that later writes find their disk blocks already there.
         self._write_state(self._state)
         self._write_state(self._state)
 
-    def _count_missing(self, seq: int) -> None:
-        """Numbers that no file has any more, of a row at least each."""
-        expected = self._segments[-1].last_seq + 1 if self._segments else seq
-        missing = seq - max(expected, self._state.acknowledged + 1)
-        if missing > 0:
-            _log.warning("spool misses a file dir=%s batches=%d", self._directory, missing)
-            self._drop(missing)
+    def _count_lost(self) -> None:
+        """Rows that should wait and no file has any more. Where only numbers are known to be
+        missing, of a row at least each."""
+        known = [rows for each in self._segments for rows in each.rows_after(self.acknowledged)]
+        kept, should = sum(known), self._state.waiting_rows
+        if should is None and self._segments:
+            first = max(self._segments[0].first_seq, self.acknowledged + 1)
+            should = kept + max(0, self.last_seq + 1 - first) - sum(rows > 0 for rows in known)
+        lost = max(0, (should or 0) - kept)
+        self._state = self._state._replace(waiting_rows=kept + lost)
+        if lost:
+            _log.warning("spool damaged dir=%s lost_rows=%d", self._directory, lost)
+            self._drop(lost)
 
     @property
     def dropped_rows(self) -> int:
@@ -207,6 +212,8 @@ class Spool:
         with self._lock:
             frame = Frame(self._next_seq, table, rows, payload)
             data = pack_frame(frame)
+            # Before they are there: who is killed in between has lost them.
+            self._expect(rows)
             if self._state_fd < 0 or SEGMENT_BYTES + len(data) > self._max_bytes:
                 self._drop(rows)
                 return None
@@ -227,8 +234,9 @@ class Spool:
         """The stream to deliver next, and the number that it ends with; the newest has no end."""
         with self._lock:
             while self._segments and (stream := self._segments[0].stream) != self.stream:
-                parts = [each for each in self._segments if each.stream == stream]
-                last = max(each.last_seq for each in parts)
+                # Not those after another one's: they are delivered when it is their turn.
+                parts = list(takewhile(lambda each: each.stream == stream, self._segments))
+                last = parts[-1].last_seq
                 if any(each.last_intact > self._state.acknowledged for each in parts):
                     return stream, last
                 if self.read_after(0, stream)[0] < last:  # counts what is damaged
@@ -253,8 +261,9 @@ class Spool:
                         return segment.first_seq + place - 1, None
                     if frame is not None:
                         return frame.seq, frame
-                    self._drop(segment.rows[place])
-                    segment.rows[place] = 0  # counted once
+                    if rows := segment.rows[place]:
+                        segment.rows[place] = 0  # counted once
+                        self._drop(rows)
                 seq = max(seq, segment.last_seq)
             return seq, None
 
@@ -274,7 +283,7 @@ class Spool:
         """
         with self._lock:
             waiting = [segment for segment in self._segments if segment.stream == self.stream]
-            self._drop(sum(each.rows_after(self._state.acknowledged) for each in waiting))
+            self._drop(sum(sum(each.rows_after(self._state.acknowledged)) for each in waiting))
             self._close_writer()
             self.stream = _new_stream()
 
@@ -288,7 +297,11 @@ class Spool:
                 self._state_fd = -1
 
     def _release(self, seq: int) -> None:
-        self._write_state(self._state._replace(acknowledged=seq))
+        released = 0
+        for each in self._segments:
+            released += sum(each.rows_after(self.acknowledged)) - sum(each.rows_after(seq))
+        self._state = self._state._replace(acknowledged=seq)
+        self._expect(-released)
         while self._segments and self._segments[0].last_seq <= seq:
             self._remove_oldest()
 
@@ -296,7 +309,7 @@ class Spool:
 
     def _make_room(self, wanted: int) -> None:
         while self._segments and self._bytes() + SEGMENT_BYTES + wanted > self._max_bytes:
-            self._drop(self._segments[0].rows_after(self._state.acknowledged))
+            self._drop(sum(self._segments[0].rows_after(self._state.acknowledged)))
             self._remove_oldest()
 
     def _bytes(self) -> int:
@@ -346,7 +359,13 @@ class Spool:
             self._complain(error)
 
     def _drop(self, rows: int) -> None:
-        self._write_state(self._state._replace(dropped_rows=self._state.dropped_rows + rows))
+        self._state = self._state._replace(dropped_rows=self._state.dropped_rows + rows)
+        self._expect(-rows)
+
+    def _expect(self, rows: int) -> None:
+        """So many more wait, or less."""
+        waiting = max(0, (self._state.waiting_rows or 0) + rows)
+        self._write_state(self._state._replace(waiting_rows=waiting))
 
     def _write_state(self, state: SpoolState) -> None:
         self._state = state._replace(generation=state.generation + 1)
@@ -391,7 +410,8 @@ class Spool:
                 raise
             self._complain(error)
             return None
-        return found[0] if found is not None else None
+        whole = found is not None and found[0].seq == segment.first_seq + place
+        return found[0] if found is not None and whole else None
 
     def _reader_of(self, segment: _Segment) -> int:
         if self._reader is None or self._reader[0] != segment.path:
@@ -418,7 +438,7 @@ def open_spool(directory: str | Path, max_bytes: int) -> Spool:
 
 
 def _new_stream() -> str:
-    return secrets.token_hex(STREAM_BYTES)
+    return name_stream(secrets.token_bytes(DRAWN_BYTES))
 
 
 def _write_all(fd: int, data: bytes) -> None:

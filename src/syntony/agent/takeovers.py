@@ -22,6 +22,9 @@ MAX_MESSAGE = 4096
 MAX_AT_ONCE = 64
 """Messages of one process that are read in a second; the rest stays in its own buffer."""
 MAX_WAITING = 4096
+MAX_LEFT = 64
+"""Processes that ended between two looks whose last words are kept; those of more are counted as
+unused."""
 OLDEST_NS = 3600 * S
 SPARES = "spares"
 """How many wait: no event of a lost rank."""
@@ -118,7 +121,11 @@ class TakeoverSocket(JobPeers[_Inbox]):
         return _Inbox(connection)
 
     def _leave(self, peer: Peer[_Inbox]) -> None:
-        self._left.append((peer.process.job, peer.page.read()))
+        data = peer.page.read()
+        if len(self._left) < MAX_LEFT:
+            self._left.append((peer.process.job, data))
+        else:
+            self.malformed += len(data)
 
     def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
         """Rows of takeovers since the last call; without fleet time they are kept.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -79,13 +77,10 @@ def _run(
 ) -> None:
     from syntony.agent.config import AgentConfig
     from syntony.config import load_config
+    from syntony.io.log_limit import log_to_stderr
     from syntony.io.process import serve_promptly
 
-    logging.basicConfig(
-        level=log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    log_to_stderr(log_level.upper(), "%(asctime)s %(levelname)s %(message)s")
     config = load_config(config_path, AgentConfig)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

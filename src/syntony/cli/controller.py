@@ -177,7 +177,9 @@ def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
 
 
 def _log_to_stderr(level: str) -> None:
+    from syntony.io.log_limit import log_to_stderr
+
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise click.BadParameter(f"{level!r} is not a level", param_hint="--log-level")
-    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to_stderr(number, "%(asctime)s %(levelname)s %(name)s %(message)s")

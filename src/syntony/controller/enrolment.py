@@ -114,7 +114,7 @@ class Enrolment:
         """Write down last uses and learn of revocations, also those through another controller with
         the same control state. Raises `StateError`: what was not written is written next time."""
         now_ns = self._now()
-        self._noted = {k: at for k, at in self._noted.items() if now_ns - at < _SEEN_EVERY_NS}
+        self._noted = {k: at for k, at in self._noted.items() if 0 <= now_ns - at < _SEEN_EVERY_NS}
         with self._lock:
             seen, self._seen = self._seen, {}
         try:

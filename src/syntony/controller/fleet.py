@@ -31,6 +31,12 @@ RETURN_NS = 15 * S
 MAX_ID = (1 << 32) - 1
 
 
+class AddressOwners(msgspec.Struct, frozen=True):
+    """Address → the host that has it, as a controller leaves it for its successor."""
+
+    hosts: dict[str, str]
+
+
 class Planner(Protocol):
     """`syntony.mesh.plan.make_plan`."""
 
@@ -130,6 +136,9 @@ class Fleet:
         self.withheld: dict[NicRef, tuple[str, ...]] = {}
         """NICs of the plan, to addresses beside the probed one that another host claims as well:
         nobody takes connections to them for this NIC's."""
+        self.owners: dict[str, str] = {}
+        """Address → the host that has it by the plan in force. Of hosts that were in the plan of
+        the controller before and are not back yet, by that one."""
         self._config = config
         self._planner = planner
         self._nic_ids: dict[NicRef, int] = {}
@@ -182,6 +191,7 @@ class Fleet:
         for host in gone:
             del self.members[host]
         if gone:
+            self.owners = {a: host for a, host in self.owners.items() if host not in gone}
             self._request(now_ns)
         return tuple(sorted(gone))
 
@@ -292,15 +302,14 @@ class Fleet:
 
     def _without_contested(self, nics: dict[NicRef, MeshNic]) -> dict[NicRef, MeshNic]:
         """Without addresses that several hosts claim, and NICs that are to be probed at one. Who
-        had it in the plan in force keeps it: a second claim takes no address away. Where nobody had
-        it, nobody gets it."""
-        claims, had = _by_address(nics), _by_address(self.mesh.nics)
+        had it before keeps it: a second claim takes no address away, nor does the controller's
+        restart. Where nobody had it, nobody gets it."""
+        claims = _by_address(nics)
         lost: dict[NicRef, set[str]] = defaultdict(set)
         for address, refs in claims.items():
             if len({each.host for each in refs}) > 1:
-                keeps = {each.host for each in had.get(address, ())}
                 for ref in refs:
-                    if ref.host not in keeps:
+                    if ref.host != self.owners.get(address):
                         lost[ref].add(address)
         self.contested = {
             ref: nics[ref].address for ref, those in lost.items() if nics[ref].address in those
@@ -308,13 +317,16 @@ class Fleet:
         self.withheld = {
             ref: tuple(sorted(those)) for ref, those in lost.items() if ref not in self.contested
         }
-        return {
+        left = {
             ref: nic._replace(others=tuple(each for each in nic.others if each not in lost[ref]))
             if ref in lost
             else nic
             for ref, nic in nics.items()
             if ref not in self.contested
         }
+        away = {a: host for a, host in self.owners.items() if host not in self.members}
+        self.owners = away | {a: refs[0].host for a, refs in _by_address(left).items()}
+        return left
 
     def _mesh_nic(self, ref: NicRef, info: NicInfo) -> MeshNic:
         return MeshNic(

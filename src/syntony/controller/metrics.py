@@ -33,6 +33,7 @@ from syntony.controller.stored_rows import StoredRows
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
 from syntony.io.credentials import civil_now
+from syntony.io.log_limit import lines_held_back
 from syntony.io.process import own_usage
 from syntony.io.scrape import ScrapeServer, ServerTls, serve
 from syntony.metrics.sheet import Sheet
@@ -118,6 +119,7 @@ def new_sheet(role: str = "controller") -> Sheet:
     sheet.put("build_info", 1, version=__version__)
     sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
     sheet.put("process_resident_memory_bytes", usage.rss_bytes)
+    sheet.put("log_lines_held_back_total", lines_held_back())
     return sheet
 
 

@@ -17,7 +17,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
 from syntony.controller.doors import Doors
-from syntony.controller.fleet import Fleet, Planner
+from syntony.controller.fleet import AddressOwners, Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
@@ -57,6 +57,7 @@ from syntony.io.clocks import KernelClock, SyntheticClock
 from syntony.io.credentials import civil_now
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
+from syntony.state.document import Document
 from syntony.store import Store
 from syntony.wire.messages import ControllerMessage
 
@@ -113,6 +114,7 @@ class Controller:
         self._stop = asyncio.Event()
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
+        self._owners = Document(self._state, "NIC addresses", AddressOwners)
         self._solving = SolveLoop(
             solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
         )
@@ -249,6 +251,8 @@ class Controller:
             name: in this controller's certificate.
         """
         await self._learn_time()
+        if (kept := await asyncio.to_thread(self._owners.load)) is not None:
+            self._fleet.owners = kept.hosts
         self._leadership.name = name
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
 
@@ -408,7 +412,13 @@ class Controller:
             generation = 0
             _log.error("plan's generation not recorded reason=%s", error)
         # Seconds for a large fleet: not on the event loop.
+        before = self._fleet.owners
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
+        if self._fleet.owners != before:
+            try:
+                await asyncio.to_thread(self._owners.save, AddressOwners(self._fleet.owners))
+            except StateError as error:
+                _log.error("addresses of NICs not recorded reason=%s", error)
         flows = sum(map(len, mesh.flows.values()))
         _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
         for ref, address in self._fleet.contested.items():

@@ -198,7 +198,7 @@ class FleetService:
         if len(self._refused) >= MAX_REFUSED:
             self._refused.clear()
         self._refused[address] = reason
-        _log.warning("agent refused peer=%s reason=%s", peer, reason)
+        _log.warning("agent refused peer=%s reason=%s", address, reason)
 
     async def _receive(self, requests: AsyncIterator[bytes], session: AgentSession) -> None:
         try:

@@ -66,6 +66,13 @@ _BOTH = (
         MetricOwner.BOTH,
     ),
     Metric(
+        "log_lines_held_back_total",
+        "counter",
+        (HOST, "role"),
+        "lines not logged, as many of the same kind about the same object came before",
+        MetricOwner.BOTH,
+    ),
+    Metric(
         "certificate_expiry_seconds",
         "gauge",
         (HOST, "role"),

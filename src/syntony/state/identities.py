@@ -25,7 +25,7 @@ MAX_TOKENS = 10_000
 _SERIAL = re.compile("[0-9a-f]{24,40}")
 """Of certificates nobody has seen yet: X.509 allows 20 bytes, authorities draw 12 at least."""
 KEEP_NS = 30 * 86_400 * 1_000_000_000
-"""Certificates are listed for so long after they expire."""
+"""Certificates are listed for so long after they expire; those that are revoked, for ever."""
 
 
 class Token(NamedTuple):
@@ -264,8 +264,10 @@ class Identities:
 
     def _keep(self, database: DatabaseConnection, record: Record, now_ns: int) -> None:
         role, name = record.identity
+        # What is revoked stays: the clock that says it has expired may be a year ahead.
         database.execute(
-            "DELETE FROM certificate WHERE expires_ns > 0 AND expires_ns <= ?", (now_ns - KEEP_NS,)
+            "DELETE FROM certificate WHERE expires_ns > 0 AND expires_ns <= ? AND revoked_ns = 0",
+            (now_ns - KEEP_NS,),
         )
         (live,) = database.execute(
             "SELECT COUNT(*) FROM certificate WHERE role = ? AND name = ? AND revoked_ns = 0 "

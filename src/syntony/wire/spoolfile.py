@@ -6,7 +6,9 @@ the payload. The CRC covers everything after itself; a frame cut short by a cras
 wrong, costs that frame, and is counted.
 
 The state file is two fixed slots written in turn, in place: it needs no new disk block, so that an
-acknowledgement can be noted when the disk is full, and a torn write leaves the other slot.
+acknowledgement can be noted when the disk is full, and a torn write leaves the other slot. A slot
+ends with the rows that wait and a CRC of the whole, which the version before neither writes nor
+reads.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ SEGMENT_BYTES = 16
 """Of a segment's header."""
 _MAGIC = b"syntony2"
 STREAM_BYTES = SEGMENT_BYTES - len(_MAGIC)
+DRAWN_BYTES = STREAM_BYTES - 4
 _HEADER = struct.Struct("<IIQIH")
 _SLOT = struct.Struct("<IQQQ16s")
+_LEDGER = struct.Struct("<QI")
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
 _SEQ_AT = 8
@@ -49,6 +53,9 @@ class SpoolState(NamedTuple):
     dropped_rows: int
     stream: bytes
     """16 random bytes: the stream of segments that name none."""
+    waiting_rows: int | None = None
+    """Appended, and neither acknowledged nor dropped: what the segments must hold. None: the
+    version before wrote this."""
 
 
 def pack_header(stream: str) -> bytes:
@@ -59,9 +66,25 @@ def pack_header(stream: str) -> bytes:
     return _MAGIC + identity
 
 
+def name_stream(drawn: bytes) -> str:
+    """The stream with these `DRAWN_BYTES` random bytes: their CRC follows, as nothing else tells a
+    damaged name from another one."""
+    return (drawn + struct.pack("<I", zlib.crc32(drawn))).hex()
+
+
 def read_stream(data: bytes) -> str | None:
-    """The stream that a segment's frames belong to; None: it names none, as those of version 1."""
+    """The stream that a segment's frames belong to; None: it names none, as those of version 1.
+
+    One wrong bit is mended. A name that does not fit its CRC is taken as it is: the version before
+    gave them none.
+    """
     header = data[:SEGMENT_BYTES]
+    number = int.from_bytes(header)
+    for bit in (0, *(1 << place for place in range(8 * SEGMENT_BYTES))):
+        tried = (number ^ bit).to_bytes(SEGMENT_BYTES)
+        drawn = tried[len(_MAGIC) :][:DRAWN_BYTES]
+        if tried == _MAGIC + bytes.fromhex(name_stream(drawn)):
+            return name_stream(drawn)
     return header[len(_MAGIC) :].hex() if header.startswith(_MAGIC) else None
 
 
@@ -99,7 +122,7 @@ class Entry(NamedTuple):
 
     seq: int
     rows: int
-    """Of a lost frame what its header says, at least 1."""
+    """0 of a lost frame."""
     start: int
     end: int
     intact: bool
@@ -123,8 +146,7 @@ def index_segment(data: bytes, first_seq: int) -> Iterator[Entry]:
             continue
         place, next_seq = _next_intact(data, offset, seq + 1) or (len(data), seq + 1)
         for lost in range(seq, next_seq):
-            rows = _claimed_rows(data, offset, lost)
-            yield Entry(lost, rows, offset, place, intact=False)
+            yield Entry(lost, 0, offset, place, intact=False)
             offset = place
         seq = next_seq
 
@@ -145,26 +167,22 @@ def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
     return None
 
 
-def _claimed_rows(data: bytes, offset: int, seq: int) -> int:
-    """Rows of a damaged frame as its header has them; 1, the least there can be, if its number is
-    damaged too. A row takes a byte at least: more rows than that are damage as well."""
-    if offset + _HEADER.size > len(data):
-        return 1
-    _, length, claimed, rows, _ = _HEADER.unpack_from(data, offset)
-    return max(1, min(rows, length, len(data) - offset)) if claimed == seq else 1
-
-
 def pack_state(state: SpoolState) -> bytes:
     """One slot of the state file, `SLOT_BYTES` long."""
-    body = _SLOT.pack(0, *state)[4:]
-    return (struct.pack("<I", zlib.crc32(body)) + body).ljust(SLOT_BYTES, b"\0")
+    *fields, waiting_rows = state
+    body = _SLOT.pack(0, *fields)[4:]
+    slot = struct.pack("<I", zlib.crc32(body)) + body
+    if waiting_rows is not None:
+        slot += struct.pack("<Q", waiting_rows)
+        slot += struct.pack("<I", zlib.crc32(slot))
+    return slot.ljust(SLOT_BYTES, b"\0")
 
 
 def read_state(data: bytes) -> SpoolState | None:
     """The newest intact slot of a state file, or None."""
     slots = (data[:SLOT_BYTES], data[SLOT_BYTES : 2 * SLOT_BYTES])
     states = [state for slot in slots if (state := _read_slot(slot)) is not None]
-    return max(states, default=None)
+    return max(states, default=None, key=lambda state: state.generation)
 
 
 def _read_slot(slot: bytes) -> SpoolState | None:
@@ -173,4 +191,9 @@ def _read_slot(slot: bytes) -> SpoolState | None:
     crc, *fields = _SLOT.unpack_from(slot)
     if zlib.crc32(slot[4 : _SLOT.size]) != crc:
         return None
-    return SpoolState(*fields)
+    found, end = SpoolState(*fields), _SLOT.size + _LEDGER.size
+    if len(slot) >= end:
+        waiting_rows, whole = _LEDGER.unpack_from(slot, _SLOT.size)
+        if zlib.crc32(slot[: end - 4]) == whole:
+            return found._replace(waiting_rows=waiting_rows)
+    return found
