@@ -13,15 +13,20 @@ from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.names import link_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.ways import WayGraph
+from syntony.model.findings import Finding
 
 
-def graded(case: Case, *, delays: bool = False) -> Grade:
+def found_in(case: Case, *, delays: bool = False) -> tuple[Finding, ...]:
     candidates = make_candidates(
         Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
     )
     change = case.change_ns if delays else np.full(len(case.paths), np.nan)
     window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
-    found = locate(candidates, [window])
+    return locate(candidates, [window])
+
+
+def graded(case: Case, *, delays: bool = False) -> Grade:
+    found = found_in(case, delays=delays)
     return grade(case, [(each.component, each.confidence, each.alternatives) for each in found])
 
 
