@@ -1,14 +1,18 @@
-"""Faults in a live lab: which incident is opened, about which part, and how soon.
+"""One fault at a time in a live lab: what it is called, how soon, and how many pages it costs.
 
-Every kind of fault on links, NICs, ports, hosts and whole switches, one at a time, on a lab of
-IPv4 or IPv6 with two hosts at each of three leaves, its real agents and the rules that come with
-Syntony, but for how long an incident lingers; before each, nothing may be to blame and nothing open
-that this fault could be taken for. The seed of targets, delays and family is drawn and printed.
-Rows of the table are what was broken, columns what the incident was about. The clock starts when
-the fault is in force and stops when the right incident is open and is nobody's evidence.
+Each run brings up a lab of another shape (hosts, rails, leaves, spines and addresses are drawn, two
+leaves and two spines among them; the seed is printed) with its real agents and the rules that come
+with Syntony, but for how long an incident lingers. In some labs a spine answers no path learner,
+or TCP saturates the links between two hosts. Kinds of fault with the fewest results come first.
 
-With --out every injection is written down as it ends, and a run that was cut short goes on there;
-an interrupt prints the table of what there is.
+A fault lasts until every part of it has its page, and some seconds more. The right name is that of
+the part, "A or B" with the part among them, or the group that it is in where paths are not learnt
+whole; of a leaf with one NIC, that NIC's port: which of the two is dead cannot be seen from hosts.
+The clock starts when the fault is in force. Pages count whatever became of the incident, until the
+next fault begins.
+
+With --out every result is written down as it ends, and the table is that of all in the file. The
+exit code is 1 if a name was wrong, a page missing or one too many.
 """
 
 from __future__ import annotations
@@ -18,138 +22,81 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from bench.localise_cases import Case, Page, cases, fits, shape
 from tests.live import LiveLab, live
 
 from syntony.alerts.rules import default_rules
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
-from syntony.fabric.names import cable_name, link_name
-from syntony.lab.plan import LabPlan, Link, LinkKind, make_plan
+from syntony.lab.plan import LinkKind, make_plan
 from syntony.model import S
 from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
 
-PATIENCE_S = 45.0
-QUIET_S = 120.0
-WATCH_S = 15.0
-"""A fault that should open nothing is watched for so long."""
-HOSTS, LEAVES, PEERS = 6, 3, 5
-DELAYS_US = (50, 200, 1_000, 5_000)
+PATIENCE_S, QUIET_S, LEARN_S = 45.0, 120.0, 120.0
+STAYS_S = 6.0
+"""A fault stays so long after its last page, for what comes too much."""
+WATCH_S, PAUSE_S = 15.0, 20.0
+"""A fault that should open nothing is watched for so long; a pause of the controller lasts."""
 LINGER = "2s"
 """Instead of `stable`, so that faults do not wait for each other."""
+WAYS = ("plain", "plain", "mute", "crowded")
+"""Nothing else; one spine answers no path learner; TCP saturates links."""
 SIDE_EFFECTS = frozenset({"link-flaps", "link-flapping", "latency-sla", "clock-unsynchronized"})
-"""Open for an hour, by count, or about what a fault rightly disturbs beside."""
-SLOW = frozenset({"delay", "host silent", "cable pulled"})
+"""Open for an hour, by count, or about what a fault rightly disturbs beside: not waited for."""
+SLOW = frozenset({"cable slow", "cable pulled", "agent hangs", "host dies"})
 """Kinds whose rule waits for eight to ten seconds by itself: not in the overall quantiles."""
-Options = dict[str, str]
-
-
-class Case(NamedTuple):
-    """One injection and its right answer."""
-
-    row: str
-    orders: list[tuple[str, str, Options]]
-    right: tuple[str, str] | None
-    """Rule and subject; None: nothing should be opened."""
+MUTE = (
+    "add table inet mute { chain out { type filter hook output priority 0; "
+    "icmp type time-exceeded drop; icmpv6 type time-exceeded drop; } }"
+)
+"""No answer to packets whose time ran out, as nftables says it."""
 
 
 class Result(NamedTuple):
-    """One injection's outcome, as it is written down."""
+    """One fault's outcome, as it is written down."""
 
-    round: int
+    seed: int
+    lab: str
     row: str
-    right: str
-    seconds: float | None
-    """To the right incident; None: never."""
-    also: tuple[str, ...]
-    """Other incidents that were nobody's evidence then."""
-    blamed: float | None = None
-    """Seconds until localisation named the part, of faults that it can name."""
-    beside: tuple[str, ...] = ()
-    """What else it blamed, from the injection until the right incident was open."""
-    pages: int = 0
-    """That went out for it, whatever they named, until the next injection; side effects too."""
-
-
-def cases(plan: LabPlan, rng: random.Random, turn: int) -> list[Case]:
-    """One of each kind, on targets drawn at random; flaps on a port that has not flapped before."""
-    cable = rng.choice(plan.of_kind(LinkKind.FABRIC))
-    nic = rng.choice(plan.of_kind(LinkKind.RAIL))
-    flapping = plan.of_kind(LinkKind.RAIL)[turn % len(plan.of_kind(LinkKind.RAIL))]
-    host = nic.name.partition("/")[0]
-    found = [*_of_cable(cable, rng), *_of_nic(nic), *_of_spine(plan, rng.choice(plan.spines))]
-    found += [
-        Case("NIC down", [("link-down", nic.name, {})], ("port-down", nic.name)),
-        Case("leaf port down", [("link-down", nic.name, {"side": "leaf"})],
-             ("port-down", nic.name)),
-        Case("flap", [("flap", flapping.name, {"period": "600ms", "count": "4"})],
-             ("link-flaps", flapping.name)),
-        Case("host silent", [("agent-stop", host, {})], ("host-silent", host)),
-        Case("host busy", [("cpu-hog", host, {"procs": "2"})], None),
-    ]  # fmt: skip
-    rng.shuffle(found)
-    return found
-
-
-def _of_cable(cable: Link, rng: random.Random) -> list[Case]:
-    leaf, top = cable.a.node, cable.b.node
-    both = ("link-loss", cable_name(leaf, top))
-    up, down = ("link-loss", link_name(leaf, top)), ("link-loss", link_name(top, leaf))
-    slower = ("component-delay", cable_name(leaf, top))
-    return [
-        Case("cable, black hole", [("blackhole", cable.name, {})], both),
-        *(
-            Case(f"cable, {percent} %", [("loss", cable.name, {"percent": percent})], both)
-            for percent in ("10", "5", "1")
-        ),
-        Case("link up, black hole", [("blackhole", cable.name, {"direction": "from"})], up),
-        Case("link down, 5 %", [("loss", cable.name, {"percent": "5", "direction": "to"})], down),
-        Case("delay", [("delay", cable.name, {"add": f"{rng.choice(DELAYS_US)}us"})], slower),
-        Case(
-            "cable pulled", [("link-down", cable.name, {})], ("cable-lost", cable_name(leaf, top))
-        ),
-    ]
-
-
-def _of_nic(nic: Link) -> list[Case]:
-    below = nic.b.node
-    both = ("nic-loss", nic.name)
-    inward = ("link-loss", link_name(below, nic.name))
-    outward = ("link-loss", link_name(nic.name, below))
-    out = {"percent": "5", "direction": "from"}
-    return [
-        Case("NIC, black hole", [("blackhole", nic.name, {})], both),
-        Case("NIC, 5 %", [("loss", nic.name, {"percent": "5"})], both),
-        Case("NIC in, black hole", [("blackhole", nic.name, {"direction": "to"})], inward),
-        Case("NIC out, 5 %", [("loss", nic.name, out)], outward),
-    ]
-
-
-def _of_spine(plan: LabPlan, spine: str) -> list[Case]:
-    links = [link.name for link in plan.links_of(spine)]
-    right = ("switch-loss", spine)
-    return [
-        Case("spine dies", [("switch-down", spine, {})], ("switch-down", spine)),
-        Case("spine, black hole", [("blackhole", name, {}) for name in links], right),
-        Case("spine, 5 %", [("loss", name, {"percent": "5"}) for name in links], right),
-    ]
+    parts: int
+    verdict: str
+    """Of the worst part: ``right``, ``twin``, ``group``, ``missed``."""
+    found_s: float | None
+    """Until a finding or an incident named any part; None: never."""
+    named_s: float | None
+    """Until every part was named by an incident that is nobody's evidence."""
+    paged_s: float | None
+    """Until every part had its page."""
+    pages: int
+    right: int
+    """Of these that fit a part."""
+    wrong: tuple[str, ...]
+    """Pages that fit none, while the fault was there."""
+    after: tuple[str, ...]
+    """Pages when it was over."""
+    beside: tuple[str, ...]
+    """Incidents that named nothing right and were nobody's evidence for a moment; no page."""
+    load: float
 
 
 class Bench:
     """One running lab."""
 
-    def __init__(self, lab: LiveLab) -> None:
-        self._lab = lab
+    def __init__(self, lab: LiveLab, seed: int, called: str, *, crowded: bool = False) -> None:
+        self._lab, self._seed, self._called, self._crowded = lab, seed, called, crowded
         self._target = f"unix:{lab.controller_socket}"
 
     def quiet(self) -> bool:
@@ -159,21 +106,40 @@ class Bench:
         except RemoteError:
             return False
         named = {rule for rule, _ in self.open()} - SIDE_EFFECTS
-        return bool(answer.ts_ns) and not answer.findings and not named
+        return bool(answer.ts_ns) and (self._crowded or not answer.findings) and not named
 
-    def open(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """Incidents that are live and nobody's evidence, by rule and subject."""
-        try:
-            reply = ask(self._target, IncidentsQuery())
-        except RemoteError:
-            return {}
-        return {(i["rule"], i["subject"]): i for i in reply.incidents if not i["cause"]}
+    def open(self) -> set[Page]:
+        """Incidents that are live and nobody's evidence."""
+        return {(each["rule"], each["subject"]) for each in self._incidents() if not each["cause"]}
+
+    def pages(self) -> set[tuple[int, int, Page]]:
+        """All that ever went out, also what turned out to be another's evidence: the incident's
+        number, and which of its pages."""
+        return {
+            (each["number"], page, (each["rule"], each["subject"]))
+            for each in self._incidents(resolved=True)
+            for page in range(each["pages"])
+        }
 
     def learnt(self, wanted: int) -> bool:
         try:
             return len(ask(self._target, PathsQuery()).paths) >= wanted
         except RemoteError:
             return False
+
+    def _incidents(self, *, resolved: bool = False) -> Iterable[dict[str, Any]]:
+        try:
+            found = ask(self._target, IncidentsQuery(resolved=resolved)).incidents
+        except RemoteError:
+            return ()
+        # Where TCP saturates links, congestion is no false name.
+        return [each for each in found if not (self._crowded and each["rule"] == "congestion")]
+
+    def _blamed(self) -> set[str]:
+        try:
+            return {each.component for each in ask(self._target, FindingsQuery()).findings}
+        except RemoteError:
+            return set()
 
     @staticmethod
     def until(true: Callable[[], bool], patience_s: float) -> bool:
@@ -185,101 +151,118 @@ class Bench:
             time.sleep(0.1)
         return False
 
-    def run(self, case: Case, turn: int) -> Result:
-        """Inject, wait for the right incident, say what else there was."""
-        self._lab.clear()
+    def run(self, case: Case) -> Result:
+        """Inject, wait for the right pages, say what else there was."""
         if not self.until(self.quiet, QUIET_S):
             print(f"not quiet before {case.row}: {sorted(self.open())}", file=sys.stderr)
-        before, reported = self.open(), self._pages()
+        before, opened = self.pages(), self.open()
+        if case.paused:
+            self._lab.inject("controller-pause", "", for_ns=int(PAUSE_S) * S)
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
-        began = time.monotonic()
-        if case.right is None:
-            self.until(lambda: bool(self._fresh(before, None)), WATCH_S)
-            blamed = seconds = None
-            beside = tuple(sorted(self._blamed()))
-        else:
-            blamed, seconds, beside = self._wait(case.right, began)
-        also = self._fresh(before, case.right)
-        right = " ".join(case.right or ("nothing",))
+        found_s, named, paged = self._wait(case, before, opened)
+        during = {page for *_, page in self.pages() - before}
+        sent = [page for *_, page in self.pages() - before]
         self._lab.clear()
         self.until(self.quiet, QUIET_S)
-        pages = self._pages() - reported
-        return Result(turn, case.row, right, seconds, also, blamed, beside, pages)
-
-    def _pages(self) -> int:
-        """All that ever went out."""
-        try:
-            answer = ask(self._target, IncidentsQuery(resolved=True))
-        except RemoteError:
-            return 0
-        return sum(each["pages"] for each in answer.incidents)
+        after = [page for *_, page in self.pages() - before]
+        for page in sent:
+            after.remove(page)
+        how = {fit for page in during | {*named} if (fit := fits(page, case))}
+        verdicts = [
+            min((each for part, each in how if part == wanted), key=_BEST.index, default="missed")
+            for wanted in case.parts
+        ]
+        return Result(
+            self._seed, self._called, case.row, len(case.parts),
+            max(verdicts, key=_BEST.index, default="right"),
+            found_s, _last(named, case), _last(paged, case), len(sent) + len(after),
+            sum(fits(page, case) is not None for page in sent),
+            _words(page for page in sent if fits(page, case) is None), _words(after),
+            _words(
+                page for page in named.keys() - during
+                if fits(page, case) is None and page[0] not in SIDE_EFFECTS
+            ),
+            round(os.getloadavg()[0], 1),
+        )  # fmt: skip
 
     def _wait(
-        self, right: tuple[str, str], began: float
-    ) -> tuple[float | None, float | None, tuple[str, ...]]:
-        """Seconds until the part was blamed, and until the incident was open; what else was."""
-        blamed: list[float] = []
-        beside: set[str] = set()
-
-        def there() -> bool:
-            named = self._blamed()
-            beside.update(named - {right[1]})
-            if not blamed and right[1] in named:
-                blamed.append(time.monotonic() - began)
-            return right in self.open()
-
-        opened = self.until(there, PATIENCE_S)
-        seconds = time.monotonic() - began if opened else None
-        return (blamed[0] if blamed else None), seconds, tuple(sorted(beside))
-
-    def _blamed(self) -> set[str]:
-        try:
-            answer = ask(self._target, FindingsQuery())
-        except RemoteError:
-            return set()
-        return {found.component for found in answer.findings}
-
-    def _fresh(
-        self, before: Iterable[tuple[str, str]], right: tuple[str, str] | None
-    ) -> tuple[str, ...]:
-        known = {*before, right}
-        fresh = (each for each in self.open() if each not in known)
-        return tuple(sorted(" ".join(each) for each in fresh if each[0] not in SIDE_EFFECTS))
+        self, case: Case, before: set[tuple[int, int, Page]], opened: set[Page]
+    ) -> tuple[float | None, dict[Page, float], dict[Page, float]]:
+        """Until the first finding or incident about a part; until each incident and page."""
+        began = time.monotonic()
+        found_s: float | None = None
+        named: dict[Page, float] = {}
+        paged: dict[Page, float] = {}
+        if case.paused:
+            time.sleep(PAUSE_S)
+        end_s = time.monotonic() + (PATIENCE_S if case.parts else WATCH_S)
+        while time.monotonic() < end_s:
+            now_s = time.monotonic() - began
+            for page in self.open() - opened:
+                named.setdefault(page, now_s)
+            for *_, page in self.pages() - before:
+                paged.setdefault(page, now_s)
+            blamed = case.parts.keys() & self._blamed()
+            if found_s is None and (blamed or any(fits(page, case) for page in named)):
+                found_s = now_s
+            if case.parts and _last(paged, case) is not None:
+                end_s = min(end_s, time.monotonic() + STAYS_S)
+            time.sleep(0.2)
+        return found_s, named, paged
 
 
-def column(result: Result) -> str:
-    """What the table says became of it."""
-    if result.right == "nothing":
-        return "nothing, rightly" if not result.also else f"false: {', '.join(result.also)}"
-    if result.seconds is None:
-        return f"never; {', '.join(result.also) or 'nothing'}"
-    return "right" if not result.also else f"right, and {', '.join(result.also)}"
+_BEST = ("right", "twin", "group", "missed")
 
 
-def table(results: Iterable[Result]) -> None:
-    """What was broken, what was reported, how long it took."""
-    results = list(results)
-    reported: dict[str, Counter[str]] = defaultdict(Counter)
-    took: dict[str, list[float]] = defaultdict(list)
-    for each in results:
-        reported[each.row][column(each)] += 1
-        took[each.row] += [] if each.seconds is None else [each.seconds]
-    for row in sorted(reported):
-        times = took[row]
-        spread = f"p50 {np.median(times):5.1f} s, largest {max(times):5.1f} s" if times else ""
-        counts = "; ".join(f"{number} {name}" for name, number in reported[row].most_common())
-        pages = sum(each.pages for each in results if each.row == row)
-        print(f"{row:20} {spread:33} {pages:3} pages  {counts}")
-    total = sum(map(Counter.total, reported.values()))
-    well = sum(counts["right"] + counts["nothing, rightly"] for counts in reported.values())
-    print(f"{total} injections, {well} exactly right")
-    blurred = sum(bool(each.beside) for each in results)
-    print(f"blamed beside, if only for a moment: in {blurred} of {total}")
-    quick = [seconds for row, times in took.items() if row not in SLOW for seconds in times]
-    if quick:
-        p50, p95 = np.quantile(quick, [0.5, 0.95])
-        print(f"to the right incident, without {sorted(SLOW)}: p50 {p50:.1f} s, p95 {p95:.1f} s")
+def _last(seen: Mapping[Page, float], case: Case) -> float | None:
+    """When the last part was named; None: not every part was."""
+    first: dict[str, float] = {}
+    for page, seconds in seen.items():
+        fit = fits(page, case)
+        if fit:
+            first[fit[0]] = min(seconds, first.get(fit[0], seconds))
+    return max(first.values()) if case.parts and len(first) == len(case.parts) else None
+
+
+def _words(pages: Iterable[Page]) -> tuple[str, ...]:
+    return tuple(sorted(" ".join(page) for page in pages))
+
+
+def is_right(result: Result) -> bool:
+    """Every part named and paged once, nothing else, nothing afterwards."""
+    return result.verdict != "missed" and result.pages == result.right == result.parts
+
+
+def table(results: list[Result]) -> None:
+    """A line for each kind of fault, and what was not right."""
+    for row in sorted({each.row for each in results}):
+        mine = [each for each in results if each.row == row]
+        kinds = Counter(each.verdict for each in mine)
+        names = "  ".join(f"{kind} {kinds[kind]:2}" for kind in _BEST)
+        wrong = sum(bool(each.wrong or each.after) for each in mine)
+        causes = sum(each.parts for each in mine)
+        print(
+            f"{row:29} {names}  wrong {wrong:2}  of {len(mine):2}  pages "
+            f"{sum(each.pages for each in mine):3} for {causes:3}  {_spread(mine)}"
+        )
+        for each in filter(lambda each: not is_right(each), mine):
+            words = [*each.wrong, *(f"{page} (afterwards)" for page in each.after)]
+            print(f"    seed {each.seed}, load {each.load}, {each.lab}: {each.verdict}, {words}")
+    print(f"{len(results)} faults, {sum(map(is_right, results))} named and paged right")
+    quick = [each for each in results if each.row not in SLOW and not each.row.startswith("contr")]
+    print(f"without {sorted(SLOW)} and pauses: {_spread(quick)}")
+
+
+def _spread(results: Iterable[Result]) -> str:
+    """p50 and p95 of seconds."""
+    results, parts = list(results), []
+    for name in ("found_s", "named_s", "paged_s"):
+        took = [each for each in (getattr(one, name) for one in results) if each is not None]
+        if took:
+            p50, p95 = np.quantile(took, [0.5, 0.95])
+            parts.append(f"{name[:-2]} {p50:.1f}, {p95:.1f} s")
+    return "; ".join(parts)
 
 
 def lingering(directory: Path) -> Path:
@@ -296,25 +279,42 @@ def lingering(directory: Path) -> Path:
 
 
 def read(path: Path | None) -> list[Result]:
-    """What an earlier run wrote down."""
+    """What earlier runs wrote down."""
     if path is None or not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in lines if line.endswith("}")]
     return [
-        Result(**each | {name: tuple(each.get(name, ())) for name in ("also", "beside")})
-        for each in found
+        Result(**each | {n: tuple(each[n]) for n in ("wrong", "after", "beside")}) for each in found
     ]
 
 
+@contextmanager
+def saturated(lab: LiveLab, rng: random.Random, family: int) -> Iterator[None]:
+    """TCP as fast as it goes between two NICs of one rail."""
+    addresses = lab.addresses(family)
+    rail = [nic for nic in sorted(addresses) if nic.endswith("/rail0")]
+    src, dst = rng.sample(rail, 2)
+    ends = (src, "-c", addresses[dst], "-P", "2", "-t", "3600"), (dst, "-s")
+    running = []
+    for nic, *words in reversed(ends):
+        command = ["iperf3", "-i", "0", "-B", addresses[nic], *words]
+        argv = lab.enter_argv(nic.partition("/")[0], command)
+        running.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True))
+        time.sleep(1.0)
+    try:
+        yield
+    finally:
+        for each in running:
+            os.killpg(each.pid, signal.SIGKILL)  # it, and what nsenter has started
+            each.wait()
+
+
 def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
-    done = {(each.round, each.row) for each in results}
-    family = arguments.family or random.Random(arguments.seed).choice(["ipv4", "ipv6"])
-    options = [
-        "--hosts", str(HOSTS), "--rails", "1", "--leaves", str(LEAVES), "--mesh-peers", str(PEERS),
-        "--family", family,
-    ]  # fmt: skip
-    print(f"seed {arguments.seed}: {family}, load {os.getloadavg()[0]:.0f}", file=sys.stderr)
+    rng = random.Random(arguments.seed)
+    options, way = shape(rng), arguments.way or rng.choice(WAYS)
+    called = f"{' '.join(options)} {way}"
+    print(f"seed {arguments.seed}: {called}, load {os.getloadavg()[0]:.0f}", file=sys.stderr)
     end_s = time.monotonic() + arguments.minutes * 60
     with (
         tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory,
@@ -323,36 +323,47 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
             agents=True,
         ) as lab,
     ):  # fmt: skip
-        bench = Bench(lab)
         plan = make_plan(lab.file().spec)
-        wanted = 2 * len(plan.of_kind(LinkKind.RAIL)) * PEERS * 8
-        if not bench.until(lambda: bench.learnt(wanted), 300):
+        if way == "mute":
+            lab.run(rng.choice(plan.spines), "nft", MUTE)
+        bench = Bench(lab, arguments.seed, called, crowded=way == "crowded")
+        nics = len(plan.of_kind(LinkKind.RAIL))
+        if not bench.until(lambda: bench.learnt(nics * 8), LEARN_S):
             print("paths were never all learnt", file=sys.stderr)
         # A cable pulled before the first look at the fabric is over is no news.
         time.sleep(QUIET_NS / S + 5)
-        for turn in range(arguments.rounds):
-            rng = random.Random(f"{arguments.seed}/{turn}")
-            for case in cases(plan, rng, turn):
-                if (turn, case.row) in done or arguments.only not in case.row:
-                    continue
-                if time.monotonic() > end_s:
-                    return
-                results.append(bench.run(case, turn))
-                line = json.dumps(results[-1]._asdict())
-                print(line, flush=True)
-                if arguments.out is not None:
-                    with arguments.out.open("a", encoding="utf-8") as file:
-                        file.write(line + "\n")
+        family = 6 if "ipv6" in options else 4
+        with saturated(lab, rng, family) if way == "crowded" else nullcontext():
+            _each(arguments, bench, cases(plan, rng), results, end_s)
+
+
+def _each(
+    arguments: argparse.Namespace, bench: Bench, every: list[Case], results: list[Result],
+    end_s: float,
+) -> None:  # fmt: skip
+    """Each kind once, those with the fewest results first."""
+    count = Counter(each.row for each in results)
+    random.Random(arguments.seed).shuffle(every)
+    for case in sorted(every, key=lambda case: count[case.row]):
+        if arguments.only not in case.row or time.monotonic() > end_s:
+            continue
+        results.append(bench.run(case))
+        line = json.dumps(results[-1]._asdict())
+        print(line, flush=True)
+        if arguments.out is not None:
+            with arguments.out.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of twenty injections")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
-    parser.add_argument("--family", choices=["ipv4", "ipv6"], help="drawn, if not told")
+    parser.add_argument(
+        "--way", choices=sorted({*WAYS}), help="how the lab is made hard; drawn by default"
+    )
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="part of a row's name")
-    parser.add_argument("--out", type=Path, help="append each injection here; go on from it")
+    parser.add_argument("--out", type=Path, help="append each result here; the table is of all")
     arguments = parser.parse_args()
     results = read(arguments.out)
     # Ended from outside, the lab comes down and the table is printed all the same.
@@ -363,7 +374,7 @@ def main() -> int:
         print("interrupted", file=sys.stderr)
     finally:
         table(results)
-    return 0
+    return 0 if results and all(map(is_right, results)) else 1
 
 
 if __name__ == "__main__":

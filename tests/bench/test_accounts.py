@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.acknowledged import Account, InStore, account, acknowledged, stored, waiting
 from bench.key_rotation import Sent, missing
-from bench.one_page import SWITCH, Cause, fits
+from bench.localise_cases import SWITCH, Case, fits
 from bench.pages import Doubled, Message, doubled
 from tests.link import probe_rows
 from tests.wire.decoded import decode_columns
@@ -112,17 +112,17 @@ def test_a_second_without_a_row_is_missing(known: tuple[int, ...], gaps: int) ->
 @pytest.mark.parametrize(
     ("page", "part"),
     [
-        (("switch-down", "leaf0-1"), "leaf0-1"),
-        (("port-down", "h2/rail0"), "leaf0-1"),
+        (("switch-down", "leaf0-1"), ("leaf0-1", "right")),
+        (("port-down", "h2/rail0"), ("leaf0-1", "twin")),
         (("port-down", "h0/rail0"), None),
         (("ambiguous-loss", "h2/rail0 or leaf0-1"), None),
         (("switch-loss", "leaf0-0"), None),
     ],
 )
 def test_a_dead_leaf_is_told_by_its_name_or_by_the_only_port_at_it(
-    page: tuple[str, str], part: str | None
+    page: tuple[str, str], part: tuple[str, str] | None
 ) -> None:
     lone = {"h2/rail0": "leaf0-1", "h7/rail1": "leaf1-0"}
-    dead = Cause("leaf dies", [], {"leaf0-1": SWITCH}, lone)
+    dead = Case("leaf dies", [], {"leaf0-1": SWITCH}, lone)
     assert fits(page, dead) == part
-    assert fits(page, Cause("leaf dies", [], {"leaf0-2": SWITCH}, lone)) is None
+    assert fits(page, Case("leaf dies", [], {"leaf0-2": SWITCH}, lone)) is None

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from syntony.fabric.loss_gains import Beside, Gains, Paths
+from syntony.fabric.loss_gains import MIN_SHARE, SOME_FLOWS_PRICE, Beside, Gains, Paths
 from syntony.fabric.overflow import _medians
 from syntony.fabric.tally import SHARES, Clean, Entries, PartlyLearnt
 
@@ -62,6 +62,32 @@ class Drawn:
         return Gains(self.asked, Paths(sure, may, clean, PartlyLearnt.nothing(0)), beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:
+        """If all of its paths suffer, or only as many as lost anything."""
+        lossy = sum(other == candidate for _, other in self.sure)
+        clean = float(self.clean.paths[candidate])
+        share = lossy / (lossy + clean) if lossy else 0.0
+        some = self._gained_by(candidate, rate, share) - SOME_FLOWS_PRICE
+        every = self._gained_by_all(candidate, rate)
+        return max(every, some) if share >= MIN_SHARE else every
+
+    def _gained_by(self, candidate: int, rate: float, share: float) -> float:
+        paths, probes = (float(each[candidate]) for each in self.clean[:2])
+        total = paths * self._well(share, rate * probes / max(paths, 1))
+        for (path, other), times in self.sure.items():
+            if other == candidate:
+                lost, came, rest, floor = self.paths[path]
+                plain = log_likelihood(lost, came, rest)
+                across = math.log(share) + log_likelihood(lost, came, rest + rate * times)
+                past = math.log1p(-share) + plain if share < 1 else -math.inf
+                total += max(across, past, floor) - max(plain, floor)
+        return total
+
+    @staticmethod
+    def _well(share: float, rate: float) -> float:
+        unharmed = 1 - share + share * math.exp(-rate)
+        return max(math.log(unharmed) if unharmed > 0 else -math.inf, -OUTLIER)
+
+    def _gained_by_all(self, candidate: int, rate: float) -> float:
         paths, probes = (float(each[candidate]) for each in self.clean[:2])
         total = -paths * min(rate * probes / max(paths, 1), OUTLIER)
         for (path, other), times in self.sure.items():
@@ -73,9 +99,7 @@ class Drawn:
 
     def gained_of_share(self, candidate: int, rate: float, share: float) -> float:
         paths, probes = (float(each[candidate]) for each in self.clean[2:])
-        come = math.exp(-rate * probes / max(paths, 1))
-        unharmed = 1 - share + share * come
-        total = paths * max(math.log(unharmed) if unharmed > 0 else -math.inf, -OUTLIER)
+        total = paths * self._well(share, rate * probes / max(paths, 1))
         for path, other in self.may:
             if other == candidate:
                 lost, came, rest, floor = self.paths[path]

@@ -8,18 +8,25 @@ from tests.fabric.foreign import Case, Grade, grade
 from tests.fabric.rugged import draw
 
 from syntony.fabric.candidates import Listing
+from syntony.fabric.extra_probes import separating
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.names import link_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.ways import WayGraph
+from syntony.model.findings import Finding
 
 
-def graded(case: Case, *, delays: bool = False) -> Grade:
+def found_in(case: Case, *, delays: bool = False) -> tuple[Finding, ...]:
     candidates = make_candidates(
         Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
     )
     change = case.change_ns if delays else np.full(len(case.paths), np.nan)
     window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
-    found = locate(candidates, [window])
+    return locate(candidates, [window])
+
+
+def graded(case: Case, *, delays: bool = False) -> Grade:
+    found = found_in(case, delays=delays)
     return grade(case, [(each.component, each.confidence, each.alternatives) for each in found])
 
 
@@ -46,3 +53,13 @@ def test_no_way_leads_down_and_up_again() -> None:
     assert "agg1" not in inside
     assert "agg1->leaf1" not in inside
     assert "agg1" in ways.between("leaf0", "leaf1")
+
+
+def test_extra_probes_take_the_ways_that_packets_take() -> None:
+    """The only known way from leaf 0 to leaf 2 would lead down through leaf 1 and up again."""
+    cables = [("leaf0", "agg0"), ("leaf1", "agg0"), ("leaf1", "agg1"), ("leaf2", "agg1")]
+    links = [name for a, b in cables for name in (link_name(a, b), link_name(b, a))]
+    homes = {f"h{n}/r": f"leaf{n}" for n in range(3)}
+    near = {("h0/r", "h1/r"), ("h1/r", "h0/r")}
+    found = separating(("leaf0->agg0", "agg0->leaf0"), links, homes, planned=near, limit=4)
+    assert {*found.pairs} == near

@@ -135,6 +135,16 @@ class Candidates:
         )
         return None if link in {other, whole} else Cable(other, whole)
 
+    def both_directions(self, link: int) -> int | None:
+        """The cable that a link between switches is a direction of, if that is a candidate."""
+        ends = _switches_at(self.names[link])
+        if not ends or self.kinds[link] is not ComponentKind.LINK:
+            return None
+        if self.one_of[link] == 1:
+            return self._numbered.get(cable_name(*ends))
+        several = int(self.one_of[link])
+        return self.numbers.get((cable_name(*ends), ComponentKind.CABLE.value, several, False))
+
     @cached_property
     def _numbered(self) -> dict[str, int]:
         """Links and cables → who stands for each."""

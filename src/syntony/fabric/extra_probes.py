@@ -83,12 +83,12 @@ def separating(
         limit: pairs at most.
         seed: of the pairs that are tried where there are very many.
     """
-    ways = _Ways(links)
+    ways = _Ways(links, homes)
     tried = _tried(suspects, homes, seed)
     chosen: dict[Pair, None] = {}
     together: list[Pair] = []
     for one, other in itertools.combinations(sorted(suspects), 2):
-        reported = {pair: _telling(ways.of(pair, homes), one, other) for pair in tried}
+        reported = {pair: _telling(ways.of(pair), one, other) for pair in tried}
         best = sorted(
             (pair for pair, share in reported.items() if share > 0),
             key=lambda pair: (pair in planned, -reported[pair], pair),
@@ -134,21 +134,26 @@ def _telling(ways: Collection[frozenset[str]], one: str, other: str) -> float:
 
 
 class _Ways:
-    """Shortest ways over known links, each as the components that it crosses."""
+    """Shortest ways over known links, each as the components that it crosses; arguments as
+    `separating`."""
 
-    def __init__(self, links: Iterable[str]) -> None:
+    def __init__(self, links: Iterable[str], homes: Mapping[str, str]) -> None:
         between = [
             name
             for name in links
             if ARROW in name and not any("/" in end for end in link_ends(name) or ())
         ]
-        self._graph = WayGraph(between, lambda _: False)
+        # One NIC at each switch says which tier that is.
+        ends = {switch: nic for nic, switch in homes.items()}
+        leaves = [cable_name(nic, switch) for switch, nic in ends.items()]
+        self._graph = WayGraph([*between, *leaves], {*ends.values()}.__contains__)
+        self._homes = homes
         self._known: dict[Pair, tuple[tuple[str, ...], ...]] = {}
 
-    def of(self, pair: Pair, homes: Mapping[str, str]) -> list[frozenset[str]]:
+    def of(self, pair: Pair) -> list[frozenset[str]]:
         """Of a pair of NICs, one direction."""
         src, dst = pair
-        between = self._between(homes[src], homes[dst])
+        between = self._between(self._homes[src], self._homes[dst])
         return [_components((src, *way, dst)) for way in between]
 
     def _between(self, near: str, far: str) -> tuple[tuple[str, ...], ...]:

@@ -213,13 +213,45 @@ def _widened(
     )
 
 
+def _joined(candidates: Candidates, findings: Sequence[LossFinding]) -> list[LossFinding]:
+    """The same with one finding, of the cable, for two directions of it that lose at different
+    rates, or a cable and one direction of it: one repair serves both."""
+    joined: dict[int, LossFinding] = {}
+    for each in findings:
+        whole = candidates.both_directions(each.candidate)
+        place = each.candidate if whole is None else whole
+        other = joined.get(place)
+        joined[place] = each if other is None else _of_cable(other, each, place)
+    return list(joined.values())
+
+
+def _of_cable(one: LossFinding, other: LossFinding, cable: int) -> LossFinding:
+    """What is found for two parts of a cable, or for it and a part, as the cable."""
+    surer = max(one, other, key=lambda each: each.confidence)
+    parts = {one.candidate, other.candidate, cable}
+    odds = dict(zip(surer.alternatives, surer.probabilities, strict=True))
+    rivals = {rival: share for rival, share in odds.items() if rival not in parts}
+    paths = one.paths + other.paths
+    return surer._replace(
+        candidate=cable,
+        loss=(one.loss * one.paths + other.loss * other.paths) / max(paths, 1),
+        nats=one.nats + other.nats,
+        confidence=surer.confidence + sum(odds.values()) - sum(rivals.values()),
+        lost=one.lost + other.lost,
+        paths=paths,
+        alternatives=tuple(rivals),
+        probabilities=tuple(rivals.values()),
+    )
+
+
 def _losses(
     candidates: Candidates, window: WindowCounts, number: int, search: LossSearch
 ) -> list[_Ranked]:
     tally = search.tally
+    joined = _joined(candidates, search.findings)
     named = [
         _widened(candidates, each, search.findings, _lossy(tally, each.candidate))
-        for each in search.findings
+        for each in joined
     ]
     return [
         _Ranked(
@@ -239,7 +271,7 @@ def _losses(
                 **_suspects(candidates, name)._asdict(),
             ),
         )
-        for found, name in zip(search.findings, named, strict=True)
+        for found, name in zip(joined, named, strict=True)
         if candidates.kinds[found.candidate] is not ComponentKind.REPLIES
         or (found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
 from syntony.fabric.loss_gains import Gains, Paths, entropy, likelihood
@@ -74,9 +75,9 @@ class Fit:
         explains it best says: what is found for the worst of them alone is no evidence."""
         surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
         for candidate, rate in self._found.items():
-            rows, times = self._entries.of(candidate)
-            surely[rows] += rate * times
             rows, times = self._held[candidate]
+            sure = np.isin(rows, self._entries.of(candidate)[0])
+            surely[rows[sure]] += rate * times[sure]
             maybe[rows] = np.maximum(maybe[rows], rate * times)
         rates = np.where(surely > 0, surely, maybe)
         return unevenness(self._counted.sent, self._counted.lost, rates)
@@ -111,20 +112,34 @@ class Fit:
     def rows_of(
         self, candidate: int, rate: float, rates: Floats, floor: Floats
     ) -> tuple[Index, Floats]:
-        """Rows that cross it, and those that probably do if it loses at this rate; how often."""
+        """Rows that cross it, and those that probably do if it loses at this rate; how often. Where
+        it hits some flows only, those that it probably hits."""
+        only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
+        gains = self._gains_of(only, rates, floor)
         rows, times = self._may.of(candidate)
         if len(rows):
-            only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
-            gains = self._gains_of(only, rates, floor).may(grid)[:, 0, 0]
-            place = int(np.argmax(gains))
-            share = float(SHARES[place])
-            with np.errstate(divide="ignore"):
-                there = self._likelihood(rates[rows] + rate, rows) + np.log(share)
-                other = self._likelihood(rates[rows], rows) + np.log1p(-share)
-            probably = (there > other) & (gains[place] > 0)
+            by_share = gains.may(grid)[:, 0, 0]
+            place = int(np.argmax(by_share))
+            probably = self._probably(rows, rate, rates, float(SHARES[place]))
+            probably &= by_share[place] > 0
             rows, times = rows[probably], times[probably]
         sure_rows, sure_times = self._entries.of(candidate)
+        if len(sure_rows):
+            every, some = gains.of_all_or_some(grid)
+            if some[0, 0] > every[0, 0]:
+                share = gains.share_of_flows()[0, 0]
+                hit = self._probably(sure_rows, rate * sure_times, rates, share)
+                sure_rows, sure_times = sure_rows[hit], sure_times[hit]
         return np.concatenate((sure_rows, rows)), np.concatenate((sure_times, times))
+
+    def _probably(
+        self, rows: Index, rate: float | Floats, rates: Floats, share: float
+    ) -> NDArray[np.bool_]:
+        """Which of these rows more likely lose so much more, as this share of them does."""
+        with np.errstate(divide="ignore"):
+            there = self._likelihood(rates[rows] + rate, rows) + np.log(share)
+            other = self._likelihood(rates[rows], rows) + np.log1p(-share)
+        return np.asarray(there > other)
 
     def _drop(self, candidate: int) -> None:
         self._changed()

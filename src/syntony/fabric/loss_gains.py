@@ -23,6 +23,10 @@ from syntony.fabric.tally import (
     sum_by_owner,
 )
 
+SOME_FLOWS_PRICE = 5.0
+"""Nats that a fault of some flows only costs more than one of all: 1 in 150 faults is such."""
+MIN_SHARE = 0.25
+"""… which hits so large a share of the paths at least: fewer are odd ones."""
 _TIMES = 1 << 8
 """How many values `Times` has."""
 
@@ -124,13 +128,32 @@ class Gains:
 
     def sure(self, grid: Floats) -> Floats:
         """Of paths that surely cross, (candidates, rates tried)."""
+        return np.asarray(np.maximum(*self.of_all_or_some(grid)))
+
+    def of_all_or_some(self, grid: Floats) -> tuple[Floats, Floats]:
+        """The same if all of them suffer, and if only a share of them does: a fault may hit some
+        flows by their ports, or by what hashes put on one lane or buffer."""
         of, clean = self._sure, self._clean
         there = of.at(grid[of.owner] * of.times[:, None])
+        probes = (clean.probes / np.maximum(clean.paths, 1))[:, None]
+        share = self.share_of_flows()
+        with np.errstate(divide="ignore"):
+            hit = np.log(share)[of.owner] + there
+            mixed = np.maximum(hit, np.log1p(-share)[of.owner] + of.plain)
+            well = np.log(1 - share + share * np.exp(-grid * probes))
+        some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
+        some += clean.paths[:, None] * np.maximum(well, -self._outlier) - SOME_FLOWS_PRICE
+        some[share[:, 0] < MIN_SHARE] = -np.inf
         np.maximum(there, of.low, out=there)
         there -= of.base
-        probes = clean.probes / np.maximum(clean.paths, 1)
-        each = np.minimum(grid * probes[:, None], self._outlier)
-        return np.asarray(of.sums(there, self._owners) - clean.paths[:, None] * each)
+        each = np.minimum(grid * probes, self._outlier)
+        return of.sums(there, self._owners) - clean.paths[:, None] * each, some
+
+    def share_of_flows(self) -> Floats:
+        """Of the paths that surely cross each the share that a fault of some flows would hit, as
+        many as lost anything, (candidates, 1)."""
+        lossy = self._sure.sums(np.ones((len(self._sure.owner), 1)), self._owners)
+        return np.asarray(lossy / np.maximum(lossy + self._clean.paths[:, None], 1))
 
     def may(self, grid: Floats) -> Floats:
         """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates

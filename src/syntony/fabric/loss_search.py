@@ -41,6 +41,8 @@ CLOSE_NATS = 3.0
 _CLOSE = float(np.exp(-CLOSE_NATS))
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: stale paths keep it from being exactly 1."""
+_EXCHANGES = 4
+"""Exchanges can come back to where they were: then it is over."""
 _ENOUGH = 2
 """From more findings on, each further one may only explain that paths are uneven."""
 
@@ -110,6 +112,7 @@ class Search(Fit):
         for candidate in list(self._found):
             if candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
+        self._settle()
         for beside in self._beside():
             self._instead |= loss_pairs.instead(self._rivals_of(beside))
         findings = [self._finding(candidate) for candidate in self._found]
@@ -178,6 +181,16 @@ class Search(Fit):
         able = bound + self._threshold() > self.price[self._seen]
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
+
+    def _settle(self) -> None:
+        """Exchange until none has a likelier rival: each one exchanged changes what the others
+        explain. Then drop what does not pay any more."""
+        for _ in range(_EXCHANGES):
+            before = set(self._found)
+            self._exchange()
+            if before == set(self._found):
+                return
+            self._prune(newest=-1)
 
     def _exchange(self) -> None:
         """Replace each found one by a rival that explains more, once others are found."""

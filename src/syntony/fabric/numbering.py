@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 
@@ -224,7 +225,17 @@ class _Builder:
             found.add(self._new(name, ComponentKind.GROUP, True, _BOTH_WAYS))
         for begin, end in ((near, ANY), (ANY, far)):
             found.add(self._new(f"{begin}{GROUP}{end}", ComponentKind.GROUP, True))
+        if self._is_scattered and not any("/" in each for each in (near, far)):
+            anywhere = f"{ANY}{GROUP}{ANY}"
+            found.add(self._new(anywhere, ComponentKind.GROUP, True, _BOTH_WAYS))
         return found
+
+    @cached_property
+    def _is_scattered(self) -> bool:
+        """Whether groups between switches have no end in common: a switch that never answers may
+        be within all of them."""
+        between = [{*pair} for pair in self._groups if not any("/" in each for each in pair)]
+        return bool(between) and not set.intersection(*between)
 
     def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
         """Listed groups that lie within a group at a NIC: those between the devices that the only

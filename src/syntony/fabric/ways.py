@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name
+
+_State = tuple[str, bool]
+"""A device, and whether the way there has led down already."""
 
 
 class WayGraph:
@@ -21,8 +24,7 @@ class WayGraph:
         self._after: dict[str, set[str]] = defaultdict(set)
         self._before: dict[str, set[str]] = defaultdict(set)
         self._is_end = is_end
-        self._ways: dict[str, dict[tuple[str, bool], int]] = {}
-        self._distances: dict[str, dict[str, int]] = {}
+        self._ways: dict[str, dict[_State, int]] = {}
         for name in names:
             ends = link_ends(name)
             if ends is not None:
@@ -57,46 +59,49 @@ class WayGraph:
         return link, cable_name(end, device), device
 
     def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
-        """The shortest known ways as their devices, both ends among them, last by name first."""
-        left = self._distances_to(far)
-        if near not in left:
-            return
-        stack: list[tuple[str, ...]] = [(near,)]
+        """The shortest known ways of `between` as their devices, both ends among them."""
+        steps = self._climbed(near)
+        stack = [(end, (far,)) for end in self._nearest(near, far)]
         while stack:
-            way = stack.pop()
-            if way[-1] == far:
+            here, way = stack.pop()
+            if not steps[here]:
                 yield way
-                continue
-            nexts = sorted(self._after.get(way[-1], ()))
-            stack.extend((*way, each) for each in nexts if left.get(each) == left[way[-1]] - 1)
+            before = sorted(self._steps_before(steps, here))
+            stack.extend((each, (each[0], *way)) for each in before)
 
-    def _on_shortest(self, near: str, far: str) -> set[tuple[str, str]]:
-        """Links of the shortest ways that never lead down and up again, as pairs of devices."""
+    def _nearest(self, near: str, far: str) -> list[_State]:
+        """Where the shortest ways end; nothing where there is none."""
         steps = self._climbed(near)
         ends = [end for end in ((far, False), (far, True)) if end in steps]
         nearest = min((steps[end] for end in ends), default=0)
-        todo = [end for end in ends if steps[end] == nearest]
+        return [end for end in ends if steps[end] == nearest]
+
+    def _on_shortest(self, near: str, far: str) -> set[tuple[str, str]]:
+        """Links of the shortest ways, as pairs of devices."""
+        steps = self._climbed(near)
+        todo = self._nearest(near, far)
         pairs: set[tuple[str, str]] = set()
         seen = set(todo)
         while todo:
             here = todo.pop()
-            for before in self._steps_before(*here):
-                if steps.get(before) == steps[here] - 1:
-                    pairs.add((before[0], here[0]))
-                    if before not in seen:
-                        seen.add(before)
-                        todo.append(before)
+            for before in self._steps_before(steps, here):
+                pairs.add((before[0], here[0]))
+                if before not in seen:
+                    seen.add(before)
+                    todo.append(before)
         return pairs
 
-    def _steps_before(self, device: str, descended: bool) -> Iterator[tuple[str, bool]]:
-        """From where one step leads here, and whether the way had led down before it."""
+    def _steps_before(self, steps: Mapping[_State, int], here: _State) -> Iterator[_State]:
+        """From where the last step of a shortest way leads here."""
+        device, descended = here
         for other in self._before.get(device, ()):
             for before in (False, True):
-                if self._descends(other, before, device) is descended:
+                fits = self._descends(other, before, device) is descended
+                if fits and steps.get((other, before)) == steps[here] - 1:
                     yield other, before
 
-    def _climbed(self, near: str) -> dict[tuple[str, bool], int]:
-        """Device, and whether its way led down already, to its distance; ends are not passed."""
+    def _climbed(self, near: str) -> dict[_State, int]:
+        """All that ways from here lead to, with the distance; ends are not passed."""
         if near not in self._ways:
             away = {(near, False): 0}
             todo = deque(away)
@@ -132,19 +137,3 @@ class WayGraph:
                     away[other] = away[here] + 1
                     todo.append(other)
         return away
-
-    def _distances_to(self, far: str) -> dict[str, int]:
-        """Device to its distance to `far`; ends are not passed."""
-        if far not in self._distances:
-            away = {far: 0}
-            todo = deque([far])
-            while todo:
-                here = todo.popleft()
-                if here != far and self._is_end(here):
-                    continue
-                for other in self._before.get(here, ()):
-                    if other not in away:
-                        away[other] = away[here] + 1
-                        todo.append(other)
-            self._distances[far] = away
-        return self._distances[far]
