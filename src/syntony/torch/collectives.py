@@ -28,6 +28,7 @@ from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool
 from syntony.torch.recovery import START
 from syntony.torch.session import NewerError
 from syntony.torch.shadow import Shadows
+from syntony.torch.stragglers import StepWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,9 @@ class Executor:
         """Of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
         """The operation under way and its begin, CLOCK_MONOTONIC."""
+        self._called_ns = 0
+        """When the program called a collective last."""
+        self._waits = StepWaits()
         self.shadows = Shadows(replica, lambda: not session.reason)
         replica.before_step = self.shadows.wait_copied
         session.on_freeze = self._freeze
@@ -184,6 +188,7 @@ class Executor:
         else:
             with self._idle:
                 self._pending += 1
+            self._called_ns = time.monotonic_ns()
             self._queue.put(operation)
         return _work(operation.future)
 
@@ -256,7 +261,12 @@ class Executor:
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
+        now_ns, began_ns = time.monotonic_ns(), self._running[1]
         self._running = None
+        # While others wait to be run, the program has called them instead of waiting for this one.
+        waited_ns = now_ns - max(began_ns, self._called_ns) if self._pending == 1 else 0
+        split = self._replica.part.parts > 1
+        self._waits.add(operation.boundary, waited_ns, now_ns, split=split)
         if operation.boundary == START:
             self._keep_result(operation)
         operation.done()
@@ -265,7 +275,7 @@ class Executor:
     def progress(self) -> dict[str, Any]:
         """What this rank waits in, and how far its program has come; by any thread."""
         running, now_ns = self._running, time.monotonic_ns()
-        said: dict[str, Any] = {"called": self.calls}
+        said: dict[str, Any] = {"called": self.calls, "pace": self._waits.pace}
         if running is not None:
             operation, since_ns = running
             place = operation.group.key, operation.number, operation.name

@@ -132,19 +132,41 @@ class Coordinator:
     async def answer_operators(self, job: str) -> None:
         """Let `syntony jobs show` and `drain` ask; without that, the job runs all the same."""
         try:
-            self._servers.append(await control.listen(job, self._show, self._drain))
+            server = await control.listen(job, self._show, self._drain, self._drain_host)
+            self._servers.append(server)
         except OSError as error:
             self._say(f"`syntony jobs show {job}` will not find it: {error}")
 
     def _show(self) -> dict[str, Any]:
         events = {"program": self._program, "events": list(self._recent)}
-        return control.overview(self._state, self._pids) | events
+        return control.overview(self._state, self._pids, self._hosts) | events
 
     def _drain(self, rank: int) -> str:
         orders = self._state.on_drain(rank, time.monotonic_ns())
         self._carry_out(orders)
-        refused = (o.event for o in orders if isinstance(o, Log) and "drain" in o.event["event"])
-        return next((str(event["reason"]) for event in refused), "")
+        return _refusal(orders)
+
+    def _drain_host(self, name: str, keep: bool) -> str:
+        workers = self._state.workers.values()
+        found = {w.host for w in workers if name in {w.host, self._hosts.get(w.name)}}
+        if len(found) > 1:
+            return f"{name} is the name of several hosts: {', '.join(sorted(found))}"
+        host = found.pop() if found else name
+        fixed = "`syntony run` is on that host and cannot leave it" if host == self._here else ""
+        orders = self._state.on_drain_host(host, time.monotonic_ns(), keep=keep, fixed=fixed)
+        self._carry_out(orders)
+        refusal = _refusal(orders)
+        if not refusal:
+            self._end_lending(host)
+        return refusal
+
+    def _end_lending(self, host: str) -> None:
+        """No spare starts there any more."""
+        for name, writer in list(self._lent.items()):
+            if _address(writer) == host:
+                del self._lent[name]
+                writer.write(encode({"kind": "end"}))
+                self._carry_out(self._state.on_offer(name, 0))
 
     async def close(self) -> None:
         """The job has ended: so do the spares."""
@@ -455,6 +477,12 @@ class Coordinator:
             self._say(f"events are not written any more: {error.strerror}")
             self._audit.close()
             self._audit = None
+
+
+def _refusal(orders: Sequence[Order]) -> str:
+    """Why somebody is not drained."""
+    events = (each.event for each in orders if isinstance(each, Log))
+    return next((str(e["reason"]) for e in events if e["event"] == "drain-refused"), "")
 
 
 def _address(writer: asyncio.StreamWriter) -> str:

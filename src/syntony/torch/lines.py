@@ -17,7 +17,7 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
             return f"{who} replaced at step {boundary}, {took_ns / 1e9:.2f} s"
         case {"event": "unprotected", "reason": reason}:
             return f"not protected from now on: {reason}"
-        case {"event": "hang", "reason": str(reason)}:
+        case {"event": "hang" | "straggler", "reason": str(reason)}:
             return reason
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
@@ -40,6 +40,10 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
             return f"parameters are the same on each {alike} ranks of a part at step {boundary}"
         case {"event": "digest", "equal": True, "boundary": boundary}:
             return f"parameters of all ranks are the same at step {boundary}"
+        case {"event": "drain-host", "host": host, "ranks": ranks}:
+            return f"host {host} is drained: rank {', '.join(map(str, ranks))} leaves it"
+        case {"event": "drain-refused", "host": host, "reason": reason}:
+            return f"host {host} is not drained: {reason}"
         case {"event": "drain-refused", "rank": rank, "reason": reason}:
             return f"rank {rank} is not drained: {reason}"
         case _:
