@@ -141,6 +141,9 @@ def test_an_overview_says_who_holds_what() -> None:
     after = control.overview(state, pids, {"r1": "h1"})
     assert [each["rank"] for each in after["ranks"] if each["state"] == "joining"] == [2]
     assert len(after["spares"]) == spares - 1
+    state.on_fixed("stages")
+    assert not control.overview(state, pids, {})["protected"]
+    assert control.overview(state, pids, {})["reason"] == "stages"
     state.on_unprotected(state.workers["r0"], "sharded")
     assert not control.overview(state, pids, {"r1": "h1"})["protected"]
     assert control.overview(state, pids, {"r1": "h1"})["reason"] == "sharded"

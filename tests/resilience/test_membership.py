@@ -351,6 +351,37 @@ def test_without_spares_a_drained_host_ends_the_job_with_its_state_kept_if_so_wi
     assert reason(early.on_drain_host("b", S, keep=True)).endswith("no step was done yet")
 
 
+def test_stages_of_a_pipeline_are_drained_with_their_state_kept_and_never_replaced() -> None:
+    state = draining("a", "a", "b", "b", spares="c", checkpoint="/kept")
+    assert logged(state.on_fixed("stages")) == ["fixed"]
+    assert not state.on_fixed("stages"), "it is said once"
+    assert reason(state.on_drain(2, S)) == "ranks cannot be replaced: stages"
+    assert not state.on_resumed(S), "a coordinator that is started again connects nobody anew"
+    returned = {"generation": 0, "reason": "", "harms": False, "finished": False, "waiting": False}
+    state._awaited.clear()
+    assert not state.on_returned(state.workers["r1"], returned, S)
+    for rank in range(RANKS):
+        state.on_sharded(state.workers[f"r{rank}"], f"{rank}/4", shadowed=False)
+    orders = state.on_drain_host("b", S, keep=True)
+    assert sends(orders, "freeze") == ["r0", "r1", "r2", "r3"]
+    for rank in range(RANKS):
+        orders = state.on_frozen(state.workers[f"r{rank}"], 1, RankReport(3, stepped=rank == 0))
+    assert len(sends(orders, "plan")) == RANKS, "each writes its own part"
+    assert "gave-up" in logged(state.on_exit(state.workers["r2"], -9, S)), "nobody has its part"
+
+
+def test_a_lost_stage_of_a_pipeline_ends_the_job_and_so_do_lost_connections() -> None:
+    for event in ("exit", "failed"):
+        state = running()
+        state.on_fixed("stages")
+        orders = (
+            state.on_failed(0, S) if event == "failed" else
+            state.on_exit(state.workers["r2"], -9, S)
+        )  # fmt: skip
+        assert "gave-up" in logged(orders)
+        assert not sends(orders, "assign")
+
+
 def test_a_drain_that_would_end_the_job_is_refused() -> None:
     state = running()
     state.replaced = state.settings.max_replacements

@@ -51,7 +51,8 @@ MAX_TRIES = 2
 MAX_PROLOGUE_BYTES = 1 << 18
 """Results of collectives before the first boundary are kept up to here, each."""
 
-UNREPEATABLE = ("send", "recv", "recv_anysource", "monitored_barrier")
+POINT_TO_POINT = ("send", "recv", "recv_anysource")
+UNREPEATABLE = (*POINT_TO_POINT, "monitored_barrier")
 
 
 def open_sockets() -> dict[str, str]:
@@ -208,9 +209,31 @@ class Executor:
             each.calls = kept.get(each.key, each.calls)
 
     def unrepeatable(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
+        if self._session.fixed and name in POINT_TO_POINT:
+            return self._message(group, name, args, kwargs)
         self._session.unprotect(f"{name} is not repeated for a replacement")
         self.drain()
         return getattr(group.inner, name)(*args, **kwargs)
+
+    def _message(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
+        """Between stages of a pipeline. Its end is waited for in a thread, for it has none if the
+        job ends with its state kept."""
+        self._session.wait_ack(self.boundary)
+        self.drain()
+        generation, future = self._session.generation, torch.futures.Future()
+        work = getattr(group.inner, name)(*args, **kwargs)
+
+        def follow() -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                if not self._session.wait_newer(generation, VERDICT_S):
+                    future.set_exception(error)
+            else:
+                future.set_result([])
+
+        threading.Thread(target=follow, name="syntony-message", daemon=True).start()
+        return _work(future)
 
     def drain(self) -> None:
         """Until every collective that was called has its result."""

@@ -56,8 +56,8 @@ def overview(
     return {
         "generation": state.generation,
         "replaced": state.replaced,
-        "protected": not state.unprotected and not state.over,
-        "reason": state.unprotected,
+        "protected": not (state.unprotected or state.fixed or state.over),
+        "reason": state.unprotected or state.fixed,
         "ranks": ranks,
         "lost": missing,
         "spares": [

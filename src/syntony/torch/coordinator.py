@@ -347,6 +347,8 @@ class Coordinator:
                 return state.on_failed(generation, now_ns)
             case {"kind": "unprotected", "reason": str(reason), **rest}:
                 return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
+            case {"kind": "fixed", "reason": str(reason)}:
+                return state.on_fixed(reason)
             case {"kind": "sharded", "part": str(part), "alone": bool(alone)}:
                 return state.on_sharded(worker, part, shadowed=alone)
             case {"kind": "digest", "boundary": int(boundary), "digest": str(digest)}:

@@ -69,6 +69,8 @@ class Formation:
         self.over = False
         """No rank is replaced any more."""
         self.unprotected = ""
+        self.fixed = ""
+        """Why no rank can be replaced, though the job's state can be kept while none is lost."""
         self.shards: dict[int, str] = {}
         """Rank to the part of the parameters that it has, where ranks differ."""
         self.shadowed = False
@@ -110,6 +112,8 @@ class Formation:
         for rank, reason in lost.items():
             orders += self._fence(rank, reason)
         refusal = self._refusal(lost)
+        if self.fixed and not shortage:
+            refusal = refusal or self.fixed
         if refusal:
             return orders + self._give_up(refusal, lost)
         shortage = shortage or self._shortage(lost)

@@ -121,6 +121,13 @@ class Membership(Formation):
             return [event, *self._give_up(f"a rank was replaced before, and {reason}")]
         return [event]
 
+    def on_fixed(self, reason: str) -> list[Order]:
+        """A worker says that no rank can be replaced, but the job's state can be kept."""
+        if self.fixed:
+            return []
+        self.fixed = reason
+        return [Log({"event": "fixed", "reason": reason, "keeps": bool(self.settings.checkpoint)})]
+
     def on_sharded(self, worker: Worker, shard: str, *, shadowed: bool) -> list[Order]:
         """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
         if worker.rank is None:
@@ -249,6 +256,8 @@ class Membership(Formation):
     def _unswappable(self, ranks: Collection[int], ready: Collection[Worker]) -> str:
         """Why workers that run well cannot be exchanged for these spares; empty: they can."""
         refusal = "the job ends" if self.over else self._refusal(ranks) or self._shortage(ranks)
+        if not refusal and self.fixed:
+            return f"ranks cannot be replaced: {self.fixed}"
         if refusal or len(ready) >= len(ranks):
             return refusal
         if not ready:
@@ -394,7 +403,7 @@ class Membership(Formation):
             if self.workers[name].joining and name not in self.keepers.values():
                 orders.append(self._assignment(rank, name))
         orders += self._respawn()
-        if self.forming is None and self._refusal([]):
+        if self.forming is None and (self._refusal([]) or self.fixed):
             return orders  # it runs as it would without us
         return orders + self._lose({}, now_ns)
 
@@ -413,6 +422,6 @@ class Membership(Formation):
         if worker.name in self._awaited:
             self._awaited.discard(worker.name)
             return orders + self._advance()
-        if worker.rank is None or self.over or self._refusal([]):
+        if worker.rank is None or self.over or self._refusal([]) or self.fixed:
             return orders
         return orders + self._lose({}, now_ns)
