@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.stragglers import Pace
+from syntony.torch.stragglers import Pace, S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-S = 1_000_000_000
 REPORT_NS = 10 * S
 """An operation that some ranks wait in for so long is reported."""
 
