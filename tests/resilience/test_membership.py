@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from tests.resilience.simulated import MS, S
 
@@ -318,6 +320,13 @@ def test_a_host_is_not_drained_by_halves(hosts: str, spares: str, host: str, lin
     assert state.forming is None
 
 
+def test_a_stopped_spare_takes_nobodys_place() -> None:
+    state = draining("a", "a", "b", "b", spares="cc")
+    state.on_state(state.workers["s1"], True, S)
+    line = "2 ranks run there, 1 spares of other hosts are ready"
+    assert reason(state.on_drain_host("b", S, keep=False)) == line
+
+
 def test_a_host_that_cannot_be_left_is_not_drained_whatever_spares_there_are() -> None:
     state = draining("a", "a", "b", "b", spares="cc")
     assert reason(state.on_drain_host("b", S, keep=False, fixed="the launcher")) == "the launcher"
@@ -329,6 +338,9 @@ def test_ranks_whose_parameters_nobody_else_has_leave_one_by_one() -> None:
         state.on_sharded(state.workers[f"r{rank}"], f"{rank}/4", shadowed=True)
     line = "parameters are split: drain its ranks one after another: 2, 3"
     assert reason(state.on_drain_host("b", S, keep=False)) == line
+    state.workers["r3"].host = "c"
+    assert logged(copy.deepcopy(state).on_drain_host("b", S, keep=False))[0] == "drain-host"
+    state.workers["r3"].host = "b"
     for rank in range(RANKS):  # replicas: a part is on both hosts
         state.on_sharded(state.workers[f"r{rank}"], f"{rank % 2}/2", shadowed=False)
     assert logged(state.on_drain_host("b", S, keep=False))[0] == "drain-host"

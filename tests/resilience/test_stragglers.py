@@ -77,7 +77,11 @@ def test_a_window_waits_for_steps_and_for_all_ranks() -> None:
     assert not watch.look({0: Pace(20, 20 * S, 0), 1: Pace(20, 20 * S, 0)}, 20 * S), "it begins"
     few = {0: Pace(40, 40 * S, 0), 1: Pace(22, 40 * S, 9 * S)}
     assert not watch.look(few, 40 * S), "two steps of a rank are too few"
-    assert watch.look(few | {1: Pace(23, 41 * S, 9 * S)}, 41 * S)
+    many = few | {1: Pace(23, 41 * S, 9 * S)}
+    assert not watch.look(many, 20 * S + WINDOW_NS - 1)
+    assert watch.look(many, 41 * S)
+    watch.reset()
+    assert not watch.look(many, 99 * S), "it begins anew"
 
 
 def test_clocks_of_hosts_need_not_agree() -> None:
@@ -150,6 +154,16 @@ def test_a_straggler_is_replaced_once_if_told_so() -> None:
     orders = run(state, LATE, LONG + S, LONG)
     assert logged(orders) == [], "it is its work that takes longer"
     assert state.replaced == 1
+
+
+def test_nobody_is_late_while_ranks_connect_and_all_is_measured_anew_then() -> None:
+    state = swapping(slow_ns=0)
+    assert logged(run(state, LATE, S, REPORT_NS)) == []
+    state.on_failed(0, REPORT_NS + S)
+    assert logged(run(state, LATE, REPORT_NS + S, LONG)) == []
+    formed(state, LONG)
+    assert logged(run(state, LATE, REPORT_NS + LONG, REPORT_NS - WINDOW_NS)) == []
+    assert logged(run(state, LATE, 2 * REPORT_NS + LONG, REPORT_NS)) == ["straggler"]
 
 
 @pytest.mark.parametrize("spares", [0, 1])
