@@ -309,7 +309,7 @@ def test_all_ranks_of_a_host_leave_it_for_spares_of_others() -> None:
     ("hosts", "spares", "host", "line"),
     [
         ("aabb", "cc", "d", "no rank runs on d"),
-        ("aabb", "bbc", "b", "2 ranks run there, 1 spares of other hosts are ready"),
+        ("aabb", "bbc", "b", "2 ranks run there; ready spares of other hosts: 1"),
         ("aabb", "bb", "b", "no spare is ready"),
         ("aaaa", "cccc", "a", "all ranks run there"),
     ],
@@ -323,7 +323,7 @@ def test_a_host_is_not_drained_by_halves(hosts: str, spares: str, host: str, lin
 def test_a_stopped_spare_takes_nobodys_place() -> None:
     state = draining("a", "a", "b", "b", spares="cc")
     state.on_state(state.workers["s1"], True, S)
-    line = "2 ranks run there, 1 spares of other hosts are ready"
+    line = "2 ranks run there; ready spares of other hosts: 1"
     assert reason(state.on_drain_host("b", S, keep=False)) == line
 
 

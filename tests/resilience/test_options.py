@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from syntony.cli.jobs_protected import drain
 from syntony.cli.protection import Protection
 from syntony.cli.run_job import command
 from syntony.errors import UsageError
@@ -49,6 +50,20 @@ def test_what_does_not_go_together(wish: Protection, line: str) -> None:
 )
 def test_what_does(wish: Protection) -> None:
     wish.check()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["night"], "name a rank or a --host"),
+        (["night", "3", "--host", "h1"], "name a rank or a --host"),
+        (["night", "3", "--or-checkpoint"], "--or-checkpoint goes with --host"),
+    ],
+)
+def test_a_drain_of_nothing_or_of_two_things(words: list[str], line: str) -> None:
+    done = CliRunner().invoke(drain, words)
+    assert isinstance(done.exception, UsageError)
+    assert line in str(done.exception)
 
 
 @pytest.mark.parametrize(

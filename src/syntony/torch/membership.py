@@ -262,7 +262,7 @@ class Membership(Formation):
             return refusal
         if not ready:
             return "no spare is ready"
-        return f"{len(ranks)} ranks run there, {len(ready)} spares of other hosts are ready"
+        return f"{len(ranks)} ranks run there; ready spares of other hosts: {len(ready)}"
 
     def _undivided(self, ranks: Collection[int]) -> str:
         """Why ranks cannot leave at once, whose parameters nobody who stays has."""
