@@ -104,6 +104,12 @@ def test_reasons_have_few_classes(reason: str, found: str) -> None:
     assert found in REASONS
 
 
+@pytest.mark.parametrize("event", ["unprotected", "fixed"])
+def test_a_job_whose_ranks_cannot_be_replaced_is_not_protected(event: str) -> None:
+    (row,) = Trail({}, "here").messages({"event": event, "reason": "stages", "at_ns": 1})
+    assert (row["what"], row["reason"]) == ("unprotected", "stages")
+
+
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[TakeoverSocket]:
     made = TakeoverSocket("h0", tmp_path / "agent-takeovers")

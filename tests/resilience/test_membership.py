@@ -303,6 +303,10 @@ def test_all_ranks_of_a_host_leave_it_for_spares_of_others() -> None:
     assert {state.holders[2], state.holders[3]} == {"s1", "s2"}
     assert sorted(sends(orders, "kill")) == ["r2", "r3", "s0"], "its spare goes as well"
     assert state.workers.keys() == {"r0", "r1", "s1", "s2"}
+    late = state.on_keeper("s3", None, 0, S, "b")
+    assert sends(late, "kill") == ["s3"], "it was starting"
+    assert Spawn() in late
+    assert not state.on_keeper("s4", None, 0, S, "c")
 
 
 @pytest.mark.parametrize(

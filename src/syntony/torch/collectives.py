@@ -26,7 +26,7 @@ import torch.distributed as dist
 from syntony.torch import state_file
 from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
-from syntony.torch.session import NewerError
+from syntony.torch.session import LostError, NewerError
 from syntony.torch.shadow import Shadows
 from syntony.torch.stragglers import StepWaits
 
@@ -227,13 +227,19 @@ class Executor:
             try:
                 work.wait()
             except RuntimeError as error:
-                if not self._session.wait_newer(generation, VERDICT_S):
+                if not self._is_wanted_after(generation):
                     future.set_exception(error)
             else:
                 future.set_result([])
 
         threading.Thread(target=follow, name="syntony-message", daemon=True).start()
         return _work(future)
+
+    def _is_wanted_after(self, generation: int) -> bool:
+        try:
+            return self._session.wait_newer(generation, VERDICT_S)
+        except LostError:
+            return False
 
     def drain(self) -> None:
         """Until every collective that was called has its result."""

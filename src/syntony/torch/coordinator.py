@@ -447,6 +447,7 @@ class Coordinator:
         """Another host offers spares, until its connection ends."""
         name, count, address = str(hello["name"]), int(hello["count"]), _address(writer)
         self._lent[name] = writer
+        self._state.drained.discard(address)  # an operator offers it again
         self._log({"event": "spare-host", "host": address, "count": count})
         self._carry_out(self._state.on_offer(name, count))
         try:

@@ -61,6 +61,8 @@ class Formation:
         """Workers that were given up: nothing that they say counts."""
         self.offers: dict[str, int] = {}
         """Spares that other hosts have for the job, by the host's name."""
+        self.drained: set[str] = set()
+        """Hosts on which no process of the job is to be: a spare that starts there is ended."""
         self._resumed = False
         self._awaited: set[str] = set()
         """Workers that have not connected again since this coordinator began."""

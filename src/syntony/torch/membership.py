@@ -42,7 +42,7 @@ class Membership(Formation):
         worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns, host=host)
         if rank is None:
             self._starting = max(0, self._starting - 1)
-            return []
+            return [*self._drop_spare(name), *self._respawn()] if host in self.drained else []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
         self.world = self.world or world
@@ -248,6 +248,7 @@ class Membership(Formation):
             refusal = f"{refusal}, and {self._unkeepable()}"
         if refusal:
             return [Log({"event": "drain-refused", "host": host, "reason": refusal})]
+        self.drained.add(host)
         orders: list[Order] = [Log({"event": "drain-host", "host": host, "ranks": ranks})]
         for name in here.keys() - set(self.holders.values()):
             orders += self._drop_spare(name)
