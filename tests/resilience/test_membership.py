@@ -368,7 +368,7 @@ def test_without_spares_a_drained_host_ends_the_job_with_its_state_kept_if_so_wi
 
 
 def test_stages_of_a_pipeline_are_drained_with_their_state_kept_and_never_replaced() -> None:
-    state = draining("a", "a", "b", "b", spares="c", checkpoint="/kept")
+    state = draining("a", "a", "b", "b", spares="", checkpoint="/kept")
     assert logged(state.on_fixed("stages")) == ["fixed"]
     assert not state.on_fixed("stages"), "it is said once"
     assert reason(state.on_drain(2, S)) == "ranks cannot be replaced: stages"

@@ -256,9 +256,9 @@ class Membership(Formation):
 
     def _unswappable(self, ranks: Collection[int], ready: Collection[Worker]) -> str:
         """Why workers that run well cannot be exchanged for these spares; empty: they can."""
-        refusal = "the job ends" if self.over else self._refusal(ranks) or self._shortage(ranks)
-        if not refusal and self.fixed:
-            return f"ranks cannot be replaced: {self.fixed}"
+        fixed = f"ranks cannot be replaced: {self.fixed}" if self.fixed else ""
+        refusal = "the job ends" if self.over else self._refusal(ranks)
+        refusal = refusal or fixed or self._shortage(ranks)
         if refusal or len(ready) >= len(ranks):
             return refusal
         if not ready:
