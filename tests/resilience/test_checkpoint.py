@@ -15,6 +15,7 @@ from syntony.torch.checkpoint import CheckpointError, KeptFile
 from syntony.torch.membership import Membership
 from syntony.torch.orders import PRESERVED, Origin, Preserve, Send, Settings
 from syntony.torch.recovery import START, RankReport
+from syntony.torch.sharding import WHOLE, Part, in_stages
 
 STATE = bytes(range(256)) * 40
 RECORDS = {0: b"zero", 1: b"", 2: b"two" * 1000}
@@ -36,6 +37,17 @@ def test_what_was_written_is_read(place: Path) -> None:
     assert found.files["state"] == (len(STATE), hashlib.sha256(STATE).hexdigest(), True)
     assert checkpoint.records(place) == RECORDS
     assert not list(place.glob("*.new"))
+
+
+def test_each_stage_of_a_pipeline_has_a_file() -> None:
+    one = in_stages(WHOLE, [(1, 4)])
+    assert (one, checkpoint.state_name(one.name)) == (Part("1/4", 4), "state-1of4")
+    two = in_stages(Part("0/2", 2), [(6, 8), (2, 8), (2, 8)])
+    assert (two, checkpoint.state_name(two.name)) == (
+        Part("2/8.6/8.0/2", 8),
+        "state-2of8.6of8.0of2",
+    )
+    assert in_stages(Part("0/2", 2), []) == Part("0/2", 2)
 
 
 @pytest.mark.parametrize("name", ["state", "records"])

@@ -28,8 +28,11 @@ async def settled() -> None:
         await asyncio.sleep(0.01)
 
 
-async def asked(job: str, *wishes: Any, drain: Callable[[int], str] = lambda _: "") -> list[Any]:
-    async with await control.listen(job, lambda: {"generation": 7}, drain):
+async def asked(
+    job: str, *wishes: Any, drain: Callable[[int], str] = lambda _: "",
+    drain_host: Callable[[str, bool], str] = lambda _host, _keep: "",
+) -> list[Any]:  # fmt: skip
+    async with await control.listen(job, lambda: {"generation": 7}, drain, drain_host):
         found: list[Any] = []
         for wish in wishes:
             try:
@@ -53,7 +56,24 @@ def test_a_job_shows_itself_and_is_drained() -> None:
     assert drained == [1, 2]
 
 
-@pytest.mark.parametrize("wish", [{}, [], {"do": "drain"}, {"do": "drain", "rank": "1"}, 3])
+def test_a_host_is_drained_or_the_job_kept() -> None:
+    drained: list[tuple[str, bool]] = []
+
+    def drain_host(host: str, keep: bool) -> str:
+        drained.append((host, keep))
+        return "" if keep else "no spare is ready"
+
+    wishes = [{"do": "drain", "host": "h1", "keep": keep} for keep in (False, True)]
+    found = asyncio.run(asked("night", *wishes, drain_host=drain_host))
+    assert found == ["no spare is ready", {"host": "h1"}]
+    assert drained == [("h1", False), ("h1", True)]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{}, [], {"do": "drain"}, {"do": "drain", "rank": "1"}, 3, {"do": "drain", "host": "h1"},
+     {"do": "drain", "host": 1, "keep": True}],
+)  # fmt: skip
 def test_what_is_no_wish_is_refused(wish: Any) -> None:
     assert asyncio.run(asked("night", wish)) == ["ask for show or drain"]
 
@@ -71,11 +91,14 @@ def test_a_job_that_does_not_run_is_not_found() -> None:
 
 
 def test_two_jobs_of_one_name_do_not_share_a_socket() -> None:
+    def drain_host(_host: str, _keep: bool) -> str:
+        return ""
+
     async def twice() -> list[str]:
-        async with await control.listen("night", dict, str):
+        async with await control.listen("night", dict, str, drain_host):
             seen = await asyncio.to_thread(control.jobs)
             with pytest.raises(FileExistsError):
-                await control.listen("night", dict, str)
+                await control.listen("night", dict, str, drain_host)
             await settled()
             return seen
 
@@ -105,18 +128,22 @@ def test_a_directory_that_others_can_write_is_not_trusted(place: Path, wide: int
 def test_an_overview_says_who_holds_what() -> None:
     state = running()
     pids = {name: number for number, name in enumerate(state.workers)}
-    whole = control.overview(state, pids)
+    whole = control.overview(state, pids, {"r1": "h1"})
     assert [each["state"] for each in whole["ranks"]] == ["running"] * len(whole["ranks"])
+    assert [each["host"] for each in whole["ranks"]][:2] == [None, "h1"]
     assert whole["protected"]
     assert whole["lost"] == []
     state.on_state(state.workers["r1"], True, S)
-    assert control.overview(state, pids)["ranks"][1]["state"] == "stopped"
+    assert control.overview(state, pids, {"r1": "h1"})["ranks"][1]["state"] == "stopped"
     spares = len(whole["spares"])
     assert spares
     state.on_exit(state.workers["r2"], -9, S)
-    after = control.overview(state, pids)
+    after = control.overview(state, pids, {"r1": "h1"})
     assert [each["rank"] for each in after["ranks"] if each["state"] == "joining"] == [2]
     assert len(after["spares"]) == spares - 1
+    state.on_fixed("stages")
+    assert not control.overview(state, pids, {})["protected"]
+    assert control.overview(state, pids, {})["reason"] == "stages"
     state.on_unprotected(state.workers["r0"], "sharded")
-    assert not control.overview(state, pids)["protected"]
-    assert control.overview(state, pids)["reason"] == "sharded"
+    assert not control.overview(state, pids, {"r1": "h1"})["protected"]
+    assert control.overview(state, pids, {"r1": "h1"})["reason"] == "sharded"

@@ -98,12 +98,19 @@ def test_spares_become_rows_and_no_event(agent: TakeoverSocket, tmp_path: Path) 
     [
         ("killed by signal 9", "killed"), ("stopped", "stopped"), ("silent", "silent"),
         ("gone", "gone"), ("drained", "drained"), ("x" * 99, "other"), ("", "other"),
-        ("replacement failed with exit code 1", "failed"), ("hung in allreduce 7", "hung"),
+        ("replacement failed with exit code 1", "failed"), ("hung: allreduce 7 not called", "hung"),
+        ("slow: all others waited for it 20% of the time", "slow"),
     ],
 )  # fmt: skip
 def test_reasons_have_few_classes(reason: str, found: str) -> None:
     assert reason_class(reason) == found
     assert found in REASONS
+
+
+@pytest.mark.parametrize("event", ["unprotected", "fixed"])
+def test_a_job_whose_ranks_cannot_be_replaced_is_not_protected(event: str) -> None:
+    (row,) = Trail({}, "here").messages({"event": event, "reason": "stages", "at_ns": 1})
+    assert (row["what"], row["reason"]) == ("unprotected", "stages")
 
 
 @pytest.fixture
@@ -187,7 +194,7 @@ def test_what_a_coordinator_tells_becomes_rows_counts_and_an_incident(
     "wrong",
     [
         [], {"what": "replaced"}, {"rank": -2}, {"what": "nothing"}, {"at": "a\nb"}, {"more": 1},
-        {"reason": "x" * 300}, {"at_ns": 0}, {"took_ns": -1}, {"step": "7"},
+        {"reason": "x" * 300}, {"at_ns": -(1 << 50)}, {"took_ns": -1}, {"step": "7"},
         {"spares": -2}, {"what": "spares"}, {"spares": 1 << 20},
     ],
 )  # fmt: skip

@@ -44,6 +44,15 @@ def test_training_loops(source: str, found: list[str]) -> None:
     assert sorted(sites(source)) == sorted(found)
 
 
+def test_a_pipelines_schedule_does_the_backward_pass() -> None:
+    loop = "for x in data:\n    schedule.step(x)\n    optimizer.step()\n"
+    stages = "stage = PipelineStage(part, 0, 2, device)\n" + loop
+    found = transform(stages, "train.py")
+    assert (found.pipeline, found.loops, found.unsupported) == (True, ["module:2"], [])
+    other = transform(loop, "train.py")
+    assert (other.pipeline, other.loops) == (False, [])
+
+
 def test_names_that_cannot_be_protected_are_reported() -> None:
     program = transform("from torch.distributed.fsdp import FSDP\nFSDP(m)", "t.py")
     assert program.unsupported == ["FSDP: FSDP shards parameters"]

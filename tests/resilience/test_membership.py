@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from tests.resilience.simulated import MS, S
 
 from syntony.torch.membership import Membership
-from syntony.torch.orders import Forget, Log, Send, Settings, Spawn
+from syntony.torch.orders import Forget, Log, Order, Send, Settings, Spawn
 from syntony.torch.recovery import START, RankReport, RecoveryPlan, RecoveryRefusal, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
@@ -275,6 +277,138 @@ def test_drain_needs_a_spare() -> None:
     unprotected = running()
     unprotected.on_unprotected(unprotected.workers["r0"], "sharded")
     assert logged(unprotected.on_drain(2, S)) == ["drain-refused"], "it would end the job"
+
+
+def draining(*hosts: str, spares: str, checkpoint: str = "") -> Membership:
+    """Ranks and ready spares on these hosts."""
+    state = running(len(spares))
+    state.settings = Settings(len(spares), checkpoint=checkpoint)
+    for rank, host in enumerate(hosts):
+        state.workers[f"r{rank}"].host = host
+    for number, host in enumerate(spares):
+        state.workers[f"s{number}"].host = host
+    return state
+
+
+def reason(orders: list[Order]) -> str:
+    (event,) = [each.event for each in orders if isinstance(each, Log)]
+    assert event["event"] == "drain-refused"
+    return str(event["reason"])
+
+
+def test_all_ranks_of_a_host_leave_it_for_spares_of_others() -> None:
+    state = draining("a", "a", "b", "b", spares="bcc")
+    orders = state.on_drain_host("b", S, keep=False)
+    assert logged(orders)[:3] == ["drain-host", "lost", "lost"]
+    assert {state.holders[2], state.holders[3]} == {"s1", "s2"}
+    assert sorted(sends(orders, "kill")) == ["r2", "r3", "s0"], "its spare goes as well"
+    assert state.workers.keys() == {"r0", "r1", "s1", "s2"}
+    late = state.on_keeper("s3", None, 0, S, "b")
+    assert sends(late, "kill") == ["s3"], "it was starting"
+    assert Spawn() in late
+    assert not state.on_keeper("s4", None, 0, S, "c")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "spares", "host", "line"),
+    [
+        ("aabb", "cc", "d", "no rank runs on d"),
+        ("aabb", "bbc", "b", "2 ranks run there; ready spares of other hosts: 1"),
+        ("aabb", "bb", "b", "no spare is ready"),
+        ("aaaa", "cccc", "a", "all ranks run there"),
+    ],
+)
+def test_a_host_is_not_drained_by_halves(hosts: str, spares: str, host: str, line: str) -> None:
+    state = draining(*hosts, spares=spares)
+    assert reason(state.on_drain_host(host, S, keep=False)) == line
+    assert state.forming is None
+
+
+def test_a_stopped_spare_takes_nobodys_place() -> None:
+    state = draining("a", "a", "b", "b", spares="cc")
+    state.on_state(state.workers["s1"], True, S)
+    line = "2 ranks run there; ready spares of other hosts: 1"
+    assert reason(state.on_drain_host("b", S, keep=False)) == line
+
+
+def test_a_host_that_cannot_be_left_is_not_drained_whatever_spares_there_are() -> None:
+    state = draining("a", "a", "b", "b", spares="cc")
+    assert reason(state.on_drain_host("b", S, keep=False, fixed="the launcher")) == "the launcher"
+
+
+def test_ranks_whose_parameters_nobody_else_has_leave_one_by_one() -> None:
+    state = draining("a", "a", "b", "b", spares="cc")
+    for rank in range(RANKS):
+        state.on_sharded(state.workers[f"r{rank}"], f"{rank}/4", shadowed=True)
+    line = "parameters are split: drain its ranks one after another: 2, 3"
+    assert reason(state.on_drain_host("b", S, keep=False)) == line
+    state.workers["r3"].host = "c"
+    assert logged(copy.deepcopy(state).on_drain_host("b", S, keep=False))[0] == "drain-host"
+    state.workers["r3"].host = "b"
+    for rank in range(RANKS):  # replicas: a part is on both hosts
+        state.on_sharded(state.workers[f"r{rank}"], f"{rank % 2}/2", shadowed=False)
+    assert logged(state.on_drain_host("b", S, keep=False))[0] == "drain-host"
+
+
+def test_without_spares_a_drained_host_ends_the_job_with_its_state_kept_if_so_wished() -> None:
+    state = draining("a", "a", "b", "b", spares="", checkpoint="/kept")
+    assert reason(state.on_drain_host("b", S, keep=False)) == "there are no spares"
+    orders = state.on_drain_host("b", S, keep=True)
+    assert sends(orders, "freeze") == ["r0", "r1", "r2", "r3"], "nobody is killed"
+    for rank in range(RANKS):
+        report = RankReport(3, stepped=False)
+        orders = state.on_frozen(state.workers[f"r{rank}"], 1, report)
+    assert logged(orders) == ["preserve"]
+    bare = draining("a", "a", "b", "b", spares="")
+    line = "there are no spares, and the job has no --checkpoint"
+    assert reason(bare.on_drain_host("b", S, keep=True)) == line
+    early = draining("a", "a", "b", "b", spares="", checkpoint="/kept")
+    early.records.clear()
+    assert reason(early.on_drain_host("b", S, keep=True)).endswith("no step was done yet")
+
+
+def test_stages_of_a_pipeline_are_drained_with_their_state_kept_and_never_replaced() -> None:
+    state = draining("a", "a", "b", "b", spares="", checkpoint="/kept")
+    assert logged(state.on_fixed("stages")) == ["fixed"]
+    assert not state.on_fixed("stages"), "it is said once"
+    assert reason(state.on_drain(2, S)) == "ranks cannot be replaced: stages"
+    assert not state.on_resumed(S), "a coordinator that is started again connects nobody anew"
+    returned = {"generation": 0, "reason": "", "harms": False, "finished": False, "waiting": False}
+    state._awaited.clear()
+    assert not state.on_returned(state.workers["r1"], returned, S)
+    for rank in range(RANKS):
+        state.on_sharded(state.workers[f"r{rank}"], f"{rank}/4", shadowed=False)
+    orders = state.on_drain_host("b", S, keep=True)
+    assert sends(orders, "freeze") == ["r0", "r1", "r2", "r3"]
+    for rank in range(RANKS):
+        orders = state.on_frozen(state.workers[f"r{rank}"], 1, RankReport(3, stepped=rank == 0))
+    assert len(sends(orders, "plan")) == RANKS, "each writes its own part"
+    assert "gave-up" in logged(state.on_exit(state.workers["r2"], -9, S)), "nobody has its part"
+
+
+def test_a_lost_stage_of_a_pipeline_ends_the_job_and_so_do_lost_connections() -> None:
+    for event in ("exit", "failed"):
+        state = running()
+        state.on_fixed("stages")
+        orders = (
+            state.on_failed(0, S) if event == "failed" else
+            state.on_exit(state.workers["r2"], -9, S)
+        )  # fmt: skip
+        assert "gave-up" in logged(orders)
+        assert not sends(orders, "assign")
+
+
+def test_a_drain_that_would_end_the_job_is_refused() -> None:
+    state = running()
+    state.replaced = state.settings.max_replacements
+    assert "no more are allowed" in reason(state.on_drain(2, S))
+    assert not state.over
+
+
+def test_a_drained_rank_goes_to_another_host_if_it_can() -> None:
+    state = draining("a", "a", "b", "b", spares="bc")
+    state.on_heard(state.workers["s0"], 5 * S)
+    assert sends(state.on_drain(2, 5 * S), "assign") == ["s1"], "though the other was heard last"
 
 
 def test_a_rank_does_not_wait_for_spares_that_cannot_start() -> None:

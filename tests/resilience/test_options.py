@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from syntony.cli.jobs_protected import drain
 from syntony.cli.protection import Protection
 from syntony.cli.run_job import command
 from syntony.errors import UsageError
 
-NONE = Protection(0, None, None, None, None, None, None, None, 0)
+NONE = Protection(0, None, None, None, None, None, None, None, None, 0)
 FILE = Path("secret")
 
 
@@ -20,6 +21,8 @@ FILE = Path("secret")
     [
         (NONE._replace(min_ranks=2), "--min-ranks goes with --resume"),
         (NONE._replace(replace_hung=20.0), "--replace-hung goes with --spares"),
+        (NONE._replace(replace_slow=60.0), "--replace-slow goes with --spares"),
+        (NONE._replace(join="10.0.0.1:1", secret=FILE, replace_slow=60.0), "--replace-slow goes"),
         (NONE._replace(events=FILE), "--events goes with"),
         (NONE._replace(listen="10.0.0.1:1"), "--secret goes with --listen or --join"),
         (NONE._replace(spares=1, secret=FILE), "--secret goes with --listen or --join"),
@@ -38,7 +41,7 @@ def test_what_does_not_go_together(wish: Protection, line: str) -> None:
     "wish",
     [
         NONE,
-        NONE._replace(spares=1, events=FILE, replace_hung=20.0),
+        NONE._replace(spares=1, events=FILE, replace_hung=20.0, replace_slow=60.0),
         NONE._replace(checkpoint=FILE),
         NONE._replace(resume=FILE, min_ranks=2),
         NONE._replace(listen="10.0.0.1:0", secret=FILE, spares=1),
@@ -47,6 +50,20 @@ def test_what_does_not_go_together(wish: Protection, line: str) -> None:
 )
 def test_what_does(wish: Protection) -> None:
     wish.check()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["night"], "name a rank or a --host"),
+        (["night", "3", "--host", "h1"], "name a rank or a --host"),
+        (["night", "3", "--or-checkpoint"], "--or-checkpoint goes with --host"),
+    ],
+)
+def test_a_drain_of_nothing_or_of_two_things(words: list[str], line: str) -> None:
+    done = CliRunner().invoke(drain, words)
+    assert isinstance(done.exception, UsageError)
+    assert line in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.live import eventually
 
+from syntony.io.interposer import facts
 from syntony.torch.messages import (
     HEADER,
     MAX_TEXT,
@@ -18,9 +19,12 @@ from syntony.torch.messages import (
     FrameError,
     decode,
     encode,
+    make_socket,
     sizes,
 )
 from syntony.torch.session import CoordinatorSession, LostError, NewerError
+
+MPTCP = 262
 
 
 def test_a_frame_comes_back_as_it_was() -> None:
@@ -161,3 +165,12 @@ def test_a_forked_child_says_nothing_and_its_parent_goes_on(
     while b"record" not in heard:
         heard += coordinator.peer.recv(4096)
     assert b"finished" not in heard
+
+
+@pytest.mark.parametrize(
+    ("address", "several"), [("127.0.0.1", False), ("localhost", False), ("10.0.0.1", True)]
+)
+def test_connections_between_hosts_have_several_paths(address: str, several: bool) -> None:
+    """Where the kernel can."""
+    with make_socket(address) as made:
+        assert (made.proto == MPTCP) == (several and facts().mptcp)

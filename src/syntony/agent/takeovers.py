@@ -29,7 +29,7 @@ OLDEST_NS = 3600 * S
 SPARES = "spares"
 """How many wait: no event of a lost rank."""
 WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint", SPARES)
-REASONS = ("killed", "stopped", "silent", "gone", "hung", "drained", "failed", "other")
+REASONS = ("killed", "stopped", "silent", "gone", "hung", "slow", "drained", "failed", "other")
 """Why ranks were lost, as named in metrics."""
 _TEXT = re.compile(r"[ -~]*")
 
@@ -68,7 +68,7 @@ class TakeoverMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 def reason_class(reason: str) -> str:
     """One of `REASONS`."""
-    first = reason.split(" ", 1)[0]
+    first = reason.split(" ", 1)[0].rstrip(":")
     if "failed" in reason:
         return "failed"
     return first if first in REASONS else "other"

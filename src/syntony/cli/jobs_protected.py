@@ -54,7 +54,8 @@ def _show(job: str, found: dict[str, Any]) -> None:
     console.print(f"generation {found['generation']}, {found['replaced']} ranks replaced")
     for each in found["ranks"]:
         console.print(
-            f"rank {each['rank']:<5} pid {each['pid']}, {each['state']}, step {each['step']}",
+            f"rank {each['rank']:<5} pid {each['pid']} on {_where(each)}, {each['state']}, "
+            f"step {each['step']}",
             markup=False,
         )
     for rank in found["lost"]:
@@ -66,30 +67,51 @@ def _show(job: str, found: dict[str, Any]) -> None:
         console.print(f"event      {event['event']} {words}", markup=False)
 
 
+def _where(rank: dict[str, Any]) -> str:
+    return f"{rank['host']} ({rank['address']})" if rank["address"] else str(rank["host"])
+
+
 _SHOWN = ("rank", "reason", "boundary", "generation", "equal")
 
 
 @click.command()
 @click.argument("job")
-@click.argument("rank", type=click.IntRange(0))
+@click.argument("rank", type=click.IntRange(0), required=False)
+@click.option("--host", metavar="HOST", help="All ranks and spares of a host: its name or address.")
+@click.option(
+    "--or-checkpoint",
+    is_flag=True,
+    help="With --host: where other hosts have too few spares, end the job with its state kept.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def drain(job: str, rank: int, as_json: bool) -> None:
-    """Replace a rank's process by a warm spare, though it runs well.
+def drain(job: str, rank: int | None, host: str | None, or_checkpoint: bool, as_json: bool) -> None:
+    """Replace a rank's process, or all of a host, by warm spares, though they run well.
 
     For a job of this user on this host, under `syntony run --spares`. Refused, and nothing happens,
-    while no spare is ready.
+    while spares do not suffice; with --or-checkpoint the job then ends as if no spare was left, and
+    goes on from its state, also with fewer ranks (`syntony run --resume DIR --min-ranks N`).
 
     \b
     Example:
       syntony jobs drain train-7 3
+      syntony jobs drain train-7 --host h12
+      syntony jobs drain train-7 --host h12 --or-checkpoint
     """
     from syntony.torch import control
 
+    if (rank is None) == (host is None):
+        raise UsageError("name a rank or a --host, for example: syntony jobs drain train-7 3")
+    if or_checkpoint and host is None:
+        raise UsageError("--or-checkpoint goes with --host")
+    wish = {"do": "drain", "rank": rank}
+    if host is not None:
+        wish = {"do": "drain", "host": host, "keep": or_checkpoint}
     try:
-        answer = control.ask(job, {"do": "drain", "rank": rank})
+        answer = control.ask(job, wish)
     except control.ControlError as error:
         raise RemoteError(str(error)) from error
     if as_json:
         print_json(answer)
     else:
-        messages.print(f"rank {rank} is being replaced; see: syntony jobs show {job}")
+        what = f"rank {rank} is being replaced" if host is None else f"host {host} is being drained"
+        messages.print(f"{what}; see: syntony jobs show {job}", markup=False)

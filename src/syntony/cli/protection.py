@@ -31,6 +31,7 @@ class Protection(NamedTuple):
     join: str | None
     secret: Path | None
     replace_hung: float | None
+    replace_slow: float | None
     checkpoint: Path | None
     resume: Path | None
     min_ranks: int
@@ -44,13 +45,15 @@ class Protection(NamedTuple):
         """Raises `UsageError`: options that do not go together."""
         if self.min_ranks and self.resume is None:
             raise UsageError("--min-ranks goes with --resume")
-        if self.replace_hung and not (self.spares or self.listen):
-            raise UsageError("--replace-hung goes with --spares")
+        for option, given in (("hung", self.replace_hung), ("slow", self.replace_slow)):
+            if given and not (self.spares or self.listen):
+                raise UsageError(f"--replace-{option} goes with --spares")
         if self.events is not None and (not self.wanted or self.join):
             raise UsageError("--events goes with --spares, --listen, --checkpoint or --resume")
         if bool(self.listen or self.join) != (self.secret is not None):
             raise UsageError("--secret goes with --listen or --join, and they with it")
-        if self.join and (self.listen or self.checkpoint or self.resume or self.replace_hung):
+        others = self.listen, self.checkpoint, self.resume, self.replace_hung, self.replace_slow
+        if self.join and any(others):
             raise UsageError("--join takes part in a job whose options are those of --listen")
         for each in (self.listen, self.join):
             if each is not None:
@@ -102,6 +105,7 @@ class Protection(NamedTuple):
             self.spares,
             checkpoint="" if self.checkpoint is None else str(self.checkpoint.absolute()),
             hung_ns=int((self.replace_hung or 0) * S),
+            slow_ns=int((self.replace_slow or 0) * S),
             min_ranks=self.min_ranks,
         )
         wish = JobOptions(settings, job, self.events)
@@ -183,6 +187,12 @@ _OPTIONS = (
         type=click.FloatRange(10),
         metavar="SECONDS",
         help="Replace a rank that has not called a collective in which others wait for so long.",
+    ),
+    click.option(
+        "--replace-slow",
+        type=click.FloatRange(60),
+        metavar="SECONDS",
+        help="Replace, once, a rank that all others wait for in each step for so long.",
     ),
     click.option(
         "--checkpoint",

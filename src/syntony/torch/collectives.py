@@ -26,8 +26,9 @@ import torch.distributed as dist
 from syntony.torch import state_file
 from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
-from syntony.torch.session import NewerError
+from syntony.torch.session import LostError, NewerError
 from syntony.torch.shadow import Shadows
+from syntony.torch.stragglers import StepWaits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,8 @@ MAX_TRIES = 2
 MAX_PROLOGUE_BYTES = 1 << 18
 """Results of collectives before the first boundary are kept up to here, each."""
 
-UNREPEATABLE = ("send", "recv", "recv_anysource", "monitored_barrier")
+POINT_TO_POINT = ("send", "recv", "recv_anysource")
+UNREPEATABLE = (*POINT_TO_POINT, "monitored_barrier")
 
 
 def open_sockets() -> dict[str, str]:
@@ -150,6 +152,9 @@ class Executor:
         """Of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
         """The operation under way and its begin, CLOCK_MONOTONIC."""
+        self._called_ns = 0
+        """When the program called a collective last."""
+        self._waits = StepWaits()
         self.shadows = Shadows(replica, lambda: not session.reason)
         replica.before_step = self.shadows.wait_copied
         session.on_freeze = self._freeze
@@ -184,6 +189,7 @@ class Executor:
         else:
             with self._idle:
                 self._pending += 1
+            self._called_ns = time.monotonic_ns()
             self._queue.put(operation)
         return _work(operation.future)
 
@@ -203,9 +209,37 @@ class Executor:
             each.calls = kept.get(each.key, each.calls)
 
     def unrepeatable(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
+        if self._session.fixed and name in POINT_TO_POINT:
+            return self._message(group, name, args, kwargs)
         self._session.unprotect(f"{name} is not repeated for a replacement")
         self.drain()
         return getattr(group.inner, name)(*args, **kwargs)
+
+    def _message(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
+        """Between stages of a pipeline. Its end is waited for in a thread, for it has none if the
+        job ends with its state kept."""
+        self._session.wait_ack(self.boundary)
+        self.drain()
+        generation, future = self._session.generation, torch.futures.Future()
+        work = getattr(group.inner, name)(*args, **kwargs)
+
+        def follow() -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                if not self._is_wanted_after(generation):
+                    future.set_exception(error)
+            else:
+                future.set_result([])
+
+        threading.Thread(target=follow, name="syntony-message", daemon=True).start()
+        return _work(future)
+
+    def _is_wanted_after(self, generation: int) -> bool:
+        try:
+            return self._session.wait_newer(generation, VERDICT_S)
+        except LostError:
+            return False
 
     def drain(self) -> None:
         """Until every collective that was called has its result."""
@@ -256,7 +290,12 @@ class Executor:
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
+        now_ns, began_ns = time.monotonic_ns(), self._running[1]
         self._running = None
+        # While others wait to be run, the program has called them instead of waiting for this one.
+        waited_ns = now_ns - max(began_ns, self._called_ns) if self._pending == 1 else 0
+        split = self._replica.part.parts > 1
+        self._waits.add(operation.boundary, waited_ns, now_ns, split=split)
         if operation.boundary == START:
             self._keep_result(operation)
         operation.done()
@@ -265,7 +304,7 @@ class Executor:
     def progress(self) -> dict[str, Any]:
         """What this rank waits in, and how far its program has come; by any thread."""
         running, now_ns = self._running, time.monotonic_ns()
-        said: dict[str, Any] = {"called": self.calls}
+        said: dict[str, Any] = {"called": self.calls, "pace": self._waits.pace}
         if running is not None:
             operation, since_ns = running
             place = operation.group.key, operation.number, operation.name

@@ -1,7 +1,8 @@
 """How an operator on this host looks at a protected job, and has a rank's process replaced.
 
 The coordinator listens on a Unix socket of a directory that only its own user can enter. One JSON
-object a line each way: `{"do": "show"}`, or `{"do": "drain", "rank": N}`.
+object a line each way: `{"do": "show"}`, `{"do": "drain", "rank": N}` or
+`{"do": "drain", "host": NAME, "keep": BOOL}`.
 """
 
 from __future__ import annotations
@@ -29,18 +30,23 @@ class ControlError(Exception):
     """There is no such job, or it does not answer."""
 
 
-def overview(state: Membership, pids: Mapping[str, int]) -> dict[str, Any]:
+def overview(
+    state: Membership, pids: Mapping[str, int], hosts: Mapping[str, str]
+) -> dict[str, Any]:
     """What is to be seen of a job.
 
     Args:
         state: of the coordinator.
         pids: of workers' programs, by name.
+        hosts: their hosts' names, by name.
     """
     ranks = [
         {
             "rank": rank,
             "worker": name,
             "pid": pids.get(name),
+            "host": hosts.get(name),
+            "address": state.workers[name].host if name in state.workers else None,
             "step": state.records.get(rank),
             "state": _state_of(state, rank, name),
         }
@@ -50,8 +56,8 @@ def overview(state: Membership, pids: Mapping[str, int]) -> dict[str, Any]:
     return {
         "generation": state.generation,
         "replaced": state.replaced,
-        "protected": not state.unprotected and not state.over,
-        "reason": state.unprotected,
+        "protected": not (state.unprotected or state.fixed or state.over),
+        "reason": state.unprotected or state.fixed,
         "ranks": ranks,
         "lost": missing,
         "spares": [
@@ -92,14 +98,16 @@ def _private(place: Path) -> bool:
 
 
 async def listen(
-    job: str, show: Callable[[], dict[str, Any]], drain: Callable[[int], str]
-) -> asyncio.Server:
+    job: str, show: Callable[[], dict[str, Any]], drain: Callable[[int], str],
+    drain_host: Callable[[str, bool], str],
+) -> asyncio.Server:  # fmt: skip
     """Answer operators until the server is closed.
 
     Args:
         job: its name.
         show: what `overview` returns, and more.
         drain: replaces a rank's process; why not, or nothing.
+        drain_host: the same for all of a host; or, if so wished, ends the job with its state kept.
 
     Raises:
         OSError: another job of that name runs, or the directory is not ours alone.
@@ -117,7 +125,7 @@ async def listen(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(ANSWER_S):
-                answer = _answer(json.loads(await reader.readline()), show, drain)
+                answer = _answer(json.loads(await reader.readline()), show, drain, drain_host)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         writer.close()
@@ -128,14 +136,18 @@ async def listen(
 
 
 def _answer(
-    wish: Any, show: Callable[[], dict[str, Any]], drain: Callable[[int], str]
-) -> dict[str, Any]:
+    wish: Any, show: Callable[[], dict[str, Any]], drain: Callable[[int], str],
+    drain_host: Callable[[str, bool], str],
+) -> dict[str, Any]:  # fmt: skip
     match wish:
         case {"do": "show"}:
             return show()
         case {"do": "drain", "rank": int(rank)}:
             refused = drain(rank)
             return {"error": refused} if refused else {"rank": rank}
+        case {"do": "drain", "host": str(host), "keep": bool(keep)}:
+            refused = drain_host(host, keep)
+            return {"error": refused} if refused else {"host": host}
         case _:
             return {"error": "ask for show or drain"}
 

@@ -132,19 +132,41 @@ class Coordinator:
     async def answer_operators(self, job: str) -> None:
         """Let `syntony jobs show` and `drain` ask; without that, the job runs all the same."""
         try:
-            self._servers.append(await control.listen(job, self._show, self._drain))
+            server = await control.listen(job, self._show, self._drain, self._drain_host)
+            self._servers.append(server)
         except OSError as error:
             self._say(f"`syntony jobs show {job}` will not find it: {error}")
 
     def _show(self) -> dict[str, Any]:
         events = {"program": self._program, "events": list(self._recent)}
-        return control.overview(self._state, self._pids) | events
+        return control.overview(self._state, self._pids, self._hosts) | events
 
     def _drain(self, rank: int) -> str:
         orders = self._state.on_drain(rank, time.monotonic_ns())
         self._carry_out(orders)
-        refused = (o.event for o in orders if isinstance(o, Log) and "drain" in o.event["event"])
-        return next((str(event["reason"]) for event in refused), "")
+        return _refusal(orders)
+
+    def _drain_host(self, name: str, keep: bool) -> str:
+        workers = self._state.workers.values()
+        found = {w.host for w in workers if name in {w.host, self._hosts.get(w.name)}}
+        if len(found) > 1:
+            return f"{name} is the name of several hosts: {', '.join(sorted(found))}"
+        host = found.pop() if found else name
+        fixed = "`syntony run` is on that host and cannot leave it" if host == self._here else ""
+        orders = self._state.on_drain_host(host, time.monotonic_ns(), keep=keep, fixed=fixed)
+        self._carry_out(orders)
+        refusal = _refusal(orders)
+        if not refusal:
+            self._end_lending(host)
+        return refusal
+
+    def _end_lending(self, host: str) -> None:
+        """No spare starts there any more."""
+        for name, writer in list(self._lent.items()):
+            if _address(writer) == host:
+                del self._lent[name]
+                writer.write(encode({"kind": "end"}))
+                self._carry_out(self._state.on_offer(name, 0))
 
     async def close(self) -> None:
         """The job has ended: so do the spares."""
@@ -325,6 +347,8 @@ class Coordinator:
                 return state.on_failed(generation, now_ns)
             case {"kind": "unprotected", "reason": str(reason), **rest}:
                 return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
+            case {"kind": "fixed", "reason": str(reason)}:
+                return state.on_fixed(reason)
             case {"kind": "sharded", "part": str(part), "alone": bool(alone)}:
                 return state.on_sharded(worker, part, shadowed=alone)
             case {"kind": "digest", "boundary": int(boundary), "digest": str(digest)}:
@@ -423,6 +447,7 @@ class Coordinator:
         """Another host offers spares, until its connection ends."""
         name, count, address = str(hello["name"]), int(hello["count"]), _address(writer)
         self._lent[name] = writer
+        self._state.drained.discard(address)  # an operator offers it again
         self._log({"event": "spare-host", "host": address, "count": count})
         self._carry_out(self._state.on_offer(name, count))
         try:
@@ -455,6 +480,12 @@ class Coordinator:
             self._say(f"events are not written any more: {error.strerror}")
             self._audit.close()
             self._audit = None
+
+
+def _refusal(orders: Sequence[Order]) -> str:
+    """Why somebody is not drained."""
+    events = (each.event for each in orders if isinstance(each, Log))
+    return next((str(e["reason"]) for e in events if e["event"] == "drain-refused"), "")
 
 
 def _address(writer: asyncio.StreamWriter) -> str:

@@ -65,7 +65,7 @@ class Trail:
             case {"event": "checkpoint", "path": path}:
                 ranks = sorted(self._lost) or [-1]
                 return [self._of(rank, "checkpoint", event, str(path), 0) for rank in ranks]
-            case {"event": "unprotected", "reason": reason}:
+            case {"event": "unprotected" | "fixed", "reason": reason}:
                 return [self._message("unprotected", event) | {"reason": str(reason)[:MAX_TEXT]}]
         return []
 

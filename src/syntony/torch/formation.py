@@ -29,6 +29,7 @@ from syntony.torch.recovery import (
     make_plan,
     part_sources,
 )
+from syntony.torch.stragglers import LatenessWatch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -60,6 +61,8 @@ class Formation:
         """Workers that were given up: nothing that they say counts."""
         self.offers: dict[str, int] = {}
         """Spares that other hosts have for the job, by the host's name."""
+        self.drained: set[str] = set()
+        """Hosts on which no process of the job is to be: a spare that starts there is ended."""
         self._resumed = False
         self._awaited: set[str] = set()
         """Workers that have not connected again since this coordinator began."""
@@ -68,6 +71,8 @@ class Formation:
         self.over = False
         """No rank is replaced any more."""
         self.unprotected = ""
+        self.fixed = ""
+        """Why no rank can be replaced, though the job's state can be kept while none is lost."""
         self.shards: dict[int, str] = {}
         """Rank to the part of the parameters that it has, where ranks differ."""
         self.shadowed = False
@@ -78,12 +83,28 @@ class Formation:
         self._ticked_ns = 0
         self._hang: tuple[str, int] | None = None
         """The operation that was reported last as not ending."""
+        self._lateness = LatenessWatch()
+        self._slow: int | None = None
+        """The rank that was reported last as late."""
+        self._swapped: set[int] = set()
+        """Ranks that were replaced for being late: if they still are, their work is the reason."""
         self._starting = settings.spares
         """Spares of whom nothing was heard yet."""
 
     # --- how a generation is formed ---
 
-    def _lose(self, lost: dict[int, str], now_ns: int) -> list[Order]:
+    def _lose(
+        self, lost: dict[int, str], now_ns: int, *, left: frozenset[str] = frozenset(),
+        shortage: str = "",
+    ) -> list[Order]:  # fmt: skip
+        """Connect anew, without these ranks' workers.
+
+        Args:
+            lost: with the reason.
+            now_ns: when.
+            left: `Forming.left`.
+            shortage: why the job's state is kept, though no rank is lost.
+        """
         known = self.forming is not None and self.forming.lost
         began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
         pending = {} if self.forming is None else dict(self.forming.lost)
@@ -93,15 +114,19 @@ class Formation:
         for rank, reason in lost.items():
             orders += self._fence(rank, reason)
         refusal = self._refusal(lost)
+        if self.fixed and not shortage:
+            refusal = refusal or self.fixed
         if refusal:
             return orders + self._give_up(refusal, lost)
-        shortage = self._shortage(lost)
+        shortage = shortage or self._shortage(lost)
         if shortage and not self.settings.checkpoint:
             return orders + self._give_up(shortage, lost)
-        before = "" if self.forming is None else self.forming.shortage
+        if self.forming is not None:
+            left, shortage = left | self.forming.left, self.forming.shortage or shortage
         self.generation += 1
-        self.forming = Forming(pending | lost, began_ns, shortage=before or shortage)
+        self.forming = Forming(pending | lost, began_ns, left=left, shortage=shortage)
         self._digests.clear()
+        self._lateness.reset()
         for rank in lost:
             self.holders.pop(rank, None)
         for name in self.holders.values():
@@ -143,9 +168,9 @@ class Formation:
         if self.forming.shortage:
             return self._advance()
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
-            ready = [e for e in self.workers.values() if e.waiting and e.stopped_ns is None]
+            left, ready = self.forming.left, self._ready()
             # One that was heard last: others may be on a host that was lost as well.
-            spare = max(ready, key=lambda each: each.heard_ns, default=None)
+            spare = max(ready, key=lambda e: (e.host not in left, e.heard_ns), default=None)
             if spare is None:
                 orders.append(Log({"event": "no-spare", "rank": rank}))
                 break
@@ -155,6 +180,10 @@ class Formation:
             place = {"event": "assigned", "rank": rank, "worker": spare.name}
             orders += [self._assignment(rank, spare.name), Log(place), *self._respawn()]
         return orders + self._advance()
+
+    def _ready(self) -> list[Worker]:
+        """Spares that can take a rank at once."""
+        return [e for e in self.workers.values() if e.waiting and e.stopped_ns is None]
 
     def _assignment(self, rank: int, name: str) -> Order:
         return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syntony.torch.stragglers import Pace, S
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-S = 1_000_000_000
 REPORT_NS = 10 * S
 """An operation that some ranks wait in for so long is reported."""
 
@@ -34,16 +35,19 @@ class RankProgress(NamedTuple):
     waiting: Waiting | None = None
     called: Mapping[str, int] = {}
     """Group to how many operations the program has called in it."""
+    pace: Pace = Pace()
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> RankProgress:
         """Of a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is none."""
         waiting = said.get("waiting")
+        pace = Pace(*map(int, said.get("pace", ())))
         called = {str(key): int(count) for key, count in dict(said.get("called", {})).items()}
         if waiting is None:
-            return cls(None, called)
+            return cls(None, called, pace)
         group, number, name, for_ns = waiting
-        return cls(Waiting(str(group), int(number), str(name)[:40], int(for_ns)), called)
+        operation = Waiting(str(group), int(number), str(name)[:40], int(for_ns))
+        return cls(operation, called, pace)
 
 
 NO_PROGRESS = RankProgress()

@@ -17,6 +17,7 @@ from syntony.torch.position import Position
 from syntony.torch.reading import patch_loader
 from syntony.torch.recovery import START, VERIFY_AFTER
 from syntony.torch.replica import Replica
+from syntony.torch.track import patch_init
 
 if TYPE_CHECKING:
     from syntony.torch.session import CoordinatorSession
@@ -39,6 +40,8 @@ class RankProcess:
         self._verify: set[int] = {0, *VERIFY_AFTER}
         """Boundaries at which ranks compare parameters."""
         self._verified_for = 0
+        self._stages: list[tuple[int, int]] = []
+        """Of a pipeline that this rank has: index, and how many there are."""
         self._init = c10d.init_process_group
         self._patch()
         self.executor.start()
@@ -170,17 +173,26 @@ class RankProcess:
 
     def _find_part(self) -> None:
         """Once all parameters are made."""
-        part = self.replica.part = sharding.part_of(self.replica.parameters())
+        part = sharding.part_of(self.replica.parameters())
+        self.replica.part = part = sharding.in_stages(part, self._stages)
         world = self.session.world
         if part.parts > 1:
             self.session.tell("sharded", part=part.name, alone=self._alone)
-            if self.session.rank == 0:
+            if self.session.rank == 0 and not self.session.fixed:
                 self.session.event("sharded", parts=part.parts, copies=world // part.parts)
+
+    def expect_stages(self) -> None:
+        """The program is going to make stages of a pipeline, each on some ranks only."""
+        from torch.distributed.pipelining import stage
+
+        self.session.fix("they are stages of a pipeline, whose messages are not repeated")
+        patch_init(stage._PipelineStageBase, lambda made: self._stages.append(
+            (made.stage_index, made.num_stages)))  # fmt: skip
 
     @property
     def _alone(self) -> bool:
-        """Nobody else has this rank's part of the parameters."""
-        return self.replica.part.parts > self.session.world // 2
+        """Each rank needs a copy of its parameters on another, for nobody has the same."""
+        return not self.session.fixed and self.replica.part.parts > self.session.world // 2
 
     def _mirror(self) -> None:
         if self._alone and self.session.world > 1:

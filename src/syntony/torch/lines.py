@@ -9,7 +9,8 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
     """The line of an event; empty: it has none."""
     match event:
         case {"event": "program", "file": str(file), "loops": list(loops)}:
-            return f"protected: {file}, training loops {', '.join(map(str, loops))}"
+            what = "stages of a pipeline" if event.get("pipeline") else "protected"
+            return f"{what}: {file}, training loops {', '.join(map(str, loops))}"
         case {"event": "lost", "rank": rank, "reason": reason, "boundary": boundary}:
             return f"rank {rank} lost at step {boundary}: {reason}"
         case {"event": "formed", "lost": dict(lost), "took_ns": took_ns, "boundary": boundary}:
@@ -17,7 +18,11 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
             return f"{who} replaced at step {boundary}, {took_ns / 1e9:.2f} s"
         case {"event": "unprotected", "reason": reason}:
             return f"not protected from now on: {reason}"
-        case {"event": "hang", "reason": str(reason)}:
+        case {"event": "fixed", "reason": reason, "keeps": keeps}:
+            drain = "`syntony jobs drain JOB --host HOST --or-checkpoint`"
+            then = "ends it with its state kept" if keeps else "needs --checkpoint"
+            return f"ranks cannot be replaced, a lost one ends the job: {reason}; {drain} {then}"
+        case {"event": "hang" | "straggler", "reason": str(reason)}:
             return reason
         case {"event": "gave-up", "reason": reason}:
             return f"the job ends, for no rank can be replaced: {reason}"
@@ -40,6 +45,10 @@ def line(event: dict[str, Any]) -> str:  # noqa: PLR0911, PLR0912, C901 - one li
             return f"parameters are the same on each {alike} ranks of a part at step {boundary}"
         case {"event": "digest", "equal": True, "boundary": boundary}:
             return f"parameters of all ranks are the same at step {boundary}"
+        case {"event": "drain-host", "host": host, "ranks": ranks}:
+            return f"host {host} is drained: rank {', '.join(map(str, ranks))} leaves it"
+        case {"event": "drain-refused", "host": host, "reason": reason}:
+            return f"host {host} is not drained: {reason}"
         case {"event": "drain-refused", "rank": rank, "reason": reason}:
             return f"rank {rank} is not drained: {reason}"
         case _:

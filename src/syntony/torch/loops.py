@@ -19,13 +19,14 @@ UNSUPPORTED = {
     "FullyShardedDataParallel": "FSDP shards parameters",
     "FSDP": "FSDP shards parameters",
     "ZeroRedundancyOptimizer": "its optimizer state is sharded",
-    "PipelineStage": "pipeline stages differ between ranks",
     "PostLocalSGDOptimizer": "ranks differ between averaging steps",
     "deepspeed": "DeepSpeed replaces the training loop",
     "rpc_async": "RPC is not repeated",
     "rpc_sync": "RPC is not repeated",
 }
 """Names whose use makes a program one that cannot be protected yet."""
+_STAGES = {"PipelineStage", "build_stage"}
+"""Names of `torch.distributed.pipelining`, whose schedules do the backward pass."""
 _Loop = ast.For | ast.While
 
 
@@ -51,6 +52,8 @@ class Program:
     """Why it cannot be protected, for people."""
     imports: frozenset[str] = frozenset()
     """Packages that it names."""
+    pipeline: bool = False
+    """Its ranks are stages of a pipeline."""
 
 
 def transform(source: str, file: str, known: Known | None = None) -> Program:
@@ -66,16 +69,21 @@ def transform(source: str, file: str, known: Known | None = None) -> Program:
     """
     tree = ast.parse(source, file)
     imports = _imports(tree)
-    program = Program(tree, unsupported=_unsupported(tree, imports), imports=imports)
-    rewriter = _Rewriter(_Hot(tree), program, known or Known())
+    names = _names(tree) | imports
+    program = Program(tree, unsupported=_unsupported(tree, names), imports=imports)
+    program.pipeline = bool(names & _STAGES)
+    needs = frozenset({"step"} if program.pipeline else {"backward", "step"})
+    rewriter = _Rewriter(_Hot(tree, needs), program, known or Known())
     program.tree = cast("ast.Module", ast.fix_missing_locations(rewriter.visit(tree)))
     return program
 
 
-def _unsupported(tree: ast.Module, imports: frozenset[str]) -> list[str]:
+def _names(tree: ast.Module) -> frozenset[str]:
     names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
-    names |= {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
-    names |= imports
+    return frozenset(names | {e.attr for e in ast.walk(tree) if isinstance(e, ast.Attribute)})
+
+
+def _unsupported(tree: ast.Module, names: frozenset[str]) -> list[str]:
     known = [f"{name}: {UNSUPPORTED[name]}" for name in sorted(names & set(UNSUPPORTED))]
     return known + seeds.by_chance(tree)
 
@@ -94,7 +102,9 @@ def _imports(tree: ast.Module) -> frozenset[str]:
 class _Hot:
     """Which functions and loops do a backward pass, or a step."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, needs: frozenset[str]) -> None:
+        """`needs`: what a training loop does."""
+        self._needs = needs
         self._functions: dict[str, set[str]] = {}
         found = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
         before = -1
@@ -114,7 +124,7 @@ class _Hot:
         return done
 
     def trains(self, node: ast.AST) -> bool:
-        return self.does(node) >= {"backward", "step"}
+        return self.does(node) >= self._needs
 
 
 def _called(call: ast.Call) -> str:

@@ -12,13 +12,17 @@ means stands beside the method that handles it (`on_KIND`) or the order that sen
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syntony.torch import suspicion
 from syntony.torch.formation import Formation
 from syntony.torch.hangs import NO_PROGRESS, RankProgress, locate
 from syntony.torch.orders import Forget, Log, Order, S, Send, Worker
 from syntony.torch.recovery import START
+from syntony.torch.stragglers import REPORT_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 PAUSE_NS = 1 * S
 """A coordinator that was itself away for longer starts all waiting anew."""
@@ -38,7 +42,7 @@ class Membership(Formation):
         worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns, host=host)
         if rank is None:
             self._starting = max(0, self._starting - 1)
-            return []
+            return [*self._drop_spare(name), *self._respawn()] if host in self.drained else []
         if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
         self.world = self.world or world
@@ -116,6 +120,13 @@ class Membership(Formation):
         if harms and self.replaced:
             return [event, *self._give_up(f"a rank was replaced before, and {reason}")]
         return [event]
+
+    def on_fixed(self, reason: str) -> list[Order]:
+        """A worker says that no rank can be replaced, but the job's state can be kept."""
+        if self.fixed:
+            return []
+        self.fixed = reason
+        return [Log({"event": "fixed", "reason": reason, "keeps": bool(self.settings.checkpoint)})]
 
     def on_sharded(self, worker: Worker, shard: str, *, shadowed: bool) -> list[Order]:
         """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
@@ -209,15 +220,73 @@ class Membership(Formation):
 
     def on_drain(self, rank: int, now_ns: int) -> list[Order]:
         """An operator wants the process of a rank gone."""
-        name = self.holders.get(rank)
-        if name is None or name not in self.workers or rank in self.ended:
-            return [Log({"event": "drain-refused", "rank": rank, "reason": "no such running rank"})]
-        refusal = "the job ends" if self.over else self._refusal([rank])
-        if not refusal and not any(each.waiting for each in self.workers.values()):
-            refusal = "no spare is ready"
+        runs = self.holders.get(rank) in self.workers and rank not in self.ended
+        refusal = self._unswappable([rank], self._ready()) if runs else "no such running rank"
         if refusal:
             return [Log({"event": "drain-refused", "rank": rank, "reason": refusal})]
-        return self._lose({rank: "drained"}, now_ns)
+        return self._lose({rank: "drained"}, now_ns, left=self._hosts_of([rank]))
+
+    def on_drain_host(self, host: str, now_ns: int, *, keep: bool, fixed: str = "") -> list[Order]:
+        """An operator wants a host free of the job.
+
+        Args:
+            host: as `Worker.host` has it.
+            now_ns: when.
+            keep: where its ranks cannot move to other hosts, keep the job's state and end it.
+            fixed: why they cannot, whatever spares there are.
+        """
+        here = {each.name: each for each in self.workers.values() if each.host == host}
+        ranks = [rank for rank, name in self.holders.items()
+                 if name in here and rank not in self.ended]  # fmt: skip
+        ready = [each for each in self._ready() if each.host != host]
+        refusal = fixed or self._undivided(ranks) or self._unswappable(ranks, ready)
+        if not ranks:
+            refusal = f"no rank runs on {host}"
+        elif refusal and keep and not self._unkeepable():
+            return self._lose({}, now_ns, shortage=f"host {host} is drained: {refusal}")
+        elif refusal and keep:
+            refusal = f"{refusal}, and {self._unkeepable()}"
+        if refusal:
+            return [Log({"event": "drain-refused", "host": host, "reason": refusal})]
+        self.drained.add(host)
+        orders: list[Order] = [Log({"event": "drain-host", "host": host, "ranks": ranks})]
+        for name in here.keys() - set(self.holders.values()):
+            orders += self._drop_spare(name)
+        return orders + self._lose(dict.fromkeys(ranks, "drained"), now_ns, left=frozenset({host}))
+
+    def _unswappable(self, ranks: Collection[int], ready: Collection[Worker]) -> str:
+        """Why workers that run well cannot be exchanged for these spares; empty: they can."""
+        fixed = f"ranks cannot be replaced: {self.fixed}" if self.fixed else ""
+        refusal = "the job ends" if self.over else self._refusal(ranks)
+        refusal = refusal or fixed or self._shortage(ranks)
+        if refusal or len(ready) >= len(ranks):
+            return refusal
+        if not ready:
+            return "no spare is ready"
+        return f"{len(ranks)} ranks run there; ready spares of other hosts: {len(ready)}"
+
+    def _undivided(self, ranks: Collection[int]) -> str:
+        """Why ranks cannot leave at once, whose parameters nobody who stays has."""
+        stay = self.holders.keys() - set(ranks)
+        if not stay:
+            return "all ranks run there"
+        parts = {self.shards.get(rank, "") for rank in stay}
+        alone = any(self.shards.get(rank, "") not in parts for rank in ranks)
+        if alone and len(ranks) > 1:
+            words = ", ".join(map(str, sorted(ranks)))
+            return f"parameters are split: drain its ranks one after another: {words}"
+        return ""
+
+    def _unkeepable(self) -> str:
+        """Why the job cannot end with its state kept."""
+        if not self.settings.checkpoint:
+            return "the job has no --checkpoint"
+        if self.over or self._refusal([]):
+            return self._refusal([]) or "the job ends"
+        return "no step was done yet" if min(self._boundaries()) == START else ""
+
+    def _hosts_of(self, ranks: Collection[int]) -> frozenset[str]:
+        return frozenset(self.workers[self.holders[rank]].host for rank in ranks)
 
     def on_tick(self, now_ns: int) -> list[Order]:
         """Call some ten times a second."""
@@ -237,15 +306,21 @@ class Membership(Formation):
             return orders + self._lose(lost, now_ns)
         if orders:
             return orders
-        return self._look_for_hangs(ranked, now_ns) if self.forming is None else []
+        if self.forming is not None:
+            return []
+        return self._look_for_hangs(ranked, now_ns) or self._look_for_stragglers(ranked, now_ns)
 
     def _drop_silent_spares(self, now_ns: int) -> list[Order]:
         spares = [each for each in self.workers.values() if each.rank is None]
         gone = [each.name for each in spares if suspicion.is_silent(each, now_ns)]
         for name in gone:
-            del self.workers[name]
-            self.fenced.add(name)
+            self._drop_spare(name)  # nobody is there to be killed
         return self._respawn() if gone else []
+
+    def _drop_spare(self, name: str) -> list[Order]:
+        del self.workers[name]
+        self.fenced.add(name)
+        return [Send(name, True, {"kind": "kill"})]
 
     def _look_for_hangs(self, ranked: list[Worker], now_ns: int) -> list[Order]:
         """Report an operation that does not end once; give the absent up if told so."""
@@ -265,6 +340,34 @@ class Membership(Formation):
             lost = dict.fromkeys(hang.absent, f"hung: {hang.operation.text} not called")
             return orders + self._lose(lost, now_ns)
         return orders
+
+    def _look_for_stragglers(self, ranked: list[Worker], now_ns: int) -> list[Order]:
+        """Report a rank that all others wait for; replace it if told so, by a spare that is ready.
+
+        One at a time: connecting anew begins all measuring anew. A rank that is late again after it
+        was replaced has more to do than others, and another process has as much.
+        """
+        paces = {each.rank: each.progress.pace for each in ranked if each.rank is not None}
+        if not self._lateness.look(paces, now_ns):
+            return []
+        late, slow_ns = self._lateness.late, self.settings.slow_ns
+        if late is None or late.for_ns < REPORT_NS:
+            self._slow = None if late is None else self._slow
+            return []
+        orders: list[Order] = []
+        if late.rank != self._slow:
+            self._slow = late.rank
+            again = "; it was replaced before" if late.rank in self._swapped else ""
+            event = {"event": "straggler", "reason": late.text + again}
+            orders.append(Log(late._asdict() | event))
+        if not slow_ns or late.for_ns < slow_ns or late.rank in self._swapped:
+            return orders
+        if self._unswappable([late.rank], self._ready()):
+            return orders
+        self._swapped.add(late.rank)
+        reason = f"slow: all others waited for it {late.lateness:.0%} of the time"
+        left = self._hosts_of([late.rank])
+        return orders + self._lose({late.rank: reason}, now_ns, left=left)
 
     def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
         """Keeper and worker have both closed their connections: their host, or both, are gone."""
@@ -301,7 +404,7 @@ class Membership(Formation):
             if self.workers[name].joining and name not in self.keepers.values():
                 orders.append(self._assignment(rank, name))
         orders += self._respawn()
-        if self.forming is None and self._refusal([]):
+        if self.forming is None and (self._refusal([]) or self.fixed):
             return orders  # it runs as it would without us
         return orders + self._lose({}, now_ns)
 
@@ -320,6 +423,6 @@ class Membership(Formation):
         if worker.name in self._awaited:
             self._awaited.discard(worker.name)
             return orders + self._advance()
-        if worker.rank is None or self.over or self._refusal([]):
+        if worker.rank is None or self.over or self._refusal([]) or self.fixed:
             return orders
         return orders + self._lose({}, now_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import socket
 import struct
@@ -19,6 +20,8 @@ NAME_VARIABLE = "SYNTONY_WORKER"
 """A worker's name, from its keeper."""
 SPARE_VARIABLE = "SYNTONY_SPARE"
 """Set in the environment of a spare's keeper."""
+_IPPROTO_MPTCP = 262
+"""linux/in.h; Python has a name for it from 3.12 on."""
 
 
 class FrameError(Exception):
@@ -57,6 +60,15 @@ def decode(text: bytes) -> dict[str, Any]:
     return message
 
 
+def make_socket(address: str) -> socket.socket:
+    """Of TCP over IPv4: over several paths where the kernel has MPTCP, for the death of a NIC must
+    not make a host's ranks silent."""
+    with contextlib.suppress(OSError, ValueError):
+        if not ipaddress.ip_address(address).is_loopback:
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM, _IPPROTO_MPTCP)
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+
+
 class CoordinatorConnection:
     """A blocking connection to the coordinator; any thread may send, one receives."""
 
@@ -67,7 +79,13 @@ class CoordinatorConnection:
             OSError: nobody answers there.
         """
         address, port, token = target.rsplit(":", 2)
-        self._socket = socket.create_connection((address, int(port)), timeout_s)
+        self._socket = make_socket(address)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.connect((address, int(port)))
+        except OSError:
+            self._socket.close()
+            raise
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()

@@ -29,6 +29,9 @@ class Settings(NamedTuple):
     hung_ns: int = 0
     """A rank that has not called a collective in which others wait for so long is lost; 0: never,
     it is reported only."""
+    slow_ns: int = 0
+    """A rank that all others wait for in each step is replaced after so long; 0: never, it is
+    reported only."""
     min_ranks: int = 0
     """A checkpoint of more ranks may be gone on from by so many; 0: by as many as it has."""
 
@@ -112,6 +115,8 @@ class Forming:
     formed: set[int] = field(default_factory=set)
     boundary: int | None = None
     """Once planned."""
+    left: frozenset[str] = frozenset()
+    """Hosts that ranks leave on purpose: spares of others go first."""
     shortage: str = ""
     """Why no spare comes: the job's state is kept, and the job ends."""
     unwritten: dict[str, bool] = field(default_factory=dict)

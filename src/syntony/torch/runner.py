@@ -95,7 +95,7 @@ def main() -> None:
     place = launchers.place(os.environ)
     if place is not None and place[0] == 0 and not reasons:
         names = [*found.loops, *(f"those of {each}" for each in trainers)]
-        session.event("program", file=program.file, loops=names)
+        session.event("program", file=program.file, loops=names, pipeline=found.pipeline)
     if version is None or reasons:
         if place is None:
             session.wait_rank()  # never comes: the process ends with the job
@@ -116,6 +116,8 @@ def _run_protected(
         jobs.warm_up()
     job = jobs.RankProcess(session, frozenset({"__main__"}) | libraries.MODULES)
     job.replica.expects_loop = not found.loops
+    if found.pipeline:
+        job.expect_stages()
     libraries.install(job.position, session.unprotect)
     syntony.torch._Active.job = job
     digest = hashlib.sha256(program.source.encode()).hexdigest()

@@ -52,6 +52,8 @@ class CoordinatorSession:
         self.lost = False
         self.reason = ""
         """Why this worker is not protected."""
+        self.fixed = ""
+        """Why no rank can be replaced, though the job's state can be kept."""
         self.on_freeze: Callable[[], None] = lambda: None
         self.progress: Callable[[], dict[str, Any]] = dict
         """What operation this worker is in (`hangs.RankProgress`)."""
@@ -89,7 +91,7 @@ class CoordinatorSession:
             try:
                 self._connection.send({"kind": kind} | rest, record)
             except OSError:  # whoever receives sees it, too, and connects again
-                if kind in {"event", "digest", "sharded"}:
+                if kind in {"event", "digest", "sharded", "fixed"}:
                     self._unsent.append({"kind": kind} | rest)
 
     def _remember(self, kind: str, record: bytes, rest: dict[str, Any]) -> None:
@@ -133,6 +135,11 @@ class CoordinatorSession:
         if not self.reason:
             self.reason = reason
             self.tell("unprotected", reason=reason, harms=harms)
+
+    def fix(self, reason: str) -> None:
+        """No rank can be replaced, but the job's state can be kept as long as none is lost."""
+        self.fixed = reason
+        self.tell("fixed", reason=reason)
 
     # --- waiting ---
 

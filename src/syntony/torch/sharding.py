@@ -72,6 +72,20 @@ def _along(ranks: Any, place: list[int], dimension: int) -> tuple[int, ...]:
     return tuple(ranks[tuple(at)].tolist())
 
 
+def in_stages(part: Part, stages: Iterable[tuple[int, int]]) -> Part:
+    """Of a rank that has only some stages of a pipeline.
+
+    Args:
+        part: of their parameters.
+        stages: each with how many there are.
+    """
+    places = sorted(set(stages))
+    if not places:
+        return part
+    name = ".".join([*(f"{at}/{size}" for at, size in places), *filter(None, [part.name])])
+    return Part(name, part.parts * places[0][1] // len(places))
+
+
 def unprotected(parameters: Iterable[Any]) -> str:
     """Why sharded parameters cannot be given to another rank; empty if they can."""
     for each in filter(is_sharded, parameters):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.torch.keeper import is_stopped
-from syntony.torch.messages import VARIABLE
+from syntony.torch.messages import VARIABLE, make_socket
 from syntony.torch.orders import PRESERVED
 from syntony.torch.spool import CONCLUSION
 
@@ -96,9 +96,14 @@ def run_job(
 
 
 def _listener(wish: JobOptions) -> socket.socket:
+    made = make_socket(wish.address)
     try:
-        return socket.create_server((wish.address, wish.port), backlog=BACKLOG)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((wish.address, wish.port))
+        made.listen(BACKLOG)
+        return made
     except OSError as error:
+        made.close()
         raise ListenError(f"{wish.address}:{wish.port}: {error.strerror}") from None
 
 

@@ -16,6 +16,7 @@ from bench.resilience import JOB, Run, differences, start
 from tests.live import SYNTONY, eventually
 
 from syntony.lab.jobs.torch_build import find_torch
+from syntony.torch.orders import PRESERVED
 
 pytestmark = [pytest.mark.slow, pytest.mark.lab]
 WORDS = ["--epochs", "1", "--batches", "70", "--features", "batchnorm,reduce"]
@@ -71,7 +72,7 @@ def on(host: str, place: Path, *words: str) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def job(place: Path) -> tuple[Run, dict[str, subprocess.Popen[bytes]]]:
+def job(place: Path, *options: str) -> tuple[Run, dict[str, subprocess.Popen[bytes]]]:
     """Ranks 0 and 1 on host a, where the coordinator is, 2 and 3 on b; two spares on c."""
     out, events = place / "job", place / "job.events"
     out.mkdir()
@@ -82,7 +83,7 @@ def job(place: Path) -> tuple[Run, dict[str, subprocess.Popen[bytes]]]:
         host: [find_torch(), str(LAUNCH), "4", each, *program] for host, each in ranks.items()
     }
     run = [*SYNTONY, "run", "--job", f"hosts-{os.getpid()}"]
-    head = [*run, "--listen", *meet, "--events", str(events), "--", *launch["a"]]
+    head = [*run, "--listen", *meet, "--events", str(events), *options, "--", *launch["a"]]
     started = {"a": on("a", place, *head)}
     eventually((place / "secret").exists, "the secret")
     started["b"] = on("b", place, *run, "--join", *meet, "--", *launch["b"])
@@ -137,3 +138,45 @@ def test_a_host_that_returns_finds_itself_fenced(tmp_path: Path, hosts: None) ->
     started["b"].wait(60)
     assert started["c"].wait(60) == 0
     assert not pids("b")
+
+
+def drain(host: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SYNTONY, "jobs", "drain", f"hosts-{os.getpid()}", "--host", host, *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_host_is_drained_and_when_no_spare_is_left_fewer_ranks_go_on(
+    tmp_path: Path, hosts: None
+) -> None:
+    base = start(tmp_path, "alone", WORDS)
+    base.must_end_well()
+    run, started = job(tmp_path, "--checkpoint", str(tmp_path / "kept"))
+    ready(run, tmp_path)
+    done = drain("10.9.9.2")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: len(run.seen("formed")) > 1, said(tmp_path), within_s=60)
+    assert {(each["rank"], each["reason"]) for each in run.seen("lost")} == {
+        (2, "drained"), (3, "drained")
+    }  # fmt: skip
+    eventually(lambda: len(run.seen("digest")) > 1, said(tmp_path), within_s=60)
+    refused = drain("10.9.9.3")
+    assert refused.returncode != 0
+    assert "no spare is ready" in refused.stderr
+    assert drain("10.9.9.3", "--or-checkpoint").returncode == 0
+    assert run.wait() == PRESERVED, said(tmp_path)
+    started["b"].wait(60)
+    (event,) = run.seen("checkpoint")
+    kept = Path(event["path"])
+    options = ["--resume", str(kept), "--min-ranks", "2"]
+    fewer = start(tmp_path, "job", WORDS, ranks=2, options=options)
+    assert fewer.wait() == 0, fewer.out.with_suffix(".out").read_text()[-2000:]
+    step = int(kept.name.partition("-")[2])
+    before = {rank: {s: w for s, w in base.steps(rank).items() if s < step} for rank in range(4)}
+    for rank, expected in before.items():
+        assert expected.items() <= run.steps(rank).items(), "as undisturbed until it was kept"
+    assert len(fewer.steps(0)) > step, "and on from there"
+    digests = [each for each in fewer.seen("digest") if each["boundary"] > step]
+    assert digests
+    assert all(each["equal"] for each in digests)

@@ -194,6 +194,42 @@ def test_a_rank_that_hangs_is_named_and_replaced_only_if_told_so(
     assert len(set(sums)) == 1
 
 
+SLOW = """
+import os, pathlib, time, torch, torch.distributed as d
+d.init_process_group('gloo')
+rank = d.get_rank()
+torch.manual_seed(rank)
+m = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+o = torch.optim.AdamW(m.parameters(), lr=0.1)
+mark = pathlib.Path(MARK)
+if rank == 1 and not mark.exists():
+    mark.write_text(str(os.getpid()))
+for i in range(300):
+    slow = rank == 1 and mark.read_text() == str(os.getpid())
+    time.sleep(0.6 if slow else 0.2)
+    m(torch.randn(3, 4)).square().sum().backward()
+    o.step()
+    o.zero_grad()
+print('sum', rank, m.module.weight.sum().item(), flush=True)
+"""
+"""The process that has rank 1 first is slow, wherever it runs; 0.2 s a step once it is replaced."""
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_straggler_is_reported_and_replaced_if_told_so(tmp_path: Path, replaced: bool) -> None:
+    source = SLOW.replace("MARK", repr(str(tmp_path / "mark")))
+    if not replaced:
+        source = source.replace("range(300)", "range(130)")
+    done = small(tmp_path, source, *(["--replace-slow", "60"] if replaced else []), ranks=3)
+    assert done.returncode == 0, done.stderr
+    assert "all others wait for rank 1" in done.stderr
+    events = [json.loads(each) for each in (tmp_path / "events").read_text().splitlines()]
+    lost = [(each["rank"], each["reason"][:5]) for each in events if each["event"] == "lost"]
+    assert lost == ([(1, "slow:")] if replaced else [])
+    assert len([each for each in events if each["event"] == "straggler"]) == 1
+    assert len({line.split()[-1] for line in done.stdout.splitlines() if "sum" in line}) == 1
+
+
 READS_RANK = """
 import os, pathlib, torch, torch.distributed as d
 rank = int(os.environ["VARIABLE_RANK".removeprefix("_")])

@@ -161,7 +161,7 @@ def _strike(
         seen = lines(out, wish.victim)
         if not (ready and seen and seen[-1].step >= wish.kill_at):
             continue
-        pid = _pid_of(known, wish.victim) if name == SYNTONY else _python_of(process.pid, out, wish)
+        pid = rank_pid(name, process.pid, out, wish.victim)
         say(f"{name}: rank {wish.victim} is killed in step {seen[-1].step + 1}")
         at_ns = time.monotonic_ns()
         os.kill(pid, signal.SIGKILL)
@@ -172,13 +172,28 @@ def _strike(
     )
 
 
-def _pid_of(known: list[dict[str, Any]], rank: int) -> int:
-    return next(int(e["pid"]) for e in known if e["event"] == "worker" and e["rank"] == rank)
+def rank_pid(name: str, launcher: int, out: Path, rank: int) -> int:
+    """The process that holds a rank now.
+
+    Args:
+        name: of the run.
+        launcher: its process.
+        out: the run's directory.
+        rank: which.
+
+    Raises:
+        RemoteError: there is none.
+    """
+    known = events(out) if name == SYNTONY else []
+    pids = {each["worker"]: int(each["pid"]) for each in known if each["event"] == "worker"}
+    for each in reversed(known):
+        if each["event"] in {"worker", "assigned"} and each["rank"] == rank:
+            return pids[each["worker"]]
+    return _child_of(launcher, out, rank)
 
 
-def _python_of(launcher: int, out: Path, wish: RankLossOptions) -> int:
-    """The process of a rank, among the launcher's children."""
-    needle = f"RANK={wish.victim}".encode()
+def _child_of(launcher: int, out: Path, rank: int) -> int:
+    needle = f"RANK={rank}".encode()
     for each in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((each / "stat").read_text().rpartition(")")[2].split()[1])
@@ -188,7 +203,7 @@ def _python_of(launcher: int, out: Path, wish: RankLossOptions) -> int:
             continue
         if parent == launcher and needle in words and f"--out={out}".encode() in command_line:
             return int(each.name)
-    raise RemoteError(f"the process of rank {wish.victim} was not found")
+    raise RemoteError(f"the process of rank {rank} was not found")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

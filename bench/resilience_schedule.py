@@ -1,0 +1,137 @@
+"""How long a training job takes in all under a schedule of faults, and by which means it survives?
+
+    .venv/bin/python -m bench.resilience_schedule [--steps 3000] [--faults 6] [--seed 1]
+                                                  [--every 20] [--pause-ms 100] [--json]
+
+The program of `syntony lab drill rank-loss` on four ranks, undisturbed, under torchrun with a
+checkpoint every `--every` steps and restarts, and under `syntony run --spares 1`: the same ranks
+are killed in the same steps, at seeded distances that are distributed exponentially. Total time
+includes the start of PyTorch, also after each restart. torchft is not among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from syntony.lab.drill.rank_loss import (
+    CALM,
+    SYNTONY,
+    TODAY,
+    RankLossOptions,
+    command,
+    events,
+    lines,
+    rank_pid,
+)
+from syntony.lab.jobs.torch_build import find_torch
+from syntony.model import S
+
+RANKS, POLL_S, LIMIT_S = 4, 0.01, 3600.0
+
+
+def schedule(seed: int, steps: int, faults: int) -> list[tuple[int, int]]:
+    """Step and rank of each fault, from a tenth of the steps on to nine tenths."""
+    choice = random.Random(seed)
+    gaps = [choice.expovariate(1.0) for _ in range(faults + 1)]
+    ends = [sum(gaps[: n + 1]) / sum(gaps) for n in range(faults)]
+    return [(int(steps * (0.1 + 0.8 * each)), choice.randrange(RANKS)) for each in ends]
+
+
+def run(
+    wish: RankLossOptions, name: str, place: Path, due: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """One run of the program."""
+    out = place / name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
+    out.mkdir()
+    argv = command(wish, name, out)
+    if name == TODAY:
+        argv = [f"--max-restarts={len(due)}" if "max-restarts" in each else each for each in argv]
+    began_ns = time.monotonic_ns()
+    with (out / "output").open("wb") as output:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+        )  # fmt: skip
+    killed = 0
+    try:
+        for step, rank in [] if name == CALM else due:
+            if not reached(name, process, out, step, killed):
+                break
+            os.kill(rank_pid(name, process.pid, out, rank), signal.SIGKILL)
+            killed += 1
+        code = process.wait(LIMIT_S)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    done = [Counter(each.step for each in lines(out, rank)) for rank in range(RANKS)]
+    return {
+        "total_s": round((time.monotonic_ns() - began_ns) / S, 1),
+        "exit_code": code,
+        "killed": killed,
+        "steps": min(len(each) for each in done),
+        "steps_again": max(each.total() - len(each) for each in done),
+        "sha256": sorted((out / f"{rank}.sha256").read_text() for rank in range(RANKS))
+        if code == 0
+        else [],
+    }
+
+
+def reached(name: str, process: subprocess.Popen[bytes], out: Path, step: int, killed: int) -> bool:
+    """Wait until rank 0 has done a step, and what was lost before is made good."""
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        seen = [each["event"] for each in events(out)]
+        ready = name != SYNTONY or seen.count("spare-ready") > killed == seen.count("assigned")
+        steps = lines(out, 0)
+        if ready and steps and steps[-1].step >= step:
+            return True
+    return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--faults", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--pause-ms", type=float, default=100.0)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    due = schedule(args.seed, args.steps, args.faults)
+    wish = RankLossOptions(
+        python=find_torch(), ranks=RANKS, steps=args.steps, every=args.every,
+        pause_ns=int(args.pause_ms * 1e6),
+    )  # fmt: skip
+    report: dict[str, Any] = {"seed": args.seed, "faults": due, "load": [load()]}
+    with tempfile.TemporaryDirectory(prefix="syntony-schedule-") as place:
+        for name in (CALM, TODAY, SYNTONY):
+            report[name] = run(wish, name, Path(place), due)
+            report["load"].append(load())
+    for name in (TODAY, SYNTONY):
+        found = report[name].pop("sha256")
+        report[name]["same_result"] = bool(found) and found == report[CALM]["sha256"]
+    del report[CALM]["sha256"]
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        for name, value in report.items():
+            print(f"{name:24} {value}")
+
+
+def load() -> str:
+    return Path("/proc/loadavg").read_text().split()[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Which rank the others wait for, step after step, and since when. Pure.
+
+Each rank adds up for how long its collectives kept it in each step (`StepWaits`), and says so once
+a second. A collective ends on all its ranks at about the same instant, so the rank that comes last
+waits least. Only durations are compared: clocks of hosts need not agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+S = 1_000_000_000
+WINDOW_NS, LEAST_STEPS = 10 * S, 3
+"""Ranks are compared over so long, and over so many steps of each."""
+REPORT_NS = 60 * S
+"""A rank that is late for so long is reported: an evaluation by one rank is over by then."""
+LATE, NO_LONGER_LATE = 0.15, 0.075
+"""Lateness from which a rank is late, and below which it no longer is."""
+
+
+class Pace(NamedTuple):
+    """How far a rank has come, and how long it waited."""
+
+    steps: int = 0
+    at_ns: int = 0
+    """When it had done them, on its own clock."""
+    waited_ns: int = 0
+    """In all of them."""
+
+
+class StepWaits:
+    """Adds up what a rank waits in its steps."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self._boundary: int | None = None
+        self._longest_ns = self._sum_ns = 0
+
+    def add(self, boundary: int, waited_ns: int, now_ns: int, *, split: bool) -> None:
+        """The program had nothing but collectives to wait for during `waited_ns`, or less.
+
+        Args:
+            boundary: the step.
+            waited_ns: from its last call of a collective until all had ended.
+            now_ns: of this process.
+            split: parameters are split over ranks, so that the program waits for each collective
+                by itself. Else a backward pass goes on meanwhile: a rank that is late is later with
+                each collective, and only its last lateness, the longest, costs time.
+        """
+        if boundary != self._boundary:
+            if self._boundary is not None:
+                waited = self._sum_ns if split else self._longest_ns
+                self.pace = Pace(self.pace.steps + 1, now_ns, self.pace.waited_ns + waited)
+            self._boundary, self._longest_ns, self._sum_ns = boundary, 0, 0
+        self._longest_ns = max(self._longest_ns, waited_ns)
+        self._sum_ns += waited_ns
+
+
+class Straggler(NamedTuple):
+    """A rank that is late, window after window."""
+
+    rank: int
+    lateness: float
+    """Part of the time that steps would be shorter by, were it as fast as the next slowest."""
+    for_ns: int
+
+    @property
+    def text(self) -> str:
+        part = f"{self.lateness:.0%} of the time"
+        return f"all others wait for rank {self.rank} {part}, for {self.for_ns // S} s"
+
+
+@dataclass
+class LatenessWatch:
+    """Compares a job's ranks window by window."""
+
+    late: Straggler | None = None
+    """In the last window."""
+    _began_ns: int | None = None
+    _begin: Mapping[int, Pace] = field(default_factory=dict)
+
+    def reset(self) -> None:
+        """Ranks were connected anew: what was measured before is of other processes."""
+        self._began_ns, self.late = None, None
+
+    def look(self, ranks: Mapping[int, Pace], now_ns: int) -> bool:
+        """Whether a window ends now: then `late` is the rank that was late in it.
+
+        Args:
+            ranks: what each said last; the same ranks from one `reset` to the next.
+        """
+        if self._began_ns is None:
+            if ranks and all(each.steps for each in ranks.values()):
+                self._began_ns, self._begin = now_ns, dict(ranks)
+            return False
+        steps = [each.steps - self._begin[rank].steps for rank, each in ranks.items()]
+        if now_ns - self._began_ns < WINDOW_NS or min(steps) < LEAST_STEPS:
+            return False
+        found = _latest(self._begin, ranks)
+        before, for_ns = self.late, now_ns - self._began_ns
+        self._began_ns, self._begin, self.late = now_ns, dict(ranks), None
+        if found is not None:
+            rank, lateness = found
+            least = LATE
+            if before is not None and before.rank == rank:
+                least, for_ns = NO_LONGER_LATE, before.for_ns + for_ns
+            if lateness >= least:
+                self.late = Straggler(rank, lateness, for_ns)
+        return True
+
+
+def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[int, float] | None:
+    """The rank that waited for the least part of its time, and how much less than the next."""
+    parts = sorted(
+        ((each.waited_ns - begin[rank].waited_ns) / max(1, each.at_ns - begin[rank].at_ns), rank)
+        for rank, each in end.items()
+    )
+    if len(parts) < 2:
+        return None
+    (least, rank), (next_least, _) = parts[:2]
+    return rank, next_least - least
