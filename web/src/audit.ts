@@ -20,16 +20,26 @@ export function treeOf(sections: readonly AuditSection[]): Branch[] {
   return [...found.values()];
 }
 
-/** Verdicts that say the same of several subjects, as one. */
-export function sameOf(verdicts: readonly AuditVerdict[]): (AuditVerdict & { subjects: string[] })[] {
-  const found = new Map<string, AuditVerdict & { subjects: string[] }>();
-  for (const each of verdicts) {
-    const key = JSON.stringify({ ...each, subject: "" });
-    const same = found.get(key);
-    if (same) same.subjects.push(each.subject);
-    else found.set(key, { ...each, subjects: [each.subject] });
+/** Verdicts that say the same of several subjects, or by several checks, as one. */
+export function sameOf(verdicts: readonly AuditVerdict[]): Said[] {
+  const subjects = folded(verdicts.map((each) => ({ ...each, checks: [each.check], subjects: [each.subject] })), "subjects");
+  for (const each of subjects) each.subjects.sort(byName);
+  return folded(subjects, "checks");
+}
+
+/** A verdict that several checks came to for the same reason, or several subjects got. */
+export type Said = AuditVerdict & { checks: string[]; subjects: string[] };
+
+/** One of those that differ in nothing but the check or the subject, with the names of all. */
+function folded(some: readonly Said[], by: "checks" | "subjects"): Said[] {
+  const found = new Map<string, Said>();
+  for (const each of some) {
+    const same = by === "checks" ? { check: "", checks: [], branch: "", section: "", subject: "" } : { subject: "", subjects: [] };
+    const key = JSON.stringify({ ...each, ...same });
+    const known = found.get(key);
+    if (known) known[by].push(...each[by]);
+    else found.set(key, each);
   }
-  for (const each of found.values()) each.subjects.sort(byName);
   return [...found.values()];
 }
 

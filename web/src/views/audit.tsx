@@ -8,7 +8,7 @@ import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { AUDIT_ORDER, type Tone, toneOf } from "../status";
-import { Badge, Bar, Dialog, Empty, Head, Loaded, Name, Panel, save, Table } from "../ui";
+import { Badge, Bar, Dialog, Empty, Head, Loaded, Name, Panel, Prose, save, Table } from "../ui";
 
 const MARKS: Record<string, string> = { pass: "✓", fail: "✗", warn: "!", unknown: "?", "not-compared": "=", skip: "–" };
 const WORDS: Record<string, string> = { unknown: "unknown", pass: "pass", "not-compared": "not compared", skip: "skipped" };
@@ -172,9 +172,9 @@ function Verdicts({ verdicts }: { verdicts: AuditVerdict[] }) {
     <Table label="Verdicts" rows={rows} empty={<Empty what="Nothing is wrong here." />} columns={[
       { title: "Status", cell: (each) => <Badge word={each.status} />, sort: (each) => AUDIT_ORDER.indexOf(each.status as "fail") },
       { title: "Subject", cell: (each) => <span title={each.subjects.join(", ")}>{each.subjects.slice(0, NAMED).map((name) => <><Name key={name} to={name === "fleet" ? undefined : href(["fabric", name])}>{name}</Name> </>)}{each.subjects.length > NAMED && <span class="note">and {each.subjects.length - NAMED} more</span>}</span>, sort: (each) => each.subjects[0] ?? "" },
-      { title: "Check", cell: (each) => <Name>{each.check}</Name>, sort: (each) => each.check },
-      { title: "Got", cell: (each) => <>{each.got}{each.expected && <div class="note">expected {each.expected}</div>}<div class="note">{each.evidence}</div></> },
-      { title: "What to do", cell: (each) => <>{each.remedy}{each.meaning && <div class="note">{each.meaning}</div>}{each.suspect && <div class="note">suspect: {each.suspect}</div>}</> },
+      { title: "Check", cell: (each) => each.checks.map((name) => <div key={name}><Name>{name}</Name></div>), sort: (each) => each.check },
+      { title: "Got", cell: (each) => <><Prose>{each.got}</Prose>{each.expected && <div class="note">expected {each.expected}</div>}<div class="note">{each.evidence}</div></> },
+      { title: "What to do", cell: (each) => <><Prose>{each.remedy}</Prose>{each.meaning && <div class="note">{each.meaning}</div>}{each.suspect && <div class="note">suspect: {each.suspect}</div>}</> },
     ]} />
   );
 }
