@@ -8,10 +8,14 @@ import socket
 import threading
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 import pytest
 from tests.api.conftest import ApiController
 from tests.console.browser import PATIENCE_MS, browser, enter, new_page
+
+from syntony.controller.client import ask
+from syntony.wire.access_tokens import AccessTokensQuery, RevokeAccessCommand
 
 pytestmark = pytest.mark.slow
 

@@ -75,7 +75,9 @@ def test_older_changes_page_by_page(page: Page, url: str, api: FakeApi) -> None:
     enter(page, url, view="traffic")
     seen: set[str] = set()
     for left in (MANY, MANY - PAGE, MANY - 2 * PAGE):
-        page.get_by_role("table", name="Failovers").get_by_text(f"j{left - 1}", exact=True).wait_for()
+        page.get_by_role("table", name="Failovers").get_by_text(
+            f"j{left - 1}", exact=True
+        ).wait_for()
         while page.get_by_role("button", name="more of").count():
             page.get_by_role("button", name="more of").click()
         names = rows(page).locator("td:nth-child(3)").all_inner_texts()
