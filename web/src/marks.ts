@@ -82,3 +82,12 @@ export function within(first: number | null, last: number | null, span = 0): [nu
   const begin = Math.min(first ?? end, end - span / 1e9);
   return begin < end ? [begin, end] : [end - 30, end + 30];
 }
+
+/** Ticks of a logarithmic axis: decades, within two of them also 2 and 5, within half of one all digits. */
+export function ticksOf(low: number, high: number): number[] {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const digits = high / low < 4 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : high / low < 100 ? [1, 2, 5] : [1];
+  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
+    .flatMap((power) => digits.map((digit) => digit * 10 ** power))
+    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
+}

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { clock, instant } from "./format";
-import { type Mark, rowsOf, within } from "./marks";
+import { type Mark, rowsOf, ticksOf, within } from "./marks";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -54,7 +54,7 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
       x: { time: true, range: (_: uPlot, first: number | null, last: number | null) => within(first, last, props.span) },
       y: props.log ? { distr: 3, range: (_: uPlot, least: number | null, most: number | null) => [(least ?? 1) / 1.25, (most ?? 1) * 1.25] } : props.zero ? { range: (_: uPlot, __: number | null, most: number | null) => [0, most ? most * 1.1 : 0.01] } : {},
     },
-    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high) } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
+    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => ticksOf(low, high), filter: (_: uPlot, splits: number[]) => splits } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
     series: [
       { value: (_: uPlot, at: number | null) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
       ...props.lines.map((line, n) => {
@@ -86,15 +86,6 @@ function timeOf(at: number, apart: number): string {
   if (!Number.isInteger(at)) return "";
   const text = clock(at * 1e9);
   return apart >= 86_400 ? instant(at * 1e9).slice(5, 10) : apart >= 60 ? text.slice(0, 5) : text;
-}
-
-/** Ticks of a logarithmic axis: decades, and within few of them also 2 and 5. */
-function decades(low: number, high: number): number[] {
-  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
-  const steps = to - from <= 1 ? [1, 2, 5] : [1];
-  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
-    .flatMap((power) => steps.map((step) => step * 10 ** power))
-    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
 }
 
 function drawMarks(made: uPlot, marks: Mark[]): void {

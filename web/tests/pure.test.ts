@@ -7,10 +7,14 @@ import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabri
 import { cableName, concerns, knownOf, nicsIn, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
 import { byNics, causesIn, doneIn, doneOf, episodesOf, nicsOf } from "../src/episodes";
-import { marksOf, rowsOf, within } from "../src/marks";
+import { marksOf, rowsOf, ticksOf, within } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
 import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
+
+describe("a logarithmic axis", () => {
+  it.each([[1e3, 1e6, [1e3, 1e4, 1e5, 1e6]], [8e3, 55e3, [1e4, 2e4, 5e4]], [4e3, 9.5e3, [4e3, 5e3, 6e3, 7e3, 8e3, 9e3]], [90, 110, [90, 100]]])("from %s to %s", (low, high, ticks) => expect(ticksOf(low, high)).toEqual(ticks));
+});
 
 describe("an axis of time", () => {
   it.each([

@@ -32,7 +32,8 @@ export function Cost({ route }: { route: Route }) {
       <Head title="Cost of failure"><span class="note">The same by command: <code>syntony cost --gpus {given[0]}</code></span></Head>
       <div class="grid">
         <Panel title="Assumptions" width="w4"><Assumptions given={given} /></Panel>
-        <div class="stack w8"><Loaded answer={answer}>{(data) => <Report report={data} />}</Loaded><Sizes params={params} /></div>
+        <div class="stack w8"><Loaded answer={answer}>{(data) => <Report report={data} />}</Loaded></div>
+        <Sizes params={params} />
       </div>
     </>
   );
@@ -59,7 +60,10 @@ function Assumptions({ given }: { given: number[] }) {
 const between = ({ low, high }: Interval, show: (value: number) => string) => (low === high ? show(low) : `${show(low)} – ${show(high)}`);
 const hours = (value: number) => `${digits(value)} h`;
 /** A time to failure: both ends of an interval in one unit. */
-const times = ({ low, high }: Interval) => (low >= 2 * HOUR_NS ? between({ low, high }, (ns) => hours(ns / HOUR_NS)) : between({ low, high }, (ns) => `${digits(ns / MINUTE_NS)} min`));
+const times = ({ low, high }: Interval) => {
+  const [unit, name] = low >= 2 * HOUR_NS ? [HOUR_NS, "h"] : [MINUTE_NS, "min"];
+  return `${between({ low, high }, (ns) => digits(ns / unit))} ${name}`;
+};
 
 function Report({ report }: { report: CostReport }) {
   const priced = report.today.price_per_month !== null;
@@ -105,14 +109,14 @@ function Sizes({ params }: { params: Record<string, number> }) {
   const problem = answers.find((each) => each.problem)?.problem;
   if (!rows.length) return problem ? <ProblemBox problem={problem} /> : null;
   return (
-    <Panel title={<>By number of GPUs <span class="crumb">the other assumptions as on the left, one link a GPU</span></>} flush>
+    <Panel title={<>By number of GPUs <span class="crumb">the other assumptions as above, one link a GPU</span></>} flush>
       <Table label="By number of GPUs" rows={rows} columns={[
         { title: "GPUs", num: true, cell: (each) => count(each.assumed["gpus"]) },
         { title: "Restarts a year", num: true, cell: (each) => between(each.restarts_per_year, (value) => count(Math.round(value))) },
         { title: "Time to failure", num: true, cell: (each) => times(each.mttf_ns) },
         { title: "First link fails after", num: true, cell: (each) => times({ low: each.first_link_failure_ns, high: each.first_link_failure_ns }) },
-        { title: "GPU-h a failure", num: true, cell: (each) => count(Math.round(each.gpu_hours_per_failure)) },
-        { title: "Of all GPU time: today", num: true, cell: (each) => between(each.today.share, percent) },
+        { title: "GPU-hours a failure", num: true, cell: (each) => count(Math.round(each.gpu_hours_per_failure)) },
+        { title: "Of all GPU time today", num: true, cell: (each) => between(each.today.share, percent) },
         { title: "With Syntony", num: true, cell: (each) => between(each.with_syntony.share, percent) },
       ]} />
     </Panel>

@@ -144,8 +144,8 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
               {incident.acknowledged_by && <><dt>Acknowledged</dt><dd>{incident.acknowledged_by}{incident.comment && `: ${incident.comment}`}</dd></>}
             </dl>
           </Panel>
-          <Panel title="Then">
-            <p>What the fleet looked like <a class="button" href={href(["incidents", String(incident.number)], { then: Math.ceil(incident.opened_ns / 1e9) * 1e9 })}>when it opened</a></p>
+          <Panel title="Look back">
+            <p>The whole fleet <a class="button" href={href(["incidents", String(incident.number)], { then: Math.ceil(incident.opened_ns / 1e9) * 1e9 })}>when it opened</a></p>
             <p>One part of it:</p>
             <div class="row">
               <a class="button" href={href(["delay"], { end: Math.round(incident.opened_ns + 30e9) })}>Delays</a>
