@@ -64,6 +64,9 @@ export interface NicRow {
 
 const NOTHING: Step = { status: "", source: "no check said anything" };
 const BY_AUDIT = "the audit";
+/** How far back probes say who is reached. */
+export const REACH_NS = 30e9;
+const REACHED = `probes of the last ${REACH_NS / 1e9} s`;
 const VERDICTS: Partial<Record<Tone, string>> = { ok: "pass", warn: "warn", bad: "fail" };
 
 /** A row for each NIC of each agent: what the audit says, and where it says nothing, what agents and
@@ -82,7 +85,7 @@ export function nicRows(ports: readonly AuditPort[], fleet: Fleet | undefined, l
         initialized: agent.connected ? (port ? { status: seen ? "pass" : "unknown", source: "its agent, now" } : NOTHING) : { status: "unknown", source: "its agent is not connected" },
         active: seen ? { status: VERDICTS[PORT_TONES[seen.state] ?? ""] ?? "unknown", source: "its agent, now" } : { status: port ? "unknown" : "", source: port ? "its agent, a while ago" : NOTHING.source },
         gid: nic.rdma ? NOTHING : { status: "skip", text: "no RDMA", source: "its agent, now" },
-        connectivity: reach.get(name) ?? NOTHING,
+        connectivity: reach.get(name) ?? (matrix && agent.connected ? { status: "unknown", text: "no probe reported", source: REACHED } : NOTHING),
       });
     }
   for (const each of ports) {
@@ -119,5 +122,5 @@ export function reachOf(matrix: Matrix | undefined): Map<string, Step> {
   };
   const silent = new Set([...tally(cells, "dst")].filter(([, [heard, all]]) => heard * 2 < all).map(([nic]) => nic));
   const others = tally(cells.filter((cell) => silent.has(cell.src) || !silent.has(cell.dst)), "src");
-  return new Map([...others].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: "probes of the last 10 s" }]));
+  return new Map([...others].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: REACHED }]));
 }

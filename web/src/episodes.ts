@@ -18,6 +18,9 @@ const QUIET_NS = 180e9;
 const RETURNING = new Set(["return", "join"]);
 const OF_NEW = new Set(["request", "create", "join-failed"]);
 
+/** Whether a path was left, or would have been: what a chart marks. Paths that are tried, added and back are in the log. */
+export const isFailure = (event: PathEvent): boolean => kindOf(event) === "failover" && !OF_NEW.has(event.action) && event.action !== "whole";
+
 export const kindOf = (event: PathEvent): Kind => (RETURNING.has(event.cause) ? "return" : "failover");
 
 /** The path that an event is about. */

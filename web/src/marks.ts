@@ -1,5 +1,5 @@
 /** What happened to a job, as marks on its charts, and how long an axis of time is. */
-import { doneOf, episodesOf, kindOf } from "./episodes";
+import { doneOf, isFailure } from "./episodes";
 import { duration, many } from "./format";
 import type { Incident, JobReport, Move, PathEvent, Takeover } from "./messages";
 
@@ -19,18 +19,10 @@ export function marksOf(report: JobReport, events: readonly PathEvent[], moves: 
     ...report.verdicts.map((each) => ({ at_ns: each.onset_ns, label: each.class, tone: "bad" })),
     ...incidents.map((each) => ({ at_ns: each.opened_ns, label: each.rule, tone: "bad" })),
     ...ofTakeovers(report.takeovers),
-    ...ofFailovers(events),
+    ...events.filter(isFailure).map((each) => ({ at_ns: each.ts_ns, label: doneOf(each.action), tone: "warn" })),
     ...moves.map((each) => ({ at_ns: each.ts_ns, label: `move: ${each.result}`, tone: "info" })),
   ].filter((each) => each.at_ns >= report.begin_ns && each.at_ns <= report.end_ns).sort((a, b) => a.at_ns - b.at_ns);
   return together(found, (report.end_ns - report.begin_ns) * APART);
-}
-
-/** Failovers, those that belong together as one mark where they begin. Attempts to return are in the log: a mark each would hide the curve. */
-function ofFailovers(events: readonly PathEvent[]): Mark[] {
-  return episodesOf(events.filter((each) => kindOf(each) === "failover"), (each) => each.job).map((episode) => {
-    const first = episode.events.at(-1) as PathEvent;
-    return { at_ns: first.ts_ns, label: episode.events.length > 1 ? many(episode.events.length, "failover") : doneOf(first.action), tone: "warn" };
-  });
 }
 
 /** A loss and what came of it are two marks: between them the job stood still. */

@@ -242,6 +242,10 @@ describe("the audit", () => {
     expect(rows.find((row) => row.host === "h1")?.initialized.status).toBe("unknown");
     expect(rows.some((row) => row.status === "pass")).toBe(false);
   });
+  it("does not pass a NIC of which no probe was reported", () => {
+    const rows = nicRows([], fleet, [port("h0/rail0", {}), port("h0/rail1", {})], 100e9, { cells: [cell("h0/rail1", "h1/rail1", 5)] });
+    expect(rows.map((row) => [row.host, row.nic, row.status, row.connectivity.text])).toEqual([["h0", "rail0", "unknown", "no probe reported"], ["h1", "rail0", "unknown", undefined], ["h0", "rail1", "pass", "1 of 1 peers"]]);
+  });
   it("takes the audit's word before the agent's", () => {
     const audit = { host: "h0", nic: "mlx5_1:1", initialized: "pass", active: "fail", gid: "pass", connectivity: "", gid_index: "3" };
     const rows = nicRows([audit], fleet, [port("h0/rail1", { rdma: "mlx5_1" })], 100e9, { cells: [cell("h0/rail1", "h1/rail1", 5)] });
@@ -270,9 +274,10 @@ describe("what happened to a job is marked on its charts", () => {
     const found = labels(report([], [{ onset_ns: 10e9, class: "slow-flow" }]), [{ ts_ns: 30e9, action: "reroute" } as PathEvent], [{ ts_ns: 40e9, result: "helped" } as Move], [{ opened_ns: 20e9, rule: "path-loss" } as Incident]);
     expect(found).toEqual([[10, "slow-flow", "bad"], [20, "path-loss", "bad"], [30, "reroute", "warn"], [40, "move: helped", "info"]]);
   });
-  it("marks failovers that belong together once, and attempts to return not at all", () => {
-    const path = (at_s: number, cause: string) => ({ ts_ns: at_s * 1e9, action: "destroy", cause, job: "j" }) as PathEvent;
-    expect(labels(report([]), [path(30, "fabric"), path(40, "return"), path(50, "peer")], [], [])).toEqual([[30, "2 failovers", "warn"]]);
+  it("marks paths that were left, and attempts to return not at all", () => {
+    const path = (at_s: number, cause: string, action = "destroy") => ({ ts_ns: at_s * 1e9, action, cause, job: "j" }) as PathEvent;
+    const some = [path(30, "fabric"), path(32, "peer"), path(60, "return"), path(61, "join", "join-failed"), path(62, "fabric", "request"), path(63, "degraded", "whole"), path(90, "peer")];
+    expect(labels(report([]), some, [], [])).toEqual([[30, "path closed", "warn"], [90, "path closed", "warn"]]);
   });
   it("leaves out what is outside the window", () => expect(labels(report([takeover(125e9, { stall_ns: 1e9 }), takeover(5e9)]), [], [], [])).toEqual([[5, "replaced after 10 s", "ok"]]));
   it("writes no label over another", () => expect([rowsOf([0, 50, 60, 100, 300], [100, 20, 100, 10, 10]), rowsOf([], [])]).toEqual([[0, 1, 2, 0, 0], []]));
