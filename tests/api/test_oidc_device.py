@@ -37,10 +37,13 @@ def setting(running: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_command_line_logs_in_and_asks(
-    setting: Setting, capsys: pytest.CaptureFixture[str]
+    setting: Setting, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    slept: list[int] = []
+    monkeypatch.setattr("syntony.cli.login.time.sleep", slept.append)
     setting.issuer.early = ["authorization_pending", "slow_down", "authorization_pending"]
     assert run(["login", setting.api.url, "--sso", "--name", "here"]) == 0
+    assert slept == [1, 1, 6, 6], "as often as the provider allows"
     said = capsys.readouterr().err
     assert f"open {setting.issuer.url}/activate" in said
     assert "WDJB-MJHT" in said
