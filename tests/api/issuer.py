@@ -1,7 +1,8 @@
 """A small OpenID Connect provider on loopback, for tests: discovery, consent, code, ID token.
 
 Signs with `cryptography` by hand, so that what checks the tokens does not also make them. Strict as
-real ones are: a code is good once, for its redirect address and its PKCE challenge.
+real ones are: a code is good once, for its redirect address and its PKCE challenge. Logins by
+device (RFC 8628) are finished once `Issuer.early` is empty.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 CLIENT, SECRET = "syntony", "s3cret of: the client"
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 Json = dict[str, Any]
 KEYS = {name: rsa.generate_private_key(public_exponent=65537, key_size=2048) for name in "ab"}
 """Made once: they take a moment."""
@@ -105,7 +107,12 @@ class Issuer:
         self.hang.set()
         """Clear: every request waits."""
         self.asked: list[str] = []
+        self.device: Json = {}
+        """Beside, or instead of, what a login by device is answered with."""
+        self.early = ["authorization_pending"]
+        """What a device is told, in this order, before its person has logged in, or instead."""
         self._codes: dict[str, Json] = {}
+        self._devices: set[str] = set()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
@@ -115,6 +122,12 @@ class Issuer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def begun(self) -> str:
+        """The code of a device whose person can be asked."""
+        code = secrets.token_urlsafe()
+        self._devices.add(code)
+        return code
 
     def consent(self, url: str) -> str:
         """As a browser whose person logs in at once: where it is sent back to."""
@@ -154,6 +167,9 @@ class Issuer:
         )
         self.asked.append(to.path)
         self.hang.wait()
+        if to.path == "/device" or form.get("grant_type") == DEVICE_GRANT:
+            _answer(to, *self._by_device(to, form))
+            return
         asked = self._codes.pop(form.get("code", ""), None)
         challenge = base64url(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
         if asked is None or asked["code_challenge"] != challenge or not self._is_client(to, form):
@@ -164,11 +180,27 @@ class Issuer:
         claims = self.claims(asked["nonce"])
         _answer(to, self.tokens or {"access_token": "x", "id_token": self.make(claims)})
 
-    def claims(self, nonce: str) -> Json:
+    def _by_device(self, to: BaseHTTPRequestHandler, form: Json) -> tuple[Json, int]:
+        if not self._is_client(to, form):
+            return {"error": "invalid_client"}, 401
+        if to.path == "/device":
+            assert "openid" in form["scope"].split()
+            return {
+                "device_code": self.begun(), "user_code": "WDJB-MJHT", "expires_in": 600,
+                "verification_uri": f"{self.url}/activate", "interval": 1,
+            } | self.device, 200  # fmt: skip
+        if form["device_code"] not in self._devices:
+            return {"error": "invalid_grant"}, 400
+        if self.early:
+            return {"error": self.early.pop(0)}, 400
+        self._devices.remove(form["device_code"])
+        return {"access_token": "x", "id_token": self.make(self.claims())}, 200
+
+    def claims(self, nonce: str = "") -> Json:
         """Of an ID token."""
         now_s = int(time.time())  # noqa: TID251 - what the token says
-        return {"iss": self.url, "aud": CLIENT, "iat": now_s, "exp": now_s + 300, "nonce": nonce,
-                **self.person}  # fmt: skip
+        found = {"iss": self.url, "aud": CLIENT, "iat": now_s, "exp": now_s + 300, **self.person}
+        return found | ({"nonce": nonce} if nonce else {})
 
     def _is_client(self, to: BaseHTTPRequestHandler, form: Json) -> bool:
         methods = self._discovery().get("token_endpoint_auth_methods_supported", ())
@@ -186,6 +218,7 @@ class Issuer:
             "token_endpoint": f"{self.url}/token", "jwks_uri": f"{self.url}/keys",
             "response_types_supported": ["code"],
             "end_session_endpoint": f"{self.url}/end-session",
+            "device_authorization_endpoint": f"{self.url}/device",
         } | self.metadata  # fmt: skip
 
 

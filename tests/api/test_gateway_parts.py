@@ -31,7 +31,7 @@ from syntony.wire.gateways import (
     LiveEvent,
     decode_head,
 )
-from syntony.wire.rest import CSRF, EVENTS, PREFIX, SESSION
+from syntony.wire.rest import CSRF, EVENTS, OIDC_DEVICE, OIDC_DEVICE_TOKEN, PREFIX, SESSION
 
 NOW_NS, LATER_NS = 10, 1_000
 SHARED = sorted(path for (_, path), route in ROUTES.items() if route.question.shared)
@@ -199,6 +199,16 @@ def test_everything_else_goes_to_the_leader_or_names_it(method: str, path: str) 
     assert (status, problem["type"]) == (503, "urn:syntony:problem:leader")
     assert "ask the leader, c1 at c1:1" in problem["detail"]
     assert got[b"retry-after"] == b"2"
+
+
+@pytest.mark.parametrize("path", [OIDC_DEVICE, OIDC_DEVICE_TOKEN])
+def test_a_login_by_device_is_the_leaders(path: str) -> None:
+    """Nobody has a token yet."""
+    hub = FakeHub(access("t"))
+    asked = request("POST", path, {"content-type": "application/json"}, b"{}")
+    assert call(hub.api.app, asked)[0] == 207
+    hub.led = False
+    assert call(hub.api.app, asked)[0] == 503
 
 
 def test_who_is_unknown_here_may_be_known_to_the_leader() -> None:

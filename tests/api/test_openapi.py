@@ -15,6 +15,8 @@ from syntony.wire.rest import (
     EVENTS,
     OIDC,
     OIDC_CALLBACK,
+    OIDC_DEVICE,
+    OIDC_DEVICE_TOKEN,
     OIDC_LOGIN,
     OIDC_LOGOUT,
     OPENAPI,
@@ -39,6 +41,7 @@ def test_every_route_is_in_it_and_every_reference_leads_somewhere() -> None:
     described = {(method.upper(), path) for path, each in found["paths"].items() for method in each}
     asked = (OPENAPI, EVENTS, OIDC, OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT)
     others = {("GET", path) for path in asked}
+    others |= {("POST", path) for path in (OIDC_DEVICE, OIDC_DEVICE_TOKEN)}
     others |= {(method, SESSION) for method in ("GET", "POST", "DELETE")}
     assert described == set(ROUTES) | others
     for reference in references(found):

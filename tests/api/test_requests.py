@@ -248,6 +248,20 @@ def test_ten_thousand_rows_page_by_page_are_those_of_one_answer(busy: ApiControl
     assert pages == 11
 
 
+def test_a_window_ends_where_it_is_asked_to(busy: ApiController) -> None:
+    """So that a list can be read page by page, and an instant of the past be looked at."""
+    token, end_ns = busy.token(), T0 - ROWS // 2 * 1000
+    path = f"{PREFIX}/failover-log?limit=3&end_ns={end_ns}"
+    events = busy.call("GET", path, token).json["events"]
+    assert len(events) == 3
+    assert end_ns - 3_000 <= events[0]["ts_ns"] < events[-1]["ts_ns"] <= end_ns
+    series = f"{PREFIX}/series?window_ns={60 * S}"
+    points = busy.call("GET", series, token).json["points"]
+    assert points
+    before = busy.call("GET", f"{series}&end_ns={points[0]['ts_ns'] - S}", token).json["points"]
+    assert before == []
+
+
 def test_the_client_fetches_every_page(
     busy: ApiController, monkeypatch: pytest.MonkeyPatch
 ) -> None:

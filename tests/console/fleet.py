@@ -49,6 +49,8 @@ BAD = "h5/rail1"
 """The NIC that loses packets."""
 MAX_PAIRED_HOSTS = 600
 """Larger fleets are not probed pair by pair here: their matrix is empty."""
+RETURNS = 60
+"""Attempts to use the bad NIC's path again, one a second."""
 SILENT_PAIR = ("h2/rail0", "h6/rail0")
 
 
@@ -413,7 +415,16 @@ def _failovers(now_ns: int) -> FailoverLog:
         old_path="h4/rail1:4001 > h5/rail1:29500", new_path="h4/rail0:4003 > h5/rail0:29500",
         detect_ns=240 * MS, act_ns=3 * MS, result="done",
     )  # fmt: skip
-    return FailoverLog(events=(event, msgspec.structs.replace(event, ts_ns=now_ns - 90 * S)))
+    again = tuple(
+        msgspec.structs.replace(
+            event, ts_ns=now_ns - (190 - n) * S, cause="return", evidence=f"path-dead, {n} s ago",
+            action=("request", "join-failed", "request", "create")[n % 4], old_path="", detect_ns=0,
+            new_path=f"h4/rail1:{40_000 + n // 2} > h5/rail1:29500", act_ns=n * MS, result="",
+        )
+        for n in range(RETURNS)
+    )  # fmt: skip
+    last = msgspec.structs.replace(event, ts_ns=now_ns - 90 * S, host="h5", job="eval-1")
+    return FailoverLog(events=(event, *again, last))
 
 
 def _connections() -> FleetConnections:

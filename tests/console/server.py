@@ -26,7 +26,7 @@ from tests.link import free_port
 
 from syntony.api.console import ConsoleFiles
 from syntony.api.serve import with_headers
-from syntony.wire.failover import FailoverStatus, Switch
+from syntony.wire.failover import FailoverLog, FailoverStatus, Switch
 
 CSRF = "csrf-of-the-test"
 ORDERS = ("switch", "placement", "incident-action", "silence-action", "audit")
@@ -155,6 +155,8 @@ class FakeApi:
         if name == "incidents" and (number := int(request.query_params.get("number", 0))):
             of_one = [i for i in answer.incidents if number in {i["number"], i["cause"]}]
             answer = msgspec.structs.replace(answer, incidents=tuple(of_one))
+        if name == "failover-log":
+            answer = asked_for(answer, dict(request.query_params))
         return _json(answer)
 
     async def _order(self, request: Request) -> Response:
@@ -198,6 +200,18 @@ class FakeApi:
         if name in self.failing:
             return problem(*self.failing[name])
         return None
+
+
+def asked_for(log: FailoverLog, given: dict[str, str]) -> FailoverLog:
+    """The rows that a controller would answer with."""
+    end_ns = int(given.get("end_ns", 0)) or time.time_ns()  # noqa: TID251
+    first_ns = end_ns - int(given.get("window_ns", 3600 * 10**9))
+    events = [
+        each for each in log.events
+        if first_ns <= each.ts_ns <= end_ns
+        and given.get("job", each.job) == each.job and given.get("host", each.host) == each.host
+    ]  # fmt: skip
+    return FailoverLog(events=tuple(events[-int(given.get("limit", 1000)) :]))
 
 
 def problem(status: int, detail: str) -> Response:

@@ -115,7 +115,7 @@ def test_a_map_that_was_dragged_is_the_map_drawn_there(chrome: Browser, zoom: in
         dragged = pixels(page)
         page.get_by_role("button", name="Loss", exact=True).click()
         assert pixels(page) != dragged
-        page.get_by_role("button", name="State", exact=True).click()
+        page.get_by_role("group", name="Colour by").get_by_text("State").click()
         assert pixels(page) == dragged != before
     finally:
         page.context.close()

@@ -8,10 +8,14 @@ import socket
 import threading
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 import pytest
 from tests.api.conftest import ApiController
 from tests.console.browser import PATIENCE_MS, browser, enter, new_page
+
+from syntony.controller.client import ask
+from syntony.wire.access_tokens import AccessTokensQuery, RevokeAccessCommand
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +47,40 @@ def test_a_new_fleet_and_its_stop_switch(tmp_path: Path) -> None:
             operator.reload()
             operator.get_by_role("heading", name="Audit", exact=True).wait_for()
             assert not [text for text in blocked if "Content Security Policy" in text]
+    finally:
+        controller.end(signal.SIGKILL)
+
+
+def test_a_revoked_token_ends_the_session_and_a_login_comes_back_to_the_view(
+    tmp_path: Path,
+) -> None:
+    """The stream of events ends at once, so that nobody looks at a page that is not live any more
+    without being shown so; address and filters stay."""
+    controller = ApiController(tmp_path)
+    controller.start()
+    view = "traffic?window=7d&kind=failover&job=train-7"
+    try:
+        with browser() as found:
+            page = new_page(found)
+            enter(page, controller.url, controller.token("viewer", "bob"), view=quote(view))
+            page.get_by_text("● Live").wait_for()
+            page.get_by_text("No such change of a path in that time.").wait_for()
+            page.evaluate("window.kept = true")
+            again = controller.token("operator", "alice")
+            tokens = ask(controller.local, AccessTokensQuery()).tokens
+            number = next(each.number for each in tokens if each.name == "bob")
+            ask(controller.local, RevokeAccessCommand(number=number, by="test"))
+            page.get_by_text("The session has ended").wait_for()
+            assert not page.get_by_role("navigation", name="Views").count()
+            page.get_by_label("Token").fill(again)
+            page.keyboard.press("Enter")
+            page.get_by_text("● Live").wait_for()
+            page.get_by_role("button", name="Stop all traffic control…").wait_for()
+            assert page.evaluate("location.hash") == f"#/{view}"
+            pressed = page.locator("button[aria-pressed=true]").all_inner_texts()
+            assert {"7 d", "Failovers"} <= set(pressed)
+            assert page.get_by_label("Job").input_value() == "train-7"
+            assert page.evaluate("window.kept") is True
     finally:
         controller.end(signal.SIGKILL)
 

@@ -20,16 +20,26 @@ export function treeOf(sections: readonly AuditSection[]): Branch[] {
   return [...found.values()];
 }
 
-/** Verdicts that say the same of several subjects, as one. */
-export function sameOf(verdicts: readonly AuditVerdict[]): (AuditVerdict & { subjects: string[] })[] {
-  const found = new Map<string, AuditVerdict & { subjects: string[] }>();
-  for (const each of verdicts) {
-    const key = JSON.stringify({ ...each, subject: "" });
-    const same = found.get(key);
-    if (same) same.subjects.push(each.subject);
-    else found.set(key, { ...each, subjects: [each.subject] });
+/** Verdicts that say the same of several subjects, or by several checks, as one. */
+export function sameOf(verdicts: readonly AuditVerdict[]): Said[] {
+  const subjects = folded(verdicts.map((each) => ({ ...each, checks: [each.check], subjects: [each.subject] })), "subjects");
+  for (const each of subjects) each.subjects.sort(byName);
+  return folded(subjects, "checks");
+}
+
+/** A verdict that several checks came to for the same reason, or several subjects got. */
+export type Said = AuditVerdict & { checks: string[]; subjects: string[] };
+
+/** One of those that differ in nothing but the check or the subject, with the names of all. */
+function folded(some: readonly Said[], by: "checks" | "subjects"): Said[] {
+  const found = new Map<string, Said>();
+  for (const each of some) {
+    const same = by === "checks" ? { check: "", checks: [], branch: "", section: "", subject: "" } : { subject: "", subjects: [] };
+    const key = JSON.stringify({ ...each, ...same });
+    const known = found.get(key);
+    if (known) known[by].push(...each[by]);
+    else found.set(key, each);
   }
-  for (const each of found.values()) each.subjects.sort(byName);
   return [...found.values()];
 }
 
@@ -54,6 +64,9 @@ export interface NicRow {
 
 const NOTHING: Step = { status: "", source: "no check said anything" };
 const BY_AUDIT = "the audit";
+/** How far back probes say who is reached. */
+export const REACH_NS = 30e9;
+const REACHED = `probes of the last ${REACH_NS / 1e9} s`;
 const VERDICTS: Partial<Record<Tone, string>> = { ok: "pass", warn: "warn", bad: "fail" };
 
 /** A row for each NIC of each agent: what the audit says, and where it says nothing, what agents and
@@ -72,7 +85,7 @@ export function nicRows(ports: readonly AuditPort[], fleet: Fleet | undefined, l
         initialized: agent.connected ? (port ? { status: seen ? "pass" : "unknown", source: "its agent, now" } : NOTHING) : { status: "unknown", source: "its agent is not connected" },
         active: seen ? { status: VERDICTS[PORT_TONES[seen.state] ?? ""] ?? "unknown", source: "its agent, now" } : { status: port ? "unknown" : "", source: port ? "its agent, a while ago" : NOTHING.source },
         gid: nic.rdma ? NOTHING : { status: "skip", text: "no RDMA", source: "its agent, now" },
-        connectivity: reach.get(name) ?? NOTHING,
+        connectivity: reach.get(name) ?? (matrix && agent.connected ? { status: "unknown", text: "no probe reported", source: REACHED } : NOTHING),
       });
     }
   for (const each of ports) {
@@ -109,5 +122,5 @@ export function reachOf(matrix: Matrix | undefined): Map<string, Step> {
   };
   const silent = new Set([...tally(cells, "dst")].filter(([, [heard, all]]) => heard * 2 < all).map(([nic]) => nic));
   const others = tally(cells.filter((cell) => silent.has(cell.src) || !silent.has(cell.dst)), "src");
-  return new Map([...others].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: "probes of the last 10 s" }]));
+  return new Map([...others].map(([nic, [heard, all]]) => [nic, { status: heard === all ? "pass" : "fail", text: `${heard} of ${all} peers`, source: REACHED }]));
 }

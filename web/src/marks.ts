@@ -1,4 +1,5 @@
 /** What happened to a job, as marks on its charts, and how long an axis of time is. */
+import { doneOf, isFailure } from "./episodes";
 import { duration, many } from "./format";
 import type { Incident, JobReport, Move, PathEvent, Takeover } from "./messages";
 
@@ -18,16 +19,11 @@ export function marksOf(report: JobReport, events: readonly PathEvent[], moves: 
     ...report.verdicts.map((each) => ({ at_ns: each.onset_ns, label: each.class, tone: "bad" })),
     ...incidents.map((each) => ({ at_ns: each.opened_ns, label: each.rule, tone: "bad" })),
     ...ofTakeovers(report.takeovers),
-    ...events.map((each) => ({ at_ns: each.ts_ns, label: doneOf(each.action), tone: "warn" })),
+    ...events.filter(isFailure).map((each) => ({ at_ns: each.ts_ns, label: doneOf(each.action), tone: "warn" })),
     ...moves.map((each) => ({ at_ns: each.ts_ns, label: `move: ${each.result}`, tone: "info" })),
   ].filter((each) => each.at_ns >= report.begin_ns && each.at_ns <= report.end_ns).sort((a, b) => a.at_ns - b.at_ns);
   return together(found, (report.end_ns - report.begin_ns) * APART);
 }
-
-const DONE: Record<string, string> = { create: "path added", destroy: "path closed", request: "path asked for", "join-failed": "path not joined", avoid: "path avoided", "avoid-end": "path used again" };
-
-/** What was done to a path, in words; others are words already. */
-export const doneOf = (action: string): string => DONE[action] ?? action;
 
 /** A loss and what came of it are two marks: between them the job stood still. */
 function ofTakeovers(takeovers: readonly Takeover[]): Mark[] {
@@ -77,4 +73,13 @@ export function within(first: number | null, last: number | null, span = 0): [nu
   const end = last ?? 0;
   const begin = Math.min(first ?? end, end - span / 1e9);
   return begin < end ? [begin, end] : [end - 30, end + 30];
+}
+
+/** Ticks of a logarithmic axis: decades, within two of them also 2 and 5, within half of one all digits. */
+export function ticksOf(low: number, high: number): number[] {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const digits = high / low < 4 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : high / low < 100 ? [1, 2, 5] : [1];
+  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
+    .flatMap((power) => digits.map((digit) => digit * 10 ** power))
+    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
 }

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { clock, instant } from "./format";
-import { type Mark, rowsOf, within } from "./marks";
+import { type Mark, rowsOf, ticksOf, within } from "./marks";
 import { token, useTheme } from "./theme";
 
 export interface Line {
@@ -52,9 +52,9 @@ function options(props: Parameters<typeof Plot>[0], width: number): uPlot.Option
     legend: { show: props.legend ?? props.lines.length > 1, live: true },
     scales: {
       x: { time: true, range: (_: uPlot, first: number | null, last: number | null) => within(first, last, props.span) },
-      y: props.log ? { distr: 3 } : props.zero ? { range: (_: uPlot, __: number | null, most: number | null) => [0, most ? most * 1.1 : 0.01] } : {},
+      y: props.log ? { distr: 3, range: (_: uPlot, least: number | null, most: number | null) => [(least ?? 1) / 1.25, (most ?? 1) * 1.25] } : props.zero ? { range: (_: uPlot, __: number | null, most: number | null) => [0, most ? most * 1.1 : 0.01] } : {},
     },
-    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high) } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
+    axes: [{ ...axis, size: 32, space: 70, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => timeOf(tick, (ticks[1] ?? 60) - (ticks[0] ?? 0))) }, { ...axis, size: 66, ...(props.log ? { splits: (_: uPlot, __: number, low: number, high: number) => ticksOf(low, high), filter: (_: uPlot, splits: number[]) => splits } : {}), values: (_: uPlot, ticks: (number | null)[]) => ticks.map((tick) => (tick === null ? "" : props.show(tick))) }],
     series: [
       { value: (_: uPlot, at: number | null) => (at === null ? "–" : new Date(at * 1000).toLocaleTimeString("en-GB")) },
       ...props.lines.map((line, n) => {
@@ -88,15 +88,6 @@ function timeOf(at: number, apart: number): string {
   return apart >= 86_400 ? instant(at * 1e9).slice(5, 10) : apart >= 60 ? text.slice(0, 5) : text;
 }
 
-/** Ticks of a logarithmic axis: decades, and within few of them also 2 and 5. */
-function decades(low: number, high: number): number[] {
-  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
-  const steps = to - from <= 1 ? [1, 2, 5] : [1];
-  return Array.from({ length: to - from + 1 }, (_, n) => n + from)
-    .flatMap((power) => steps.map((step) => step * 10 ** power))
-    .filter((value) => value >= low * 0.999 && value <= high * 1.001);
-}
-
 function drawMarks(made: uPlot, marks: Mark[]): void {
   const { ctx, bbox } = made;
   ctx.save();
@@ -104,9 +95,14 @@ function drawMarks(made: uPlot, marks: Mark[]): void {
   const size = 11 * devicePixelRatio;
   ctx.font = `${size}px system-ui`;
   const places = marks.map((mark) => made.valToPos(mark.at_ns / 1e9, "x", true));
-  const rows = rowsOf(places, marks.map((mark) => ctx.measureText(mark.label).width + size));
+  const gap = 4 * devicePixelRatio;
+  const widths = marks.map((mark) => ctx.measureText(mark.label).width);
+  // Whole at the right edge, too.
+  const lefts = places.map((x, n) => Math.min(x + gap, bbox.left + bbox.width - (widths[n] ?? 0)));
+  const rows = rowsOf(lefts, widths.map((width) => width + size));
   for (const [n, mark] of marks.entries()) {
     const x = places[n] ?? 0;
+    const y = bbox.top + size * (1 + (rows[n] ?? 0) * 1.2);
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
     ctx.strokeStyle = ctx.fillStyle = token(mark.tone || "muted");
     ctx.lineWidth = devicePixelRatio;
@@ -115,7 +111,12 @@ function drawMarks(made: uPlot, marks: Mark[]): void {
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText(mark.label, x + 4 * devicePixelRatio, bbox.top + size * (1 + (rows[n] ?? 0) * 1.2));
+    // Legible over a curve.
+    ctx.setLineDash([]);
+    ctx.strokeStyle = token("surface");
+    ctx.lineWidth = 3 * devicePixelRatio;
+    ctx.strokeText(mark.label, lefts[n] ?? 0, y);
+    ctx.fillText(mark.label, lefts[n] ?? 0, y);
   }
   ctx.restore();
 }

@@ -1,15 +1,20 @@
 import { describe, expect, it } from "vitest";
 import { nicRows, reachOf, sameOf, treeOf } from "../src/audit";
 import { curveOf, stepOf } from "../src/delay/curve";
-import { colour, half, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
+import { colour, half, isDark, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
 import { frameOf, type Scene, shiftOf, sizeOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
-import { cableName, concerns, knownOf, undirected } from "../src/fabric/state";
+import { cableName, concerns, knownOf, nicsIn, undirected } from "../src/fabric/state";
 import { ago, count, digits, duration, instant, many, measured, percent, rate } from "../src/format";
-import { doneOf, marksOf, rowsOf, within } from "../src/marks";
+import { byNics, causesIn, doneIn, doneOf, episodesOf, nicsOf } from "../src/episodes";
+import { marksOf, rowsOf, ticksOf, within } from "../src/marks";
 import type { Cell, FabricMap, Fleet, Incident, JobReport, Move, PathEvent, Port, Takeover } from "../src/messages";
 import { choiceOf, href, instantOf, numberOf, parseRoute } from "../src/route";
 import { placeOf } from "../src/views/place";
+
+describe("a logarithmic axis", () => {
+  it.each([[1e3, 1e6, [1e3, 1e4, 1e5, 1e6]], [8e3, 55e3, [1e4, 2e4, 5e4]], [4e3, 9.5e3, [4e3, 5e3, 6e3, 7e3, 8e3, 9e3]], [90, 110, [90, 100]]])("from %s to %s", (low, high, ticks) => expect(ticksOf(low, high)).toEqual(ticks));
+});
 
 describe("an axis of time", () => {
   it.each([
@@ -24,7 +29,34 @@ describe("words", () => {
     const verdict = { branch: "Node", section: "", check: "node.kernel", status: "unknown", expected: "", got: "not readable", evidence: "", meaning: "", remedy: "", suspect: "" };
     const found = sameOf([{ ...verdict, subject: "h10" }, { ...verdict, subject: "h2" }, { ...verdict, subject: "h3", got: "other" }, { ...verdict, subject: "h4", status: "fail" }]);
     expect(found.map((each) => [each.status, each.got, each.subjects])).toEqual([["unknown", "not readable", ["h2", "h10"]], ["unknown", "other", ["h3"]], ["fail", "not readable", ["h4"]]]);
+    const checks = sameOf([{ ...verdict, subject: "h1" }, { ...verdict, subject: "h1", check: "mem.mce" }, { ...verdict, subject: "h2" }, { ...verdict, subject: "h2", check: "mem.mce" }, { ...verdict, subject: "h2", check: "node.xid" }]);
+    expect(checks.map((each) => [each.checks, each.subjects])).toEqual([[["node.kernel", "mem.mce"], ["h1", "h2"]], [["node.xid"], ["h2"]]]);
   });
+});
+
+describe("changes of paths are folded", () => {
+  const event = (at_s: number, cause: string, action: string, more: Partial<PathEvent> = {}): PathEvent => ({ ts_ns: at_s * 1e9, host: "h0", job: "j", connection: "", cause, evidence: "", action, old_path: "h0/r0:1 > h1/r0:2", new_path: "", detect_ns: 0, act_ns: 0, result: "", ...more });
+  const shape = (events: PathEvent[], alike = byNics) => episodesOf(events, alike).map((each) => [each.kind, each.events.map((one) => one.ts_ns / 1e9)]);
+  it("keeps failovers apart from attempts to return", () => expect(shape([event(1, "fabric", "destroy"), event(2, "return", "request"), event(3, "join", "join-failed"), event(4, "peer", "destroy")])).toEqual([["failover", [4, 1]], ["return", [3, 2]]]));
+  it("begins anew after three minutes of quiet", () => expect(shape([event(0, "peer", "destroy"), event(180, "peer", "destroy"), event(361, "peer", "destroy")])).toEqual([["failover", [361]], ["failover", [180, 0]]]));
+  it("takes the source port of a path for the same path, and other NICs, hosts and jobs for others", () => {
+    const again = (old_path: string, more = {}) => event(2, "peer", "destroy", { old_path, ...more });
+    expect(shape([event(1, "peer", "destroy"), again("h0/r0:9 > h1/r0:8")])).toHaveLength(1);
+    for (const other of [again("h0/r1:1 > h1/r0:2"), again("h0/r0:1 > h1/r0:2", { host: "h1" }), again("h0/r0:1 > h1/r0:2", { job: "k" })]) expect(shape([event(1, "peer", "destroy"), other])).toHaveLength(2);
+    expect(shape([event(1, "peer", "destroy"), again("h0/r1:1 > h1/r0:2")], (each) => each.job)).toHaveLength(1);
+  });
+  it("has keys that stay while an episode grows", () => {
+    const some = [event(1, "peer", "destroy"), event(500, "peer", "destroy")];
+    const keys = (events: PathEvent[]) => episodesOf(events, byNics).map((each) => each.key);
+    expect(new Set(keys(some)).size).toBe(2);
+    expect(keys([...some, event(510, "peer", "destroy")])).toEqual(keys(some));
+  });
+  it("counts what was done, the most frequent first", () => {
+    const [many] = episodesOf([event(1, "return", "request"), event(2, "join", "join-failed"), event(3, "return", "request")], byNics);
+    const [one] = episodesOf([event(1, "fabric", "destroy")], byNics);
+    expect([many, one].map((each) => each && [doneIn(each), causesIn(each)])).toEqual([["2 × path asked for, 1 × path not joined", "return, join"], ["path closed", "fabric"]]);
+  });
+  it.each([["h0/rail1:8621 > h3/rail1:65145", "h0/rail1 > h3/rail1"], ["h0/rail1:1>h3/rail1:2", "h0/rail1>h3/rail1"], ["", ""]])("leaves out ports of %s", (path, nics) => expect(nicsOf(path)).toBe(nics));
 });
 
 describe("a name is written whole or not at all", () => {
@@ -98,6 +130,15 @@ describe("the delay matrix", () => {
     expect(pixel(at("h10/r0", "h0/r0"))).toEqual([4, 5, 6, 255]);
     expect(pixel(at("h1/r0", "h0/r0"))).toEqual([...colour(1, "p50"), 255]);
     expect(pixel(at("h0/r1", "h1/r1"))).toEqual([...colour(0, "p50"), 255]);
+  });
+  it("writes numbers on their colour with a contrast of at least 4.5", () => {
+    const light = (red: number, green: number, blue: number) => [red, green, blue].map((each) => (each <= 10 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4)).reduce((sum, each, n) => sum + each * ([0.2126, 0.7152, 0.0722][n] ?? 0), 0);
+    for (const metric of ["p50", "loss", "skew"] as const)
+      for (let share = 0; share <= 1; share += 0.01) {
+        const under = light(...colour(share, metric));
+        const over = isDark(...colour(share, metric)) ? 1 : 0;
+        expect((Math.max(over, under) + 0.05) / (Math.min(over, under) + 0.05)).toBeGreaterThanOrEqual(4.5);
+      }
   });
   it("keeps values on the scale", () => {
     const scale = scaleOf(Float64Array.of(10, 100, 1000), "p50");
@@ -188,6 +229,7 @@ describe("what is known of a device", () => {
     expect(knownOf({ ...nothing, loads: [load("a->b", 40), load("b->a", 90)] }).get("a--b")?.load).toBe(0.9);
   });
   it.each([["h5/rail1", "h5", true], ["h5/rail1", "h5/rail1", true], ["h50/rail1", "h5", false], ["a->b", "a--b", true], ["h4/r<->h5/r", "h5/r", true]])("%s concerns %s: %s", (subject, name, yes) => expect(concerns(subject, name)).toBe(yes));
+  it("knows the NICs that an incident is about", () => expect(["h3/r1", "h3/r1 or h3/r1--leaf0", "h2/r1<->h3/r1", "h2/r1->h3/r1", "leaf0--spine1", "h3", "job a/b or c"].map(nicsIn)).toEqual([["h3/r1"], ["h3/r1", "h3/r1"], ["h2/r1", "h3/r1"], ["h2/r1", "h3/r1"], [], [], []]));
   it("knows a cable by either direction", () => expect([undirected("b->a"), cableName("b", "a"), undirected("a<->b")]).toEqual(["a--b", "a--b", "a<->b"]));
 });
 
@@ -199,6 +241,10 @@ describe("the audit", () => {
     expect(rows.find((row) => row.host === "h0")?.initialized.status).toBe("");
     expect(rows.find((row) => row.host === "h1")?.initialized.status).toBe("unknown");
     expect(rows.some((row) => row.status === "pass")).toBe(false);
+  });
+  it("does not pass a NIC of which no probe was reported", () => {
+    const rows = nicRows([], fleet, [port("h0/rail0", {}), port("h0/rail1", {})], 100e9, { cells: [cell("h0/rail1", "h1/rail1", 5)] });
+    expect(rows.map((row) => [row.host, row.nic, row.status, row.connectivity.text])).toEqual([["h0", "rail0", "unknown", "no probe reported"], ["h1", "rail0", "unknown", undefined], ["h0", "rail1", "pass", "1 of 1 peers"]]);
   });
   it("takes the audit's word before the agent's", () => {
     const audit = { host: "h0", nic: "mlx5_1:1", initialized: "pass", active: "fail", gid: "pass", connectivity: "", gid_index: "3" };
@@ -227,6 +273,11 @@ describe("what happened to a job is marked on its charts", () => {
   it("marks faults, incidents, failovers and moves", () => {
     const found = labels(report([], [{ onset_ns: 10e9, class: "slow-flow" }]), [{ ts_ns: 30e9, action: "reroute" } as PathEvent], [{ ts_ns: 40e9, result: "helped" } as Move], [{ opened_ns: 20e9, rule: "path-loss" } as Incident]);
     expect(found).toEqual([[10, "slow-flow", "bad"], [20, "path-loss", "bad"], [30, "reroute", "warn"], [40, "move: helped", "info"]]);
+  });
+  it("marks paths that were left, and attempts to return not at all", () => {
+    const path = (at_s: number, cause: string, action = "destroy") => ({ ts_ns: at_s * 1e9, action, cause, job: "j" }) as PathEvent;
+    const some = [path(30, "fabric"), path(32, "peer"), path(60, "return"), path(61, "join", "join-failed"), path(62, "fabric", "request"), path(63, "degraded", "whole"), path(90, "peer")];
+    expect(labels(report([]), some, [], [])).toEqual([[30, "path closed", "warn"], [90, "path closed", "warn"]]);
   });
   it("leaves out what is outside the window", () => expect(labels(report([takeover(125e9, { stall_ns: 1e9 }), takeover(5e9)]), [], [], [])).toEqual([[5, "replaced after 10 s", "ok"]]));
   it("writes no label over another", () => expect([rowsOf([0, 50, 60, 100, 300], [100, 20, 100, 10, 10]), rowsOf([], [])]).toEqual([[0, 1, 2, 0, 0], []]));

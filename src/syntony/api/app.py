@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
 
+from syntony.api.bodies import JSON, json_body
 from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub, Events
@@ -42,7 +43,6 @@ from syntony.wire.query import Query
 from syntony.wire.rest import (
     CURSOR,
     EVENTS,
-    MAX_BODY_BYTES,
     MAX_PAGE_ROWS,
     NEXT_CURSOR,
     OPENAPI,
@@ -59,8 +59,6 @@ from syntony.wire.roles import Role
 _log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 64 << 20
 """Of one answer as JSON, all its pages together."""
-BODY_TIMEOUT_S = 10.0
-"""For all of a request's body to arrive."""
 HEARTBEAT_S = 15.0
 """Between two comments on a stream that has nothing to tell; proxies close silent ones."""
 MAX_VIEWERS = 400
@@ -74,7 +72,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """Of every response."""
-_JSON = "application/json"
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 """Those that are not of a path are refused by what knows which are."""
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -308,36 +305,7 @@ def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
     headers = {"Cache-Control": "no-store"}
     if next_cursor:
         headers[NEXT_CURSOR] = next_cursor
-    return Response(pages[0], headers=headers, media_type=_JSON)
-
-
-async def json_body(request: Request) -> bytes:
-    """A JSON body. Raises `ProblemError`: another type, and as `bounded_body` does."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _JSON:
-        raise ProblemError(ProblemType.MEDIA_TYPE, f"send the body as Content-Type: {_JSON}")
-    return await bounded_body(request)
-
-
-async def bounded_body(request: Request) -> bytes:
-    """A body. Raises `ProblemError`: too large, or too slow."""
-    chunks, size = [], 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise ProblemError(
-                        ProblemType.TOO_LARGE, f"a body is {MAX_BODY_BYTES >> 10} KiB at most",
-                        {"Connection": "close"},
-                    )  # fmt: skip
-                chunks.append(chunk)
-    except TimeoutError as error:
-        raise ProblemError(
-            ProblemType.SLOW, f"the body did not arrive within {BODY_TIMEOUT_S:g} s",
-            {"Connection": "close"},
-        ) from error  # fmt: skip
-    return b"".join(chunks)
+    return Response(pages[0], headers=headers, media_type=JSON)
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:

@@ -14,14 +14,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
-from syntony.api.app import Api, Endpoint, bounded_body, guarded, json_answer
+from syntony.api.app import Api, Endpoint, guarded, json_answer
+from syntony.api.bodies import bounded_body
 from syntony.api.events import FollowedEvents
 from syntony.api.identity import PEER_CERTIFICATE, shown
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.api.relay import from_leader, to_leader
 from syntony.api.routes import ROUTES
 from syntony.controller.gateway_api import GatewayApiHub
-from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT
+from syntony.wire.rest import (
+    OIDC,
+    OIDC_CALLBACK,
+    OIDC_DEVICE,
+    OIDC_DEVICE_TOKEN,
+    OIDC_LOGIN,
+    OIDC_LOGOUT,
+)
 
 MAX_PASSED_ON = 64
 """Requests that wait for the leader; more are told to come again."""
@@ -55,9 +63,11 @@ class GatewayApi(Api):
         return json_answer([msgspec.json.encode(view)])
 
     def _login_routes(self) -> list[HttpRoute]:
+        asked = ((OIDC, OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT), (OIDC_DEVICE, OIDC_DEVICE_TOKEN))
         return [
-            HttpRoute(path, guarded(self._pass_on), methods=["GET"])
-            for path in (OIDC, OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT)
+            HttpRoute(path, guarded(self._pass_on), methods=[method])
+            for method, paths in zip(("GET", "POST"), asked, strict=True)
+            for path in paths
         ]
 
     async def _openapi(self, request: Request) -> Response:

@@ -32,6 +32,8 @@ REQUESTS_PER_S, REQUESTS_BURST = 200.0, 400
 """Of one identity."""
 FAILURES_PER_S, FAILURES_BURST = 0.2, 10
 """Of one address: beyond, refusals say nothing more than that."""
+DEVICE_LOGINS_BURST = 30
+"""Begun from one address, by people behind it or by nobody good; for long, as often as failures."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -72,6 +74,7 @@ class Identifier:
         self._access, self._refusal, self._now = access, refusal, now
         self._requests = RateLimiter(REQUESTS_PER_S, REQUESTS_BURST)
         self._failures = RateLimiter(FAILURES_PER_S, FAILURES_BURST)
+        self._device_logins = RateLimiter(FAILURES_PER_S, DEVICE_LOGINS_BURST)
 
     def identify(self, request: Request) -> Known:
         """Who asks.
@@ -108,6 +111,13 @@ class Identifier:
         self._failures.count(address, self._now())
         _log.warning("login refused from=%s reason=%s", origin(request), error)
         return _unauthenticated(str(error))
+
+    def device_login(self, request: Request) -> None:
+        """Somebody unknown begins a login by device, which the provider is asked for: counted
+        against the address. Raises `ProblemError`: too often."""
+        address = request.client.host if request.client else ""
+        self._limit(self._device_logins, address, "logins by device")
+        self._device_logins.count(address, self._now())
 
     def _limit(self, limiter: RateLimiter, key: str, what: str) -> None:
         wait_ns = limiter.wait_ns(key, self._now())

@@ -1,6 +1,7 @@
 """An OpenID Connect provider: where it asks people to log in, and whom its ID tokens name.
 
-Authorization code flow with PKCE (OpenID Connect Core 1.0 section 3.1, RFC 7636). PyJWT checks
+Authorization code flow with PKCE (OpenID Connect Core 1.0 section 3.1, RFC 7636), and for command
+lines the device flow (RFC 8628). PyJWT checks
 signatures and the registered claims; what else must hold is in `person_of`.
 """
 
@@ -26,13 +27,17 @@ from syntony.errors import ConfigError
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
 from syntony.model.names import is_name
-from syntony.wire.rest import OIDC_CALLBACK
+from syntony.wire.rest import OIDC_CALLBACK, DeviceLogin
 from syntony.wire.roles import Identity, Role
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
               "EdDSA")  # fmt: skip
 """Of signatures: those made with a private key, which this controller does not have."""
-REQUIRED = ["iss", "sub", "aud", "exp", "iat", "nonce"]
+REQUIRED = ["iss", "sub", "aud", "exp", "iat"]
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+DEVICE_PENDING, DEVICE_SLOW_DOWN = "authorization_pending", "slow_down"
+DEVICE_INTERVAL_S = 5
+"""Where the provider names none (RFC 8628 section 3.2)."""
 LEEWAY_S = 60
 """Between the provider's clock and this host's."""
 MAX_ANSWER_BYTES = 1 << 20
@@ -79,6 +84,8 @@ class Metadata(msgspec.Struct, frozen=True):
     jwks_uri: str
     end_session_endpoint: str | None = None
     """OpenID Connect RP-Initiated Logout 1.0; None: it has none."""
+    device_authorization_endpoint: str | None = None
+    """RFC 8628; None: it has none."""
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
@@ -88,6 +95,34 @@ class _Keys(msgspec.Struct, frozen=True):
 
 class _Tokens(msgspec.Struct, frozen=True):
     id_token: str
+
+
+class _Device(msgspec.Struct, frozen=True):
+    device_code: str
+    user_code: str
+    verification_uri: str
+    expires_in: int
+    verification_uri_complete: str | None = None
+    interval: int | None = None
+
+
+class _GrantError(msgspec.Struct, frozen=True):
+    """RFC 6749 section 5.2."""
+
+    error: str = ""
+
+
+class RefusedError(ProblemError):
+    """The provider refuses a grant.
+
+    Args:
+        code: as OAuth names it.
+        detail: for a person.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(ProblemType.UNAUTHENTICATED, detail)
+        self.code = code
 
 
 class Provider:
@@ -138,14 +173,54 @@ class Provider:
             ProblemError: the provider does not answer, or refuses the code; the ID token is not
                 acceptable; the person has no role here.
         """
-        token = self._exchange(code, login.verifier)
+        form = {
+            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
+            "code_verifier": login.verifier,
+        }  # fmt: skip
+        return self._person(self._post(self._discover().token_endpoint, form, _Tokens), login.nonce)
+
+    def device_login(self) -> DeviceLogin:
+        """Begin a login that a person finishes in a browser anywhere.
+
+        Raises:
+            ProblemError: the provider does not answer, or has no such logins.
+        """
+        endpoint = self._discover().device_authorization_endpoint
+        if not endpoint:
+            raise self._wrong("has no logins by device (device_authorization_endpoint)")
+        form = {"scope": " ".join(self._config.scopes)}
+        found = self._post(endpoint, form, _Device)
+        complete = found.verification_uri_complete or ""
+        for url in filter(None, (found.verification_uri, complete)):
+            if not _is_safe(url) or not _plain(url):
+                raise self._wrong(f"sends people to an address that is not https: {url[:200]!r}")
+        if not _plain(found.user_code):
+            raise self._wrong("gives a code that cannot be shown")
+        return DeviceLogin(
+            device_code=found.device_code, user_code=found.user_code,
+            verification_uri=found.verification_uri, verification_uri_complete=complete,
+            expires_in_s=found.expires_in, interval_s=found.interval or DEVICE_INTERVAL_S,
+        )  # fmt: skip
+
+    def device_person(self, device_code: str) -> Person:
+        """Who has logged in by device. The ID token carries no nonce: it comes from the provider
+        itself, to whoever has the device code.
+
+        Raises:
+            RefusedError: nobody yet, `DEVICE_PENDING` or `DEVICE_SLOW_DOWN`; or not any more.
+            ProblemError: as `person` does.
+        """
+        form = {"grant_type": DEVICE_GRANT, "device_code": device_code}
+        return self._person(self._post(self._discover().token_endpoint, form, _Tokens), None)
+
+    def _person(self, tokens: _Tokens, nonce: str | None) -> Person:
         try:
-            claims = self._claims(token)
+            claims = self._claims(tokens.id_token, [] if nonce is None else ["nonce"])
         except jwt.PyJWTError as error:
             raise _refused(f"the ID token is not acceptable: {error}") from error
-        return person_of(claims, self._config, login.nonce)
+        return person_of(claims, self._config, nonce)
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _claims(self, token: str, required: list[str]) -> dict[str, Any]:
         """Of an ID token, once its signature and registered claims are good."""
         header = jwt.get_unverified_header(token)
         algorithm = str(header.get("alg"))
@@ -160,7 +235,7 @@ class Provider:
             audience=self._config.client_id,
             issuer=self._config.issuer,
             leeway=LEEWAY_S,
-            options={"require": REQUIRED, "enforce_minimum_key_length": True},
+            options={"require": REQUIRED + required, "enforce_minimum_key_length": True},
         )
 
     def _key(self, kid: str | None) -> dict[str, Any]:
@@ -178,15 +253,12 @@ class Provider:
         fitting = [key for key in signing if kid is None or key.get("kid") == kid]
         return fitting[0] if len(fitting) == 1 else None
 
-    def _exchange(self, code: str, verifier: str) -> str:
-        metadata = self._discover()
-        form = {
-            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
-            "client_id": self._config.client_id, "code_verifier": verifier,
-        }  # fmt: skip
+    def _post(self, url: str, form: dict[str, str], kind: type[_T]) -> _T:
+        """What the provider answers to this client."""
+        form = form | {"client_id": self._config.client_id}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if self._secret:
-            methods = metadata.token_endpoint_auth_methods_supported
+            methods = self._discover().token_endpoint_auth_methods_supported
             if "client_secret_basic" in methods:
                 pair = map(urllib.parse.quote_plus, (self._config.client_id, self._secret))
                 headers["Authorization"] = (
@@ -197,7 +269,7 @@ class Provider:
             else:
                 raise self._wrong(f"takes a client's secret by none of {', '.join(methods)}")
         body = urllib.parse.urlencode(form).encode()
-        return self._fetch("POST", metadata.token_endpoint, body, headers, _Tokens).id_token
+        return self._fetch("POST", url, body, headers, kind)
 
     def _discover(self) -> Metadata:
         known, now_ns = self._metadata, time.monotonic_ns()
@@ -208,7 +280,7 @@ class Provider:
         if found.issuer != self._config.issuer:
             raise self._wrong(f"calls itself {found.issuer[:200]!r}")
         places = [found.authorization_endpoint, found.token_endpoint, found.jwks_uri]
-        places += [found.end_session_endpoint] if found.end_session_endpoint else []
+        places += filter(None, (found.end_session_endpoint, found.device_authorization_endpoint))
         for url in places:
             if not _is_safe(url):
                 raise self._wrong(f"has an address that is not https: {url[:200]!r}")
@@ -231,7 +303,9 @@ class Provider:
         if answer.status != 200:
             said = answer.body[:200].decode("utf-8", "replace")
             if method == "POST" and answer.status in {400, 401}:
-                raise _refused(f"the identity provider refuses the login: {said}")
+                raise RefusedError(
+                    _grant_error(answer.body), f"the identity provider refuses the login: {said}"
+                )
             raise self._wrong(f"answers {answer.status} {answer.reason} at {url}")
         try:
             return msgspec.json.decode(answer.body, type=kind)
@@ -243,13 +317,18 @@ class Provider:
         return ProblemError(ProblemType.PROVIDER, text)
 
 
-def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str) -> Person:
+def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str | None) -> Person:
     """Whom the claims of a good ID token name, and what they may do here. Pure.
+
+    Args:
+        nonce: of the login that it must be of; None: it came without a browser's help.
 
     Raises:
         ProblemError: it is of another login or for another client; no name, no role.
     """
-    if not secrets.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+    if nonce is not None and not secrets.compare_digest(
+        str(claims.get("nonce")).encode(), nonce.encode()
+    ):
         raise _refused("the ID token is of another login (nonce)")
     audiences, party = claims.get("aud"), claims.get("azp")
     several = isinstance(audiences, list) and len(audiences) > 1
@@ -340,6 +419,13 @@ def _tls(ca: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=ca or None)
     except OSError as error:
         raise ConfigError(f"oidc.ca: {ca}: cannot be used: {error}") from error
+
+
+def _grant_error(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_GrantError).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def _refused(why: str) -> ProblemError:

@@ -19,12 +19,33 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from syntony.api.bodies import json_body
 from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, set_session
-from syntony.api.oidc import Login, Person, Provider
+from syntony.api.oidc import (
+    DEVICE_PENDING,
+    DEVICE_SLOW_DOWN,
+    Login,
+    Person,
+    Provider,
+    RefusedError,
+)
 from syntony.api.problems import ProblemError, ProblemType, problem_of
+from syntony.controller.access_tokens import SESSION_NS
 from syntony.controller.api_hub import ApiHub
 from syntony.errors import SyntonyError, UsageError
-from syntony.wire.rest import OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT, OidcView
+from syntony.wire.access_tokens import AccessTokenCommand
+from syntony.wire.control import Issuer
+from syntony.wire.rest import (
+    OIDC,
+    OIDC_CALLBACK,
+    OIDC_DEVICE,
+    OIDC_DEVICE_TOKEN,
+    OIDC_LOGIN,
+    OIDC_LOGOUT,
+    DeviceToken,
+    DeviceTokenRequest,
+    OidcView,
+)
 
 _log = logging.getLogger(__name__)
 LOGIN_S = 600
@@ -64,15 +85,13 @@ class OidcLogin:
             Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),
             Route(OIDC_CALLBACK, _as_page(self._end), methods=["GET"]),
             Route(OIDC_LOGOUT, _as_page(self._log_out), methods=["GET"]),
+            Route(OIDC_DEVICE, _as_problem(self._begin_device), methods=["POST"]),
+            Route(OIDC_DEVICE_TOKEN, _as_problem(self._device_token), methods=["POST"]),
         ]
 
     async def _offer(self, _: Request) -> Response:
         label = self._provider.label if self._provider else ""
-        view = OidcView(offered=self._provider is not None, label=label)
-        return Response(
-            msgspec.json.encode(view), headers={"Cache-Control": "no-store"},
-            media_type="application/json",
-        )  # fmt: skip
+        return _json(OidcView(offered=self._provider is not None, label=label))
 
     async def _begin(self, request: Request) -> Response:
         provider = self._known()
@@ -103,6 +122,38 @@ class OidcLogin:
         """The browser has ended its session here, and now ends that at the provider."""
         url = await self._wait(self._known().logout_url)
         return RedirectResponse(url or "/", 303, {"Cache-Control": "no-store"})
+
+    async def _begin_device(self, request: Request) -> Response:
+        """A command line has no browser: the person finishes the login in one elsewhere."""
+        provider = self._known()
+        self._identifier.device_login(request)
+        return _json(await self._wait(provider.device_login))
+
+    async def _device_token(self, request: Request) -> Response:
+        """A token for who has finished such a login."""
+        provider = self._known()
+        try:
+            asked = msgspec.json.decode(await json_body(request), type=DeviceTokenRequest)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise UsageError(f'the body must be {{"device_code": "…"}}: {error}') from error
+        try:
+            person = await self._wait(lambda: provider.device_person(asked.device_code))
+        except RefusedError as error:
+            if error.code in {DEVICE_PENDING, DEVICE_SLOW_DOWN}:
+                return _json(DeviceToken(slow_down=error.code == DEVICE_SLOW_DOWN))
+            raise self._identifier.failed(request, UsageError(error.detail)) from error
+        where = origin(request)
+        return _json(await asyncio.to_thread(self._token, person, where, provider.issuer))
+
+    def _token(self, person: Person, where: str, issuer: str) -> DeviceToken:
+        """Good for as long as a browser's session is. Blocks."""
+        role, name = person.identity
+        command = AccessTokenCommand(
+            role=role, name=name, valid_ns=SESSION_NS, by="",
+            comment=f"OIDC subject {person.subject} of {issuer}, by device",
+        )  # fmt: skip
+        access = self._hub.services.access
+        return DeviceToken(token=access.make(command, Issuer(name, where), self._hub.now()).token)
 
     def _session(self, person: Person, where: str, issuer: str) -> str:
         """Blocks."""
@@ -167,6 +218,25 @@ def _rules(request: Request) -> dict[str, Any]:
 
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _json(view: msgspec.Struct) -> Response:
+    return Response(
+        msgspec.json.encode(view), headers={"Cache-Control": "no-store"},
+        media_type="application/json",
+    )  # fmt: skip
+
+
+def _as_problem(endpoint: _Endpoint) -> _Endpoint:
+    async def answered(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except SyntonyError as error:
+            return problem_of(error).response()
+        except ProblemError as error:
+            return error.response()
+
+    return answered
 
 
 def _as_page(endpoint: _Endpoint) -> _Endpoint:

@@ -18,11 +18,16 @@ from syntony.wire.rest import (
     NEXT_CURSOR,
     OIDC,
     OIDC_CALLBACK,
+    OIDC_DEVICE,
+    OIDC_DEVICE_TOKEN,
     OIDC_LOGIN,
     OIDC_LOGOUT,
     OPENAPI,
     PAGE_SIZE,
     SESSION,
+    DeviceLogin,
+    DeviceToken,
+    DeviceTokenRequest,
     OidcView,
     Problem,
     SessionRequest,
@@ -39,7 +44,8 @@ _INT64 = (1 << 63) - 1
 def document() -> bytes:
     """As JSON."""
     kinds = [each for route in ROUTES.values() for each in (route.request, route.answer)]
-    extra = (OidcView, Problem, SessionRequest, SessionView)
+    extra = (DeviceLogin, DeviceToken, DeviceTokenRequest, OidcView, Problem, SessionRequest,
+             SessionView)  # fmt: skip
     every = list(dict.fromkeys([*kinds, *extra]))
     schemas, components = msgspec.json.schema_components(every, ref_template=_REF)
     of = dict(zip(every, schemas, strict=True))
@@ -54,6 +60,8 @@ def document() -> bytes:
         (OIDC_LOGOUT, "oidc-logout", "Send a browser to end its login at the provider, too."),
     ):
         paths[path] = {"get": _for_browsers(name, summary)}
+    paths[OIDC_DEVICE] = {"post": _device_login(of)}
+    paths[OIDC_DEVICE_TOKEN] = {"post": _device_token(of)}
     paths[EVENTS] = {"get": _events()}
     paths[OPENAPI] = {"get": _plain("openapi", "This document.", {_JSON: {"schema": {}}})}
     answered = msgspec.json.encode([paths, components])
@@ -150,6 +158,19 @@ def _offer(of: dict[Any, Any]) -> dict[str, Any]:
     answer = {_JSON: {"schema": of[OidcView]}}
     found = _plain("oidc", "Whether the login page offers an identity provider.", answer)
     return found | {"security": []}
+
+
+def _device_login(of: dict[Any, Any]) -> dict[str, Any]:
+    answer = {_JSON: {"schema": of[DeviceLogin]}}
+    found = _plain("begin-device-login", "Begin a login that is finished in a browser.", answer)
+    return found | {"security": []}
+
+
+def _device_token(of: dict[Any, Any]) -> dict[str, Any]:
+    answer = {_JSON: {"schema": of[DeviceToken]}}
+    found = _plain("device-token", "The token of a login by device, once it is finished.", answer)
+    body = {"required": True, "content": {_JSON: {"schema": of[DeviceTokenRequest]}}}
+    return found | {"security": [], "requestBody": body}
 
 
 def _for_browsers(name: str, summary: str) -> dict[str, Any]:

@@ -18,9 +18,16 @@ from syntony.wire.rest import (
     CURSOR,
     EVENTS,
     NEXT_CURSOR,
+    OIDC,
+    OIDC_DEVICE,
+    OIDC_DEVICE_TOKEN,
     PAGE_SIZE,
     PREFIX,
     SESSION,
+    DeviceLogin,
+    DeviceToken,
+    DeviceTokenRequest,
+    OidcView,
     Problem,
     SessionView,
     body,
@@ -119,6 +126,22 @@ class Client:
     def session(self) -> SessionView:
         """Who we are to the controller. Raises as `ask` does."""
         return _decode(self._request("GET", SESSION)[0], SessionView)
+
+    def begin_device_login(self) -> DeviceLogin:
+        """Begin to log in at the controller's identity provider; a person finishes it in a browser.
+
+        Raises:
+            UsageError: the controller has none.
+            RemoteError, WireError: as `ask` does; the provider has no such logins.
+        """
+        if not _decode(self._request("GET", OIDC)[0], OidcView).offered:
+            raise UsageError(f"{self.url} has no identity provider; log in with a token")
+        return _decode(self._request("POST", OIDC_DEVICE, b"{}")[0], DeviceLogin)
+
+    def device_token(self, device_code: str) -> DeviceToken:
+        """What has come of a login by device. Raises as `ask` does: it was refused, or is over."""
+        body = msgspec.json.encode(DeviceTokenRequest(device_code=device_code))
+        return _decode(self._request("POST", OIDC_DEVICE_TOKEN, body)[0], DeviceToken)
 
     def events(self, last_id: str = "") -> Generator[ServerEvent]:
         """What changes, as it does; ends when the connection does.

@@ -65,7 +65,8 @@ class KnownAccess:
         if access is None:
             raise UsageError("the token is not known here; make one: syntony enrol api token")
         what = "session" if access.kind == SecretKind.SESSION else "token"
-        todo = "log in again" if what == "session" else "make a new one: syntony enrol api token"
+        again = "make a new one (syntony enrol api token) or log in again (syntony login --sso)"
+        todo = "log in again" if what == "session" else again
         if access.revoked_ns:
             raise UsageError(f"the {what} has been revoked; {todo}")
         if access.expires_ns <= self._now():

@@ -137,7 +137,7 @@ def series(requested: Requested, query: SeriesQuery) -> Series:
     if query.step_ns < 0 or query.step_ns % S:
         raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
     step = max(query.step_ns // S, 1)
-    first_ns, last_ns = requested.window(query.window_ns)
+    first_ns, last_ns = requested.window(query.window_ns, query.end_ns)
     if step * S % MINUTE_NS == 0:  # else an edge of seconds would have to be read for part of one
         first_ns -= first_ns % (step * S)
     points = requested.services.store.series(first_ns, last_ns, query.src, query.dst, step)
@@ -182,7 +182,7 @@ def clock_history(requested: Requested, query: ClockHistoryQuery) -> ClockHistor
     FailoverLogQuery, READ, Runs.STORE, longest_ns=MAX_HISTORY_NS, most=MAX_LOG_ROWS, shared=True
 )
 def failover_log(requested: Requested, query: FailoverLogQuery) -> FailoverLog:
-    window = requested.window(query.window_ns)
+    window = requested.window(query.window_ns, query.end_ns)
     found = requested.services.store.path_events(
         *window, job=query.job, host=query.host, limit=query.limit
     )

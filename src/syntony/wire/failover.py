@@ -131,6 +131,8 @@ class FailoverLogQuery(Query["FailoverLog"], frozen=True, kw_only=True, tag="fai
     job: str = ""
     host: str = ""
     limit: int = 1_000
+    end_ns: int = 0
+    """Fleet time at which the window ends; 0: now."""
 
 
 class FailoverStatusQuery(

@@ -136,6 +136,8 @@ class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
     window_ns: int = 60_000_000_000
     step_ns: int = 0
     """Between points, whole seconds; 0: one second."""
+    end_ns: int = 0
+    """Of the window, fleet time; 0: now."""
 
 
 class PlanesQuery(Query["Planes"], frozen=True, kw_only=True, tag="planes"):

@@ -25,6 +25,8 @@ OIDC = f"{PREFIX}/oidc"
 OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT = (
     f"{OIDC}/{each}" for each in ("login", "callback", "logout")
 )
+OIDC_DEVICE = f"{OIDC}/device"
+OIDC_DEVICE_TOKEN = f"{OIDC_DEVICE}/token"
 PAGE_SIZE, CURSOR = "page_size", "cursor"
 """Parameters of every question whose answer has rows; see docs/reference/api.md."""
 NEXT_CURSOR = "X-Syntony-Next-Cursor"
@@ -79,6 +81,37 @@ class OidcView(msgspec.Struct, frozen=True, kw_only=True):
     offered: bool
     label: str = ""
     """What people call it."""
+
+
+class DeviceLogin(msgspec.Struct, frozen=True, kw_only=True):
+    """A login that a person finishes in a browser anywhere (RFC 8628)."""
+
+    device_code: str
+    """Secret of who began it; for `DeviceTokenRequest`."""
+    user_code: str
+    """What the person compares or types in."""
+    verification_uri: str
+    """Where."""
+    verification_uri_complete: str = ""
+    """Where nothing needs to be typed in; empty: there is no such address."""
+    expires_in_s: int
+    interval_s: int
+    """Between two questions for the token at least."""
+
+
+class DeviceTokenRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the person has finished the login."""
+
+    device_code: str
+
+
+class DeviceToken(msgspec.Struct, frozen=True, kw_only=True):
+    """What has come of a login by device."""
+
+    token: str = ""
+    """For the API; empty: the person has not finished yet."""
+    slow_down: bool = False
+    """Ask 5 s less often from now on."""
 
 
 @cache

@@ -115,6 +115,12 @@ export function colour(share: number, metric: Metric): Colour {
   return [0, 1, 2].map((n) => Math.round((from[n] ?? 0) + ((to[n] ?? 0) - (from[n] ?? 0)) * part)) as Colour;
 }
 
+/** Whether white is read better than black on a colour: by WCAG's relative luminance, white has the higher contrast below 0.179. */
+export function isDark(red: number, green: number, blue: number): boolean {
+  const [r = 0, g = 0, b = 0] = [red, green, blue].map((each) => (each <= 10 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.179;
+}
+
 const STEPS = 256;
 
 /** RGBA of each cell, row by row: `none` where nothing was probed, `unknown` where nothing came back. */

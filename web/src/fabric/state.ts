@@ -27,6 +27,12 @@ export interface Sources {
   heard?: boolean;
 }
 
+/** `h3/rail0`, not a switch, a host or a cable. */
+export const isNic = (name: string): boolean => /^[^/\s]+\/[^/\s]+$/.test(name) && !/->|--/.test(name);
+
+/** The NICs that a subject of an incident names: itself, ends of a pair or cable, suspects. */
+export const nicsIn = (subject: string): string[] => subject.split(/ or |<->|->|--/).filter(isNic);
+
 export const cableName = (a: string, b: string) => (a < b ? `${a}--${b}` : `${b}--${a}`);
 
 /** `a--b` of `a->b`; anything else as it is. */

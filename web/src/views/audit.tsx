@@ -1,14 +1,14 @@
 /** Audit: start one, watch it come in, the tree, the table of agents × NICs, what turned. */
 import { useMemo, useState } from "preact/hooks";
 import { address, order, request } from "../api";
-import { type Branch, type NicRow, nicRows, sameOf, type Step, treeOf } from "../audit";
+import { type Branch, type NicRow, nicRows, REACH_NS, sameOf, type Step, treeOf } from "../audit";
 import { count, instant, many } from "../format";
 import type { AuditSection, AuditVerdict, AuditView, Fleet, Links, Matrix } from "../messages";
 import { useQuery } from "../query";
 import { href, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { AUDIT_ORDER, type Tone, toneOf } from "../status";
-import { Badge, Bar, Dialog, Empty, Head, Loaded, Name, Panel, save, Table } from "../ui";
+import { Badge, Bar, Dialog, Empty, Head, Loaded, Name, Panel, Prose, save, Table } from "../ui";
 
 const MARKS: Record<string, string> = { pass: "✓", fail: "✗", warn: "!", unknown: "?", "not-compared": "=", skip: "–" };
 const WORDS: Record<string, string> = { unknown: "unknown", pass: "pass", "not-compared": "not compared", skip: "skipped" };
@@ -172,9 +172,9 @@ function Verdicts({ verdicts }: { verdicts: AuditVerdict[] }) {
     <Table label="Verdicts" rows={rows} empty={<Empty what="Nothing is wrong here." />} columns={[
       { title: "Status", cell: (each) => <Badge word={each.status} />, sort: (each) => AUDIT_ORDER.indexOf(each.status as "fail") },
       { title: "Subject", cell: (each) => <span title={each.subjects.join(", ")}>{each.subjects.slice(0, NAMED).map((name) => <><Name key={name} to={name === "fleet" ? undefined : href(["fabric", name])}>{name}</Name> </>)}{each.subjects.length > NAMED && <span class="note">and {each.subjects.length - NAMED} more</span>}</span>, sort: (each) => each.subjects[0] ?? "" },
-      { title: "Check", cell: (each) => <Name>{each.check}</Name>, sort: (each) => each.check },
-      { title: "Got", cell: (each) => <>{each.got}{each.expected && <div class="note">expected {each.expected}</div>}<div class="note">{each.evidence}</div></> },
-      { title: "What to do", cell: (each) => <>{each.remedy}{each.meaning && <div class="note">{each.meaning}</div>}{each.suspect && <div class="note">suspect: {each.suspect}</div>}</> },
+      { title: "Check", cell: (each) => each.checks.map((name) => <div key={name}><Name>{name}</Name></div>), sort: (each) => each.check },
+      { title: "Got", cell: (each) => <><Prose>{each.got}</Prose>{each.expected && <div class="note">expected {each.expected}</div>}<div class="note"><Prose>{each.evidence}</Prose></div></> },
+      { title: "What to do", cell: (each) => <><Prose>{each.remedy}</Prose>{each.meaning && <div class="note">{each.meaning}</div>}{each.suspect && <div class="note">suspect: {each.suspect}</div>}</> },
     ]} />
   );
 }
@@ -198,7 +198,7 @@ function Turned({ view }: { view: AuditView }) {
 function NicTable({ view }: { view: AuditView }) {
   const fleet = useQuery<Fleet>("fleet", {}, { on: ["fleet"] });
   const links = useQuery<Links>("links", {}, { on: ["fleet", "incidents"], every: 15_000 });
-  const matrix = useQuery<Matrix>("matrix", { window_ns: 10e9 }, { every: 10_000 });
+  const matrix = useQuery<Matrix>("matrix", { window_ns: REACH_NS }, { every: 10_000 });
   const rows = useMemo(() => nicRows(view.ports, fleet.data, links.data?.ports ?? [], links.data?.now_ns ?? 0, matrix.data), [view.ports, fleet.data, links.data, matrix.data]);
   const step = (pick: (row: NicRow) => Step) => ({ cell: (row: NicRow) => <StepCell step={pick(row)} />, sort: (row: NicRow) => AUDIT_ORDER.indexOf(pick(row).status as "fail") });
   return (

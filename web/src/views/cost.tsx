@@ -3,7 +3,9 @@ import { useState } from "preact/hooks";
 import { count, digits, duration, many, percent } from "../format";
 import { useQuery } from "../query";
 import { numberOf, type Route, setQuery } from "../route";
-import { Badge, Empty, Head, Loaded, Panel, Stat, Table } from "../ui";
+import { Badge, Empty, Head, Loaded, Panel, ProblemBox, Stat, Table } from "../ui";
+
+const [MINUTE_NS, HOUR_NS] = [60e9, 3600e9];
 
 interface Interval { low: number; high: number }
 interface Loss { gpu_hours_per_month: Interval; share: Interval; price_per_month: Interval | null }
@@ -16,9 +18,9 @@ interface CostReport {
 
 /** Name in the address, of the parameter, label, default, and the parameter's units in one of the field's. */
 const FIELDS = [
-  ["gpus", "gpus", "GPUs", 1024, 1], ["checkpoint", "checkpoint_ns", "Checkpoint every, hours", 2, 3600e9], ["lost", "lost_share", "Of that lost, share", 1, 1],
-  ["recovery", "recovery_ns", "Recovery, minutes", 30, 60e9], ["price", "price", "Price of a GPU-hour", 0, 1], ["links", "links", "Links (0: one a GPU)", 0, 1],
-  ["takeover", "takeover_ns", "Takeover of a rank, seconds (0: none)", 0, 1e9], ["history", "history_ns", "Count own incidents, days", 90, 86_400e9],
+  ["gpus", "gpus", "GPUs", 1024, 1], ["checkpoint", "checkpoint_ns", "Time between checkpoints, hours", 2, 3600e9], ["lost", "lost_share", "Share of it that a failure loses, 0 to 1", 1, 1],
+  ["recovery", "recovery_ns", "Recovery, minutes", 30, 60e9], ["price", "price", "Price of a GPU-hour (0: not shown)", 0, 1], ["links", "links", "Links (0: one a GPU)", 0, 1],
+  ["takeover", "takeover_ns", "A spare replaces a lost rank in, seconds (0: no spares)", 0, 1e9], ["history", "history_ns", "Count this fleet's incidents of the last, days", 90, 86_400e9],
 ] as const;
 
 export function Cost({ route }: { route: Route }) {
@@ -31,6 +33,7 @@ export function Cost({ route }: { route: Route }) {
       <div class="grid">
         <Panel title="Assumptions" width="w4"><Assumptions given={given} /></Panel>
         <div class="stack w8"><Loaded answer={answer}>{(data) => <Report report={data} />}</Loaded></div>
+        <Sizes params={params} />
       </div>
     </>
   );
@@ -56,6 +59,11 @@ function Assumptions({ given }: { given: number[] }) {
 
 const between = ({ low, high }: Interval, show: (value: number) => string) => (low === high ? show(low) : `${show(low)} – ${show(high)}`);
 const hours = (value: number) => `${digits(value)} h`;
+/** A time to failure: both ends of an interval in one unit. */
+const times = ({ low, high }: Interval) => {
+  const [unit, name] = low >= 2 * HOUR_NS ? [HOUR_NS, "h"] : [MINUTE_NS, "min"];
+  return `${between({ low, high }, (ns) => digits(ns / unit))} ${name}`;
+};
 
 function Report({ report }: { report: CostReport }) {
   const priced = report.today.price_per_month !== null;
@@ -64,9 +72,9 @@ function Report({ report }: { report: CostReport }) {
     <>
       <div class="grid">
         <Stat label="Restarts a year" value={between(report.restarts_per_year, (value) => count(Math.round(value)))} note={many(report.assumed["gpus"] ?? 0, "GPU")} />
-        <Stat label="Mean time to failure" value={between(report.mttf_ns, duration)} note="worst and best case" />
-        <Stat label="GPU-hours lost by one failure" value={count(Math.round(report.gpu_hours_per_failure))} note="since the checkpoint, and recovery" />
-        <Stat label="First link fails after" value={duration(report.first_link_failure_ns)} note="mean, links of that MTBF" />
+        <Stat label="Mean time to failure" value={times(report.mttf_ns)} note="worst and best case" />
+        <Stat label="One failure loses" value={<>{count(Math.round(report.gpu_hours_per_failure))} <span class="muted">GPU-h</span></>} note="work and recovery" />
+        <Stat label="First link fails after" value={times({ low: report.first_link_failure_ns, high: report.first_link_failure_ns })} note="mean of many fleets" />
       </div>
       <Panel title="What failures take" flush>
         <Table label="What failures take" rows={rows} columns={[
@@ -83,9 +91,34 @@ function Report({ report }: { report: CostReport }) {
               <dt>Counted over</dt><dd>{duration(report.observed.period_ns)}</dd>
               <dt>Network</dt><dd>{count(report.observed.network)}</dd><dt>Hosts</dt><dd>{count(report.observed.hosts)}</dd><dt>Other</dt><dd>{count(report.observed.other)}</dd>
               <dt>A year</dt><dd>{digits(report.observed.per_year)} of network and hosts <Badge word="" tone="info">measured</Badge></dd>
+              <dt /><dd class="note">An upper bound of what stopped jobs: not every incident has a job across it. A fleet that was watched for less than {duration(report.observed.period_ns)} looks better than it is.</dd>
             </dl>
           : <Empty what="Not counted." next="Set the days of own incidents to more than 0." />}
       </Panel>
     </>
+  );
+}
+
+const SIZES = [256, 512, 1_024, 10_000, 50_000, 100_000] as const;
+
+/** The same assumptions at other numbers of GPUs. */
+function Sizes({ params }: { params: Record<string, number> }) {
+  const rest = { ...params, links: 0, history_ns: 0 };
+  const answers = SIZES.map((gpus) => useQuery<CostReport>("cost", { ...rest, gpus }));
+  const rows = answers.flatMap(({ data }) => (data ? [data] : []));
+  const problem = answers.find((each) => each.problem)?.problem;
+  if (!rows.length) return problem ? <ProblemBox problem={problem} /> : null;
+  return (
+    <Panel title={<>By number of GPUs <span class="crumb">the other assumptions as above, one link a GPU</span></>} flush>
+      <Table label="By number of GPUs" rows={rows} columns={[
+        { title: "GPUs", num: true, cell: (each) => count(each.assumed["gpus"]) },
+        { title: "Restarts a year", num: true, cell: (each) => between(each.restarts_per_year, (value) => count(Math.round(value))) },
+        { title: "Time to failure", num: true, cell: (each) => times(each.mttf_ns) },
+        { title: "First link fails after", num: true, cell: (each) => times({ low: each.first_link_failure_ns, high: each.first_link_failure_ns }) },
+        { title: "GPU-hours a failure", num: true, cell: (each) => count(Math.round(each.gpu_hours_per_failure)) },
+        { title: "Of all GPU time today", num: true, cell: (each) => between(each.today.share, percent) },
+        { title: "With Syntony", num: true, cell: (each) => between(each.with_syntony.share, percent) },
+      ]} />
+    </Panel>
   );
 }

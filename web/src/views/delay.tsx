@@ -1,6 +1,6 @@
 /** Delay: the matrix of one-way delays, half of the round trip beside it, loss, worst pairs, one pair. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { back, colour, half, type Grid, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, type Values, valuesOf, worst } from "../delay/matrix";
+import { back, colour, half, type Grid, isDark, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, type Values, valuesOf, worst } from "../delay/matrix";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Cell, Matrix, Point } from "../messages";
 import { Plot } from "../plot";
@@ -77,6 +77,8 @@ function TimeSlider({ end }: { end: number }) {
 }
 
 const LABEL_PX = 11;
+/** Of a cell that has room for its number. */
+const NUMBER_PX = 46;
 
 function Heatmap({ grid, values }: { grid: Grid; values: Values }) {
   const { metric } = values;
@@ -97,7 +99,7 @@ function Heatmap({ grid, values }: { grid: Grid; values: Values }) {
     return () => sizes.disconnect();
   }, []);
   useEffect(() => {
-    if (canvas.current) drawMatrix(canvas.current, grid, picture.pixels, { margin, size, at });
+    if (canvas.current) drawMatrix(canvas.current, grid, picture.pixels, { margin, size, at, values });
   }, [grid, picture, margin, size, at]);
   const locate = (event: MouseEvent) => {
     const bounds = canvas.current?.getBoundingClientRect();
@@ -163,7 +165,7 @@ function rgb(text: string): [number, number, number] {
   return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
-function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, pixels: Uint8ClampedArray<ArrayBuffer>, { margin, size, at }: { margin: number; size: number; at: number | null }): void {
+function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, pixels: Uint8ClampedArray<ArrayBuffer>, { margin, size, at, values }: { margin: number; size: number; at: number | null; values: Values }): void {
   const n = grid.names.length;
   const side = margin + size + 8;
   const ratio = devicePixelRatio;
@@ -180,6 +182,7 @@ function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, pixels: Uint8ClampedA
   const cell = size / n;
   if (cell >= 6) gridLines(context, n, margin, size);
   if (cell >= LABEL_PX) labels(context, grid.names, margin, cell);
+  if (cell >= NUMBER_PX) numbers(context, values, pixels, n, margin, cell);
   if (at !== null) {
     context.strokeStyle = token("text");
     context.lineWidth = 2;
@@ -215,6 +218,20 @@ function labels(context: CanvasRenderingContext2D, names: string[], margin: numb
     context.textAlign = "left";
     context.fillText(text, 0, 0);
     context.restore();
+  });
+}
+
+/** The value of each cell in it, light on dark colours and dark on light ones. */
+function numbers(context: CanvasRenderingContext2D, { metric, all }: Values, pixels: Uint8ClampedArray, n: number, margin: number, cell: number): void {
+  context.font = "11px system-ui";
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  all.forEach((value, index) => {
+    if (Number.isNaN(value)) return;
+    const [red = 0, green = 0, blue = 0] = pixels.subarray(4 * index, 4 * index + 3);
+    context.fillStyle = isDark(red, green, blue) ? "#ffffff" : "#000000";
+    const text = value === Infinity ? "none" : shown(value, metric);
+    context.fillText(text, margin + ((index % n) + 0.5) * cell, margin + (Math.floor(index / n) + 0.5) * cell, cell - 4);
   });
 }
 

@@ -1,8 +1,9 @@
 /** One device, NIC or link: its state, history, counters, incidents and the flows that cross it. */
 import { useMemo } from "preact/hooks";
 import { curveOf, stepOf } from "../delay/curve";
-import { concerns, undirected } from "../fabric/state";
+import { concerns, isNic, undirected } from "../fabric/state";
 import { ago, count, digits, duration, instant, many, percent, rate } from "../format";
+import type { Mark } from "../marks";
 import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Point, Port, Traffic } from "../messages";
 import { Plot } from "../plot";
 import { useQuery } from "../query";
@@ -20,7 +21,7 @@ export function DevicePage({ name, route }: { name: string; route: Route }) {
   const length = LENGTH[window] ?? 86_400e9;
   const { known } = useKnown();
   const state = known.get(undirected(name));
-  const nic = /^[^/]+\/[^/]+$/.test(name) && !/->|--/.test(name);
+  const nic = isNic(name);
   const incidents = useQuery<Incidents>("incidents", { since_ns: length }, { on: ["incidents"] });
   // What is open is known at once; what was is read from the store.
   const open = useQuery<Incidents>("incidents", {}, { on: ["incidents"] });
@@ -90,24 +91,26 @@ function Facts({ port, now }: { port: Port; now: number }) {
   );
 }
 
-function DelayCurve({ nic, length }: { nic: string; length: number }) {
+/** `end`: of the time that is shown, fleet time; 0: now. */
+export function DelayCurve({ nic, length, end = 0, marks = [] }: { nic: string; length: number; end?: number; marks?: Mark[] }) {
   const step = stepOf(length);
-  const asked = { window_ns: length, step_ns: step };
-  const from = useQuery<{ points: Point[] }>("series", { src: nic, ...asked }, { every: step / 1e6 });
-  const to = useQuery<{ points: Point[] }>("series", { dst: nic, ...asked }, { every: step / 1e6 });
+  const asked = { window_ns: length, step_ns: step, end_ns: end || undefined };
+  const again = end ? {} : { every: step / 1e6 };
+  const from = useQuery<{ points: Point[] }>("series", { src: nic, ...asked }, again);
+  const to = useQuery<{ points: Point[] }>("series", { dst: nic, ...asked }, again);
   const out = useMemo(() => curveOf(from.data?.points ?? []), [from.data]);
   const back = useMemo(() => curveOf(to.data?.points ?? [], out.times), [to.data, out]);
   return (
-    <Panel title="Delay to and from its peers">
+    <Panel title={<>Delay to and from its peers <span class="crumb mono">{nic}</span></>}>
       <Loaded answer={from}>
         {() => out.times.length ? <>
-          <Plot label={`One-way delay of ${nic}`} times={out.times} span={length} height={200} show={duration} log lines={[
+          <Plot label={`One-way delay of ${nic}`} times={out.times} span={length} height={200} show={duration} log marks={marks} lines={[
             { label: "to its slowest peer", values: out.slowest, colour: "warn" },
             { label: "from its slowest peer", values: back.slowest, colour: "warn", dash: true },
             { label: "to its peers, median", values: out.usual, colour: "accent" },
             { label: "from its peers, median", values: back.usual, colour: "accent", dash: true },
           ]} />
-          <Plot label={`Probes of ${nic} lost`} times={out.times} span={length} height={110} show={percent} zero lines={[
+          <Plot label={`Probes of ${nic} lost`} times={out.times} span={length} height={110} show={percent} zero marks={marks} lines={[
             { label: "lost on the way there", values: out.lost, colour: "bad", fill: true },
             { label: "on the way to it", values: back.lost, colour: "bad", dash: true },
           ]} />

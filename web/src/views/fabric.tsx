@@ -53,8 +53,8 @@ function Whole({ route }: { route: Route }) {
         {() => {
           if (!layout?.boxes.length) return <Panel title="Map"><Empty what="No path has been learnt yet." next="Agents trace the paths of their probes within a minute after they attach." /></Panel>;
           return show === "map"
-            ? <Panel title={<>{count(layout.boxes.filter((each) => each.tier === "nic").length)} NICs, {count(layout.boxes.filter((each) => each.tier !== "nic").length)} switches <span class="crumb">{map.data?.configured ? "by the topology file" : "as learnt paths show them"}</span></>} flush tools={<MapLegend by={by} />}><MapCanvas layout={layout} known={known} by={by} chosen={route.query["at"] ?? ""} /></Panel>
-            : <Devices layout={layout} known={known} />;
+            ? <div class="stack"><Panel title={<>{count(layout.boxes.filter((each) => each.tier === "nic").length)} NICs, {count(layout.boxes.filter((each) => each.tier !== "nic").length)} switches <span class="crumb">{map.data?.configured ? "by the topology file" : "as learnt paths show them"}</span></>} flush tools={<MapLegend by={by} />}><MapCanvas layout={layout} known={known} by={by} chosen={route.query["at"] ?? ""} /></Panel><Devices title="Not well, worst first" layout={layout} known={known} bad /></div>
+            : <Devices title="Devices and cables, worst first" layout={layout} known={known} />;
         }}
       </Loaded>
     </>
@@ -222,14 +222,20 @@ function nameOf(layout: Layout, hover: Hover): string {
   return layout.cableNames[hover.cable] ?? "";
 }
 
-function Devices({ layout, known }: { layout: Layout; known: Map<string, Known> }) {
-  const cables = layout.cableNames.map((name) => ({ name, tier: "cable" }));
-  const rank = (name: string) => ["bad", "warn", "unknown", "info", "", "ok"].indexOf(known.get(name)?.tone ?? "");
-  const rows = [...layout.boxes, ...cables].sort((a, b) => rank(a.name) - rank(b.name) || byName(a.name, b.name));
+const RANKED = ["bad", "warn", "unknown", "info", "", "ok"];
+
+/** `bad`: those only of which something is said, or not known. */
+function Devices({ title, layout, known, bad }: { title: string; layout: Layout; known: Map<string, Known>; bad?: boolean }) {
+  const rank = (name: string) => RANKED.indexOf(known.get(name)?.tone ?? "");
+  const rows = useMemo(() => {
+    const cables = layout.cableNames.map((name) => ({ name, tier: "cable" }));
+    const chosen = [...layout.boxes, ...cables].filter((each) => !bad || rank(each.name) <= RANKED.indexOf("unknown"));
+    return chosen.sort((a, b) => rank(a.name) - rank(b.name) || byName(a.name, b.name));
+  }, [layout, known, bad]);
   const words = { bad: "bad", warn: "warning", unknown: "unknown", info: "info", ok: "ok", "": "nothing known" };
   return (
-    <Panel title="Devices and cables, worst first" flush>
-      <Table label="Devices and cables" rows={rows} key_={(each) => each.name} columns={[
+    <Panel title={title} flush>
+      <Table label="Devices and cables" rows={rows} key_={(each) => each.name} empty={<Empty what="Nothing is known against any device or cable." />} columns={[
         { title: "Name", cell: (each) => <Name to={href(["fabric", each.name])}>{each.name}</Name>, sort: (each) => each.name },
         { title: "Kind", cell: (each) => each.tier, sort: (each) => each.tier },
         { title: "State", cell: (each) => <Badge word="" tone={known.get(each.name)?.tone ?? ""}>{words[known.get(each.name)?.tone ?? ""]}</Badge>, sort: (each) => rank(each.name) },

@@ -3,11 +3,13 @@ import { useState } from "preact/hooks";
 import { order } from "../api";
 import { ago, clock, duration, instant, many, measured } from "../format";
 import type { Incident, Incidents, Rule, Silence } from "../messages";
+import { nicsIn } from "../fabric/state";
 import { useQuery } from "../query";
 import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { SEVERITY } from "../status";
 import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Prose, Table } from "../ui";
+import { DelayCurve } from "./device";
 import { placeOf } from "./place";
 import { Then } from "./then";
 
@@ -114,6 +116,7 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
           <Panel title="Evidence">
             {found.length ? <ul class="evidence">{found.map((line) => <li key={line}>{line}</li>)}</ul> : <span class="muted">None was recorded.</span>}
           </Panel>
+          <Course incident={incident} />
           {excluded.length > 0 && <Panel title="What was ruled out or could not be told apart"><ul class="evidence">{excluded.map((line) => <li key={line}>{line}</li>)}</ul></Panel>}
           {explained.length > 0 && (
             <Panel title={`Explains ${many(explained.length, "other incident")}`} flush>
@@ -141,8 +144,8 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
               {incident.acknowledged_by && <><dt>Acknowledged</dt><dd>{incident.acknowledged_by}{incident.comment && `: ${incident.comment}`}</dd></>}
             </dl>
           </Panel>
-          <Panel title="Then">
-            <p>What the fleet looked like <a class="button" href={href(["incidents", String(incident.number)], { then: Math.ceil(incident.opened_ns / 1e9) * 1e9 })}>when it opened</a></p>
+          <Panel title="Look back">
+            <p>The whole fleet <a class="button" href={href(["incidents", String(incident.number)], { then: Math.ceil(incident.opened_ns / 1e9) * 1e9 })}>when it opened</a></p>
             <p>One part of it:</p>
             <div class="row">
               <a class="button" href={href(["delay"], { end: Math.round(incident.opened_ns + 30e9) })}>Delays</a>
@@ -175,6 +178,17 @@ function Detail({ incident, explained, done }: { incident: Incident; explained: 
       )}
     </>
   );
+}
+
+const COURSE_NS = 3600e9;
+
+/** Delay and loss about the first NIC that it is about, an hour of which half lies after it opened. */
+function Course({ incident }: { incident: Incident }) {
+  const [nic] = nicsIn(incident.subject);
+  if (!nic) return null;
+  const end = incident.opened_ns + COURSE_NS / 2;
+  const marks = [{ at_ns: incident.opened_ns, label: "opened", tone: "bad" }, ...(incident.resolved_ns ? [{ at_ns: incident.resolved_ns, label: "over", tone: "ok" }] : [])];
+  return <DelayCurve nic={nic} length={COURSE_NS} end={end < NOW() ? end : 0} marks={marks} />;
 }
 
 function SilenceButton({ subject, rule, done }: { subject: string; rule: string; done: () => void }) {

@@ -91,7 +91,7 @@ function Report({ report, route }: { report: JobReport; route: Route }) {
 
 /** Faults, takeovers, failovers and moves within the window, for the charts. */
 function useMarks(report: JobReport, incidents: readonly Incident[]): Mark[] {
-  const log = useQuery<{ events: PathEvent[] }>("failover-log", { job: report.job, window_ns: 3600e9 }, { on: ["incidents", "jobs"] });
+  const log = useQuery<{ events: PathEvent[] }>("failover-log", { job: report.job, window_ns: report.end_ns - report.begin_ns, end_ns: report.end_ns }, { on: ["incidents", "jobs"] });
   const moves = useQuery<{ moves: Move[] }>("moves", { job: report.job }, { on: ["jobs"] });
   const numbers = incidents.map((each) => each.number).join();
   return useMemo(() => marksOf(report, log.data?.events ?? [], moves.data?.moves ?? [], incidents), [report, log.data, moves.data, numbers]);

@@ -1,9 +1,9 @@
 /** Overview: the fleet at a glance, and what changed in the last hour. */
 import type { VNode } from "preact";
 import { bound } from "../clocks";
+import { causesIn, doneIn, episodesOf } from "../episodes";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Change, ClockHistory, Clocks, FabricChange, FailoverStatus, Fleet, Incidents, Jobs, Matrix, PathEvent } from "../messages";
-import { doneOf } from "../marks";
 import { useQuery } from "../query";
 import { href } from "../route";
 import { type Tone, toneOf } from "../status";
@@ -137,31 +137,22 @@ export function ChangeList({ lines, empty }: { lines: Line[]; empty: VNode }) {
   );
 }
 
-const TOGETHER_NS = 60e9;
-
-/** Changes of paths, one line for those of a job that came within a minute: a bad NIC makes dozens. */
+/** Changes of paths, one line for those of a job that belong together: a bad NIC makes hundreds. */
 function pathLines(paths: readonly PathEvent[]): Line[] {
-  const groups = new Map<string, PathEvent[]>();
-  for (const each of paths) {
-    const key = `${each.job} ${Math.floor(each.ts_ns / TOGETHER_NS)}`;
-    groups.set(key, [...(groups.get(key) ?? []), each]);
-  }
-  return [...groups.values()].map((group) => {
-    const newest = group.reduce((a, b) => (b.ts_ns > a.ts_ns ? b : a));
-    const { job, action, cause, host } = newest;
-    const done = new Map<string, number>();
-    for (const each of group) done.set(each.action, (done.get(each.action) ?? 0) + 1);
-    const what = group.length > 1
-      ? `${[...done].sort((a, b) => b[1] - a[1]).map(([each, n]) => `${n} × ${doneOf(each)}`).join(", ")}; on ${many(new Set(group.map((each) => each.host)).size, "host")}, for ${[...new Set(group.map((each) => each.cause))].join(", ")}`
-      : `${doneOf(action)} (${cause}) ${host}, ${[newest.old_path, newest.new_path].filter(Boolean).join(" → ")}`;
-    return { at_ns: newest.ts_ns, kind: "path", tone: toneOf(newest.result), text: `${job}: ${what}`, to: "#/traffic" };
+  return episodesOf(paths, (each) => each.job).map((episode) => {
+    const [newest] = episode.events as [PathEvent];
+    const hosts = new Set(episode.events.map((each) => each.host));
+    const where = episode.events.length > 1
+      ? `on ${many(hosts.size, "host")} since ${clock(episode.events.at(-1)?.ts_ns ?? 0)}`
+      : `${newest.host}, ${[newest.old_path, newest.new_path].filter(Boolean).join(" → ")}`;
+    return { at_ns: newest.ts_ns, kind: "path", tone: toneOf(newest.result), text: `${newest.job}: ${doneIn(episode)} (${causesIn(episode)}) ${where}`, to: href(["traffic"], { job: newest.job }) };
   });
 }
 
 function Changed() {
   const changes = useQuery<{ changes: Change[] }>("changes", { window_ns: HOUR_NS }, { on: ["incidents", "switch", "fleet"] });
   const fabric = useQuery<{ changes: FabricChange[] }>("fabric-changes", { window_ns: HOUR_NS }, { on: ["incidents", "fleet"] });
-  const paths = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: HOUR_NS, limit: 200 }, { on: ["incidents", "switch"], every: 15_000 });
+  const paths = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: HOUR_NS }, { on: ["incidents", "switch"], every: 15_000 });
   const incidents = useQuery<Incidents>("incidents", { since_ns: HOUR_NS }, { on: ["incidents"] });
   return (
     <Panel title="Changed in the last hour" width="w7" flush>

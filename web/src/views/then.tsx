@@ -97,7 +97,7 @@ function Around({ at, since, incidents }: { at: number; since: number; incidents
   const window = { window_ns: Math.round(since) };
   const changes = useQuery<{ changes: Change[] }>("changes", { ...window, limit: 1000 });
   const fabric = useQuery<{ changes: FabricChange[] }>("fabric-changes", window);
-  const paths = useQuery<{ events: PathEvent[] }>("failover-log", { ...window, limit: 2000 });
+  const paths = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: 2 * AROUND_NS, end_ns: at + AROUND_NS });
   return (
     <Panel title={`Changes within ${duration(AROUND_NS)} of ${clock(at)}`} width="w5" flush>
       <Loaded answer={changes}>

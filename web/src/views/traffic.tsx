@@ -1,11 +1,11 @@
 /** Traffic: the stop switch, modes, failovers and moves with cause and effect, connections, flows. */
-import { useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { order } from "../api";
-import { count, duration, instant, many, percent, rate } from "../format";
+import { byNics, causesIn, doneIn, doneOf, type Episode, episodesOf, nicsOf, pathOf } from "../episodes";
+import { byName, clock, count, duration, instant, many, percent, rate } from "../format";
 import type { FailoverStatus, HostPaths, Move, PathEvent, Traffic } from "../messages";
-import { doneOf } from "../marks";
 import { useQuery } from "../query";
-import { choiceOf, href, type Route, setQuery } from "../route";
+import { choiceOf, href, instantOf, type Route, setQuery } from "../route";
 import { useBy, useOperator } from "../session";
 import { Badge, Choice, Dialog, Empty, Head, Loaded, Name, Panel, Table } from "../ui";
 
@@ -18,12 +18,12 @@ export function TrafficView({ route }: { route: Route }) {
   const traffic = useQuery<Traffic>("traffic", {}, { on: ["jobs", "switch"], every: 5_000 });
   return (
     <>
-      <Head title="Traffic"><Choice label="How far back" value={window} options={LISTED} pick={(value) => setQuery({ window: value })} /></Head>
+      <Head title="Traffic"><Choice label="How far back" value={window} options={LISTED} pick={(value) => setQuery({ window: value, end: undefined })} /></Head>
       <div class="grid">
         <Switch answer={status} />
         <Policy name="placement" title="Placement: off crowded paths" mode={traffic.data?.mode} why={traffic.data && !traffic.data.deciding ? traffic.data.why : ""} done={traffic.reload} />
         <Policy name="pacing" title="Pacing: senders' shares" mode={traffic.data?.pacing} why="" done={traffic.reload} />
-        <Log window={LENGTH[window] ?? 3600e9} />
+        <Log window={LENGTH[window] ?? 3600e9} route={route} />
         <Moves />
         <Connections />
         <Loads answer={traffic} />
@@ -31,6 +31,8 @@ export function TrafficView({ route }: { route: Route }) {
     </>
   );
 }
+
+const DOING: Record<string, string> = { act: "Acting", observe: "Observing", stopped: "Stopped", off: "Off" };
 
 function Switch({ answer }: { answer: ReturnType<typeof useQuery<FailoverStatus>> }) {
   const operator = useOperator();
@@ -49,7 +51,7 @@ function Switch({ answer }: { answer: ReturnType<typeof useQuery<FailoverStatus>
           <div class="stack">
             <dl class="facts">
               <dt>Last thrown</dt><dd>{data.switch ? `${instant(data.switch.at_ns)} by ${data.switch.by}` : "never"}</dd>
-              {[...modes].map(([mode, hosts]) => <><dt>{mode}</dt><dd title={hosts.join(", ")}>{many(hosts.length, "host")}{hosts.length <= 4 && `: ${hosts.join(", ")}`}</dd></>)}
+              {[...modes].map(([mode, hosts]) => <><dt>{DOING[mode] ?? mode}</dt><dd title={hosts.join(", ")}>{many(hosts.length, "host")}{hosts.length <= 4 && `: ${hosts.join(", ")}`}</dd></>)}
               {!data.hosts.length && <><dt>Agents</dt><dd>None reports paths: traffic control is off, or none is connected.</dd></>}
             </dl>
             {operator
@@ -97,25 +99,87 @@ function Policy({ name, title, mode, why, done }: { name: string; title: string;
   );
 }
 
-function Log({ window }: { window: number }) {
-  const answer = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: window }, { on: ["incidents", "switch", "jobs"], every: 10_000 });
+const KINDS = [["all", "All"], ["failover", "Failovers"], ["return", "Joins and returns"]] as const;
+const NEWEST = 1_000;
+/** Instants are doubles here: so much later nothing of the page before is left out. */
+const ROUNDING_NS = 1_000;
+
+function Log({ window, route }: { window: number; route: Route }) {
+  const { host = "", job = "" } = route.query;
+  const kind = choiceOf(route.query["kind"], KINDS, "all");
+  const end = instantOf(route.query["end"]);
+  const answer = useQuery<{ events: PathEvent[] }>("failover-log", { window_ns: window, host, job, end_ns: end || undefined, limit: NEWEST }, end ? {} : { on: ["incidents", "switch", "jobs"], every: 10_000 });
+  const seen = useRef({ hosts: new Set<string>(), jobs: new Set<string>() }).current;
+  const episodes = useMemo(() => episodesOf(answer.data?.events ?? [], byNics), [answer.data]);
+  for (const each of answer.data?.events ?? []) {
+    seen.hosts.add(each.host);
+    seen.jobs.add(each.job);
+  }
+  const oldest = answer.data && answer.data.events.length >= NEWEST ? answer.data.events[0]?.ts_ns : undefined;
   return (
-    <Panel title="Failovers: cause and effect" flush>
+    <Panel title="Failovers: cause and effect" flush tools={<>
+      <Select label="Host" value={host} options={seen.hosts} pick={(value) => setQuery({ host: value, end: undefined })} />
+      <Select label="Job" value={job} options={seen.jobs} pick={(value) => setQuery({ job: value, end: undefined })} />
+      <Choice label="Which" value={kind} options={KINDS} pick={(value) => setQuery({ kind: value })} />
+    </>}>
       <Loaded answer={answer}>
-        {(data) => <div class="scroll"><Table label="Failovers" rows={[...data.events].reverse()}
-          empty={<Empty what="No path was changed in that time." next={<>Connections of jobs under <code>syntony run</code> are kept alive when a path fails; each change appears here with its cause.</>} />}
-          columns={[
-            { title: "When", cell: (each) => <span class="nowrap">{instant(each.ts_ns)}</span>, sort: (each) => each.ts_ns },
-            { title: "Host", cell: (each) => <Name to={href(["fabric", each.host])}>{each.host}</Name>, sort: (each) => each.host },
-            { title: "Job", cell: (each) => <Name to={href(["jobs", each.job])}>{each.job}</Name>, sort: (each) => each.job },
-            { title: "Cause", cell: (each) => <>{each.cause}<div class="note">{each.evidence}</div></> },
-            { title: "Done", cell: (each) => <><span title={each.action}>{doneOf(each.action)}</span>{each.result && <> <Badge word={each.result} /></>}</> },
-            { title: "Path", cell: (each) => <span class="note mono">{each.old_path}{each.new_path && <> → {each.new_path}</>}</span> },
-            { title: "Noticed in", num: true, cell: (each) => each.detect_ns ? duration(each.detect_ns) : "–", sort: (each) => each.detect_ns },
-            { title: "Acted in", num: true, cell: (each) => each.act_ns ? duration(each.act_ns) : "–", sort: (each) => each.act_ns },
-          ]} /></div>}
+        {() => <>
+          <div class="scroll"><EpisodeTable episodes={episodes.filter((each) => kind === "all" || each.kind === kind)} filtered={!!(host || job || kind !== "all")} /></div>
+          {(oldest || end > 0) && <div class="body row note">
+            {end > 0 && <><span>Up to {instant(end)}.</span><button type="button" onClick={() => setQuery({ end: undefined })}>Newest</button></>}
+            {oldest && <><span>{count(NEWEST)} changes are shown, back to {instant(oldest)}.</span><button type="button" onClick={() => setQuery({ end: oldest + ROUNDING_NS })}>Older</button></>}
+          </div>}
+        </>}
       </Loaded>
     </Panel>
+  );
+}
+
+function Select({ label, value, options, pick }: { label: string; value: string; options: ReadonlySet<string>; pick: (value: string) => void }) {
+  const names = [...new Set([...options, value])].filter(Boolean).sort(byName);
+  return <label>{label} <select value={value} onChange={(event) => pick(event.currentTarget.value)}><option value="">all</option>{names.map((each) => <option key={each}>{each}</option>)}</select></label>;
+}
+
+const newestOf = (each: Episode) => each.events[0] as PathEvent;
+const slowest = (each: Episode, of: (event: PathEvent) => number) => Math.max(...each.events.map(of)) || null;
+
+function EpisodeTable({ episodes, filtered }: { episodes: Episode[]; filtered: boolean }) {
+  const time = (title: string, of: (event: PathEvent) => number) => ({
+    title, num: true, cell: (each: Episode) => { const found = slowest(each, of); return found === null ? "–" : <span title={each.events.length > 1 ? "the slowest" : ""}>{duration(found)}</span>; }, sort: (each: Episode) => slowest(each, of),
+  });
+  return <Table label="Failovers" rows={episodes} key_={(each) => each.key}
+    empty={filtered
+      ? <Empty what="No such change of a path in that time." next="Choose another host, job or kind, or look further back." />
+      : <Empty what="No path was changed in that time." next={<>Connections of jobs under <code>syntony run</code> are kept alive when a path fails; each change appears here with its cause.</>} />}
+    columns={[
+      { title: "Last", cell: (each) => <><span class="nowrap">{instant(newestOf(each).ts_ns)}</span>{each.events.length > 1 && <div class="note">since {clock(each.events.at(-1)?.ts_ns ?? 0)}</div>}</>, sort: (each) => newestOf(each).ts_ns },
+      { title: "Host", cell: (each) => <Name to={href(["fabric", newestOf(each).host])}>{newestOf(each).host}</Name>, sort: (each) => newestOf(each).host },
+      { title: "Job", cell: (each) => newestOf(each).job && <Name to={href(["jobs", newestOf(each).job])}>{newestOf(each).job}</Name>, sort: (each) => newestOf(each).job },
+      { title: "Cause", cell: (each) => <>{causesIn(each)}<div class="note">{newestOf(each).evidence}</div></> },
+      { title: "Done", cell: (each) => <Done episode={each} /> },
+      { title: "Path", cell: (each) => <span class="note mono">{each.events.length > 1 ? nicsOf(pathOf(newestOf(each))) : pathsOf(newestOf(each))}</span> },
+      { title: "Changes", num: true, cell: (each) => count(each.events.length), sort: (each) => each.events.length },
+      time("Noticed in", (event) => event.detect_ns), time("Acted in", (event) => event.act_ns),
+    ]} />;
+}
+
+const pathsOf = (event: PathEvent) => [event.old_path, event.new_path].filter(Boolean).join(" → ");
+const LISTED_EACH = 200;
+
+/** What an episode did, and each change of it when it is opened. */
+function Done({ episode }: { episode: Episode }) {
+  const [open, setOpen] = useState(false);
+  const results = [...new Set(episode.events.map((each) => each.result).filter(Boolean))];
+  const words = <>{doneIn(episode)}{results.map((each) => <> <Badge key={each} word={each} /></>)}</>;
+  if (episode.events.length === 1) return words;
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{words}</summary>
+      {open && <ul class="evidence note">
+        {episode.events.slice(0, LISTED_EACH).map((each, n) => <li key={n}>{clock(each.ts_ns)} {doneOf(each.action)} ({each.cause}) <span class="mono">{pathsOf(each)}</span> {each.evidence}{each.result && ` – ${each.result}`}</li>)}
+        {episode.events.length > LISTED_EACH && <li>and {count(episode.events.length - LISTED_EACH)} earlier ones</li>}
+      </ul>}
+    </details>
   );
 }
 
