@@ -74,10 +74,10 @@ _SHOWN = ("rank", "reason", "boundary", "generation", "equal")
 @click.argument("rank", type=click.IntRange(0))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def drain(job: str, rank: int, as_json: bool) -> None:
-    """Replace a rank's process by a warm spare, though it runs well.
+    """Replace a rank's healthy process by a warm spare.
 
-    For a job of this user on this host, under `syntony run --spares`. Refused, and nothing happens,
-    while no spare is ready.
+    For a job of this user on this host, under `syntony run --spares`. Refused while no spare is
+    ready.
 
     \b
     Example:

@@ -15,9 +15,11 @@ from syntony.errors import UsageError
 
 @click.command()
 @click.argument("url")
-@click.option("--name", default="", help="Of the context; the host's name by default.")
-@click.option("--ca", default="", type=click.Path(), help="CA certificate of the fleet, PEM.")
-@click.option("--cert", default="", type=click.Path(), help="Our certificate, instead of a token.")
+@click.option("--name", default="", help="Name of the context. [default: the host's name]")
+@click.option("--ca", default="", type=click.Path(), help="The fleet's CA certificate, PEM file.")
+@click.option(
+    "--cert", default="", type=click.Path(), help="Client certificate, in place of a token."
+)
 @click.option("--key", default="", type=click.Path(), help="Its private key.")
 def command(url: str, name: str, ca: str, cert: str, key: str) -> None:
     """Log in to the API of a controller at URL, and use it from now on.

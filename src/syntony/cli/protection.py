@@ -162,46 +162,48 @@ _OPTIONS = (
         "--events",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="With --spares: append what happens, a JSON object a line.",
+        help="With --spares: append events to this file, one JSON object per line.",
     ),
     click.option(
-        "--listen", metavar="ADDRESS:PORT", help="Let ranks and spares of other hosts --join there."
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="Listen here for ranks and spares of other hosts, which --join.",
     ),
     click.option(
         "--join",
         metavar="ADDRESS:PORT",
-        help="Take part in the job that listens there; without a command: with spares only.",
+        help="Join the job that listens at this address; without a command: with spares only.",
     ),
     click.option(
         "--secret",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="With --listen and --join: what their hosts know; made where it is missing.",
+        help="With --listen and --join: file with the shared secret; created if missing.",
     ),
     click.option(
         "--replace-hung",
         type=click.FloatRange(10),
         metavar="SECONDS",
-        help="Replace a rank that has not called a collective in which others wait for so long.",
+        help="Replace a rank for whose collective call others have waited this long.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="When no spare is left, keep the job's state there and end; without spares, too.",
+        help="When no spare is left, save the job's state here and end. Also without --spares.",
     ),
     click.option(
         "--resume",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Go on from the state that --checkpoint kept.",
+        help="Continue from the state that --checkpoint saved.",
     ),
     click.option(
         "--min-ranks",
         type=click.IntRange(0),
         default=0,
         metavar="N",
-        help="With --resume: fewer ranks than the checkpoint has will do. Losses will be others.",
+        help="With --resume: accept fewer ranks than the checkpoint has. Losses will differ.",
     ),
 )
 

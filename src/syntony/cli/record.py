@@ -18,7 +18,7 @@ from syntony.errors import UsageError
 @window_option()
 @fleet_options
 def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: bool) -> None:
-    """Write what the fleet has recorded of JOB into a directory that `syntony diagnose` reads.
+    """Write the fleet's recording of JOB into a directory that `syntony diagnose` reads.
 
     \b
     Example:

@@ -30,10 +30,19 @@ _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
 @click.command()
 @click.argument("store_url", metavar="STORE")
 @click.option("--for", "length", default="1h", show_default=True, metavar="T", help="How long.")
-@click.option("--end", default="", metavar="INSTANT", help="2026-11-25T14:00:00Z; default: newest.")
-@click.option("--policy", default="", metavar="FILE", help="TOML file of rules, as `alerts.rules`.")
-@click.option("--topology", default="", metavar="FILE", help="As the controller's `topology`.")
-@click.option("--all", "everything", is_flag=True, help="Every change, not only pages.")
+@click.option(
+    "--end",
+    default="",
+    metavar="INSTANT",
+    help="End of the window, for example 2026-11-25T14:00:00Z. [default: newest row]",
+)
+@click.option(
+    "--policy", default="", metavar="FILE", help="Rules, TOML file as for `alerts.rules`."
+)
+@click.option(
+    "--topology", default="", metavar="FILE", help="Topology file, as the controller's `topology`."
+)
+@click.option("--all", "everything", is_flag=True, help="Print every change, not only pages.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     store_url: str,
@@ -45,13 +54,13 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Run a recorded stretch again: what would be blamed and paged, with other rules if given.
+    """Replay recorded rows: show which faults would be found and paged, with other rules if given.
 
-    STORE is a copy of a store's directory, or the URL of a ClickHouse. It is only read. Moves and
-    placement are not replayed: what agents said of flows twice a second is not recorded
+    STORE is a copy of a store's directory, or the URL of a ClickHouse; it is only read. Moves and
+    placement are not replayed, since agents' half-second flow reports are not recorded
     (`syntony traffic place` places the flows of a file).
 
-    Exit status: 0 nothing would be paged, 1 something would.
+    Exit status: 0 no page, 1 a page would be sent.
 
     \b
     Example:
