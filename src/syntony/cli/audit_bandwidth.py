@@ -94,7 +94,7 @@ def bandwidth(
     if lab and rdma:
         raise UsageError("a lab has no RDMA; --rdma needs --hosts")
     if not rdma and (gdr or gid is not None):
-        raise UsageError("--gdr and --gid need --rdma: which NICs?")
+        raise UsageError("--gdr and --gid need --rdma with the NICs")
     names = _lab_hosts(lab) if lab else host_names(hosts)
     if len(names) < 2:
         raise UsageError("pairs need two hosts or more")

@@ -155,7 +155,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
     orders = {False: flat_order(hosts, groups), True: ordered(hosts, groups)}
     torch = _use_torch(requested)
     if torch and (requested.rails or requested.ops or requested.sharp):
-        raise UsageError("--rails, --ops and --sharp need nccl-tests; here it would be PyTorch")
+        raise UsageError("--rails, --ops and --sharp need nccl-tests; this run would use PyTorch")
     if requested.rails and len(hosts) < 2:
         raise UsageError("--rails needs two hosts or more")
     if requested.dry_run:

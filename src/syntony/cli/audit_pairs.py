@@ -62,7 +62,7 @@ def pairs(
         return
     words = test[1:] if test[:1] == ("--",) else test
     if not any("{a}" in word for word in words) or not any("{b}" in word for word in words):
-        raise UsageError("say what to run for a pair, with {a} and {b} for the two hosts")
+        raise UsageError("give the command to run for a pair, with {a} and {b} for the two hosts")
     said: dict[Pair, str] = {}
     with ThreadPoolExecutor(max_workers=min(MAX_AT_ONCE, len(names))) as pool:
         while found := hunt.next_round():

@@ -93,7 +93,7 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
         for path in filter(None, (subnet, expected, network.topology, network.routes, *lldp)):
             if not path.exists():  # said before a fleet is asked for minutes
-                raise UsageError(f"{path}: there is no such file")
+                raise UsageError(f"{path}: no such file")
         cabling = CablingOptions(subnet, lldp, network.topology, expected)
         parts = PartOptions(
             network, cabling, only, skip, _words(nccl, nccl_words), nccl_deadline,

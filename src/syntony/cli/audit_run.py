@@ -92,7 +92,7 @@ def run(
       syntony audit run --hosts 'gpu[001-128]' --nics 'eth[1-8]' --skip nccl --save run.jsonl
     """
     if resume and save is None:
-        raise UsageError("--resume goes on with a run's file; name it with --save")
+        raise UsageError("--resume continues a run's file; name it with --save")
     if report:
         for each in collect(sources):
             click.echo(msgspec.json.encode(each))
@@ -160,7 +160,7 @@ def _golden(collected: Collected) -> Golden | None:
     if name in collected.hosts:
         (report,) = (each for each in collected.reports if each.host == name)
         if report.unreachable:
-            raise UsageError(f"the golden host {name} cannot be asked: {report.unreachable}")
+            raise UsageError(f"the golden host {name} does not answer: {report.unreachable}")
         return Golden(report)
     path = Path(name)
     if not path.is_file():

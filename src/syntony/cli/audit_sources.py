@@ -75,7 +75,7 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
         from syntony.io.audit.ssh import ssh_words
 
         if config and not Path(config).is_file():
-            raise UsageError(f"--ssh-config {config}: there is no such file")
+            raise UsageError(f"--ssh-config {config}: no such file")
         return command(*args, ssh=tuple(ssh_words(given, config)), **kwargs)
 
     return wrapper
@@ -207,7 +207,7 @@ def _sources(given: dict[str, Any]) -> Sources:
     if sources.lab is not None and sources.controller is not None:
         raise UsageError("give --lab or --controller, not both")
     if sources.deadline_ns < S:
-        raise UsageError("a deadline below 1 s leaves no time to ask anything")
+        raise UsageError("the deadline must be 1 s or more")
     chosen_checks(sources)  # what is misspelt is said before anything is asked
     return sources
 

@@ -163,7 +163,7 @@ def history(
     from syntony.view.clock_history import by_clock, history_table, summary_table
 
     if (node is None) != every:
-        raise UsageError("say which clock, or --all: syntony clock history h3")
+        raise UsageError("name a clock, or give --all: syntony clock history h3")
     window_ns = parse_duration_ns(since)
     rows = SUMMARY_SAMPLES if every else HISTORY_LINES
     step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
@@ -194,7 +194,9 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
     """
     interval_ns = parse_duration_ns(interval)
     if interval_ns < 100 * MS:
-        raise UsageError(f"--interval {interval}: the fleet is solved once a second; 100ms or more")
+        raise UsageError(
+            f"--interval {interval}: give 100ms or more; clocks are solved once a second"
+        )
     looks = range(count) if count else itertools.count()
     live = console.is_terminal and not as_json
     with _screen(live) as show:

@@ -52,7 +52,7 @@ def report(
         NicRef.parse(name)
     report = _report(target, window_ns, pair)
     if not report.clocks:
-        raise UsageError(f"nothing is stored of any clock in the last {since}")
+        raise UsageError(f"no clock was stored in the last {since}")
     if as_json:
         print_json(msgspec.to_builtins(report))
         return

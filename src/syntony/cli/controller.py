@@ -181,5 +181,5 @@ def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
 def _log_to_stderr(level: str) -> None:
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise click.BadParameter(f"{level!r} is not a level", param_hint="--log-level")
+        raise click.BadParameter(f"{level!r} is not a log level", param_hint="--log-level")
     logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -57,7 +57,7 @@ def command(
     names = list(ACTS) if act == "all" else [name.strip() for name in act.split(",")]
     for name in names:
         if name not in ACTS:
-            raise UsageError(f"no act {name!r}; the story has: all, {', '.join(ACTS)}")
+            raise UsageError(f"no act {name!r}; known: all, {', '.join(ACTS)}")
     chosen = {name: ACTS[name] for name in ACTS if name in names}
     if _TORCH_ACT in chosen:
         _offer_torch(fetch_torch)

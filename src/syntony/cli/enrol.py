@@ -197,7 +197,7 @@ def join(
     from syntony.wire.x509 import read_certificate
 
     if (ca is None) == (fingerprint is None):
-        raise UsageError("give --ca FILE or --fingerprint, the one or the other")
+        raise UsageError("give either --ca FILE or --fingerprint")
     known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
@@ -305,11 +305,11 @@ def _fetch_ca(controller: str, fingerprint: str) -> bytes:
     try:
         found = x509.load_pem_x509_certificate(ca).fingerprint(hashes.SHA256()).hex()
     except ValueError as error:
-        raise MissingError(f"{controller} shows no CA certificate: {error}") from error
+        raise MissingError(f"{controller} sends no CA certificate: {error}") from error
     if found != fingerprint.lower().replace(":", "").removeprefix("sha256"):
         raise MissingError(
             f"the CA at {controller} has the fingerprint {found}, not the one given: another "
-            "fleet, or somebody in between"
+            "fleet, or the connection is intercepted"
         )
     return ca
 

@@ -98,7 +98,7 @@ def show(
     """
     known = [each for each in _ask(target, window_ns).jobs if each.job == job]
     if not known:
-        raise RemoteError(f"no process of a job {job!r} was seen in that time")
+        raise RemoteError(f"no process of job {job!r} was seen in that time")
     bundle = fetch(target, job, window_ns).bundle()
     comms, gpus = _comms(bundle), _gpus(bundle)
     counts = {name: table.rows for name, table in bundle.tables.items()}

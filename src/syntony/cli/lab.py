@@ -332,14 +332,14 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     lab = open_lab(name)
     if listing or clear:
         if kind or any(given.values()) or duration or (listing and clear):
-            raise UsageError("--list and --clear go alone")
+            raise UsageError("--list and --clear cannot be combined with other options")
         _list_or_clear(lab, clear, as_json)
         return
     if not kind:
-        raise UsageError("say what breaks: syntony lab fault KIND TARGET (see --help)")
+        raise UsageError("name a fault: syntony lab fault KIND TARGET (see --help)")
     for_ns = parse_duration_ns(duration) if duration else 0
     if duration and for_ns <= 0:
-        raise UsageError(f"--for {duration}: a fault lasts longer than 0")
+        raise UsageError(f"--for {duration}: give more than 0")
     options = {key: value for key, value in given.items() if value is not None}
     started = lab.inject(kind, target or "", options, for_ns)
     if as_json:
@@ -429,7 +429,7 @@ def scrape(name: str | None) -> None:
     lab = open_lab(name)
     file = lab.file()
     if not file.agents:
-        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+        raise UsageError(f"lab {lab.name} was started with --no-agents and measures nothing")
     click.echo(
         scrape_config(
             lab.directory, make_plan(file.spec), controllers=file.controllers + file.gateways
@@ -459,7 +459,7 @@ def down(name: str | None, yes: bool) -> None:
 def _confirm_down(name: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError(
-            f"lab {name!r} was not started from this terminal; to end it all the same: "
+            f"lab {name!r} was not started from this terminal; to end it anyway: "
             f"syntony lab down --name {name} (or --yes)"
         )
     click.confirm(f"lab {name} was not started from this terminal; end it?", abort=True, err=True)

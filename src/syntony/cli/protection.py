@@ -43,15 +43,15 @@ class Protection(NamedTuple):
     def check(self) -> None:
         """Raises `UsageError`: options that do not go together."""
         if self.min_ranks and self.resume is None:
-            raise UsageError("--min-ranks goes with --resume")
+            raise UsageError("--min-ranks needs --resume")
         if self.replace_hung and not (self.spares or self.listen):
-            raise UsageError("--replace-hung goes with --spares")
+            raise UsageError("--replace-hung needs --spares")
         if self.events is not None and (not self.wanted or self.join):
-            raise UsageError("--events goes with --spares, --listen, --checkpoint or --resume")
+            raise UsageError("--events needs --spares, --listen, --checkpoint or --resume")
         if bool(self.listen or self.join) != (self.secret is not None):
-            raise UsageError("--secret goes with --listen or --join, and they with it")
+            raise UsageError("--secret needs --listen or --join, and they need --secret")
         if self.join and (self.listen or self.checkpoint or self.resume or self.replace_hung):
-            raise UsageError("--join takes part in a job whose options are those of --listen")
+            raise UsageError("--join uses the options given with --listen; leave them out")
         for each in (self.listen, self.join):
             if each is not None:
                 _endpoint(each)
@@ -135,7 +135,7 @@ def _must_be_writable(directory: Path, option: str, given: Path) -> None:
 def _endpoint(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address or not port.isdigit() or int(port) > MOST_PORT:
-        raise UsageError(f"{text!r} is no ADDRESS:PORT, for example 10.0.0.1:29600")
+        raise UsageError(f"{text!r} is not ADDRESS:PORT, for example 10.0.0.1:29600")
     return address, int(port)
 
 

@@ -70,7 +70,7 @@ def command(
     from syntony.store import open_store
 
     if "://" not in store_url and not Path(store_url.removeprefix("chdb:")).is_dir():
-        raise UsageError(f"{store_url}: no store is there; give a directory or a URL")
+        raise UsageError(f"{store_url}: no store found; give a directory or a URL")
     with contextlib.closing(open_store(store_url)) as store, _errors_only():
         first_ns, last_ns = stretch(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0
@@ -111,9 +111,11 @@ def _instant_ns(text: str) -> int:
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no instant; for example 2026-11-25T14:00:00Z") from error
+        raise UsageError(
+            f"{text!r} is not an instant; write for example 2026-11-25T14:00:00Z"
+        ) from error
     if moment.tzinfo is None:
-        raise UsageError(f"{text!r}: of which time zone? 2026-11-25T14:00:00Z is UTC")
+        raise UsageError(f"{text!r}: the time zone is missing; 2026-11-25T14:00:00Z is UTC")
     since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return since // dt.timedelta(microseconds=1) * US
 

@@ -137,7 +137,7 @@ def _check_use(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     if not words and not dry_run:
         raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
     if as_json and not dry_run:
-        raise UsageError("--json goes with --dry-run")
+        raise UsageError("--json needs --dry-run")
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:

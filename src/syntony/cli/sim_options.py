@@ -79,7 +79,7 @@ def make_scene(options: dict[str, Any]) -> SimulatedScene:
     if preset:
         traffic = preset_traffic(preset, net, np.random.default_rng(seed), queue_pairs)
     elif queue_pairs > 1:
-        raise UsageError("--queue-pairs is for presets: a file says itself what its flows are")
+        raise UsageError("--queue-pairs is for presets; a file lists its flows itself")
     else:
         traffic = _from_file(file)
     return SimulatedScene(net, check_traffic(traffic, net.nics), dead)
@@ -96,7 +96,7 @@ def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int
     kind = ThreeTier if three & reported.keys() else LeafSpine
     wrong = {"spines", "rails", "planes"} if kind is ThreeTier else set()
     for name in wrong & reported.keys():
-        raise UsageError(f"--{name} is of two tiers, --pods makes three")
+        raise UsageError(f"--{name} is for two tiers, --pods makes three")
     return kind(gbps=gbps, **reported)
 
 

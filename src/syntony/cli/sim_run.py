@@ -68,7 +68,7 @@ def _settings(options: dict[str, Any]) -> RunSettings:
         if not (math.isfinite(options[name]) and options[name] >= 0):
             raise UsageError(f"--{name.replace('_', '-')} must not be negative")
     if options["epoch_us"] < 1:
-        raise UsageError("--epoch-us: no telemetry is faster than 1 µs")
+        raise UsageError("--epoch-us: give 1 or more")
     return RunSettings(
         hop_ns=options["hop_ns"],
         epoch_ns=options["epoch_us"] * 1_000,
