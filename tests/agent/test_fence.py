@@ -90,4 +90,4 @@ def test_a_full_disk_does_not_stop_the_agent(
     assert fence.admit(decided(2)) == SWITCH
     with pytest.raises(WireError):
         fence.admit(decided(1))
-    assert "cannot be kept over a restart" in caplog.text
+    assert "cannot be saved for a restart" in caplog.text

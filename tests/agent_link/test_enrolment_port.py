@@ -200,7 +200,7 @@ def test_a_replaced_server_certificate_is_used_without_a_restart(tmp_path: Path)
                 assert served_serial(port, tls) != before
             agent.send()
             assert agent.uplink.connections == 1
-        assert controller.log().count("the certificate stays the one before") == 1
+        assert controller.log().count("certificate not reloaded, keeping the current one") == 1
 
 
 def test_the_controller_renews_its_own(tmp_path: Path) -> None:

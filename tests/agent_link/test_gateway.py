@@ -327,7 +327,7 @@ def test_agents_and_controllers_are_no_gateways(tmp_path: Path, role: Role) -> N
         )
         fake.begin()
         wait_until(lambda: fake.ended() is not None)
-        assert f"is of role {role}; a gateway needs one of its own role" in fake.log()
+        assert f"is of role {role}; a gateway needs one of role gateway" in fake.log()
         with pytest.raises(RemoteError):
             _relay(leader, tls)
         assert status(leader).gateways == ()
@@ -368,13 +368,13 @@ def test_a_gateway_renews_its_certificate_through_its_leader(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("gateway = true", "whom does it follow"),
+        ("gateway = true", "name its leaders"),
         ('leaders = ["c:1"]', "add gateway = true"),
         (
             'gateway = true\nleaders = ["c:1"]\nstate_dir = "/tmp/x"',
-            "state_dir: a gateway has none",
+            "state_dir: not for a gateway",
         ),
-        ('gateway = true\nleaders = ["c:1"]\nstandby = true', "standby: a gateway has none"),
+        ('gateway = true\nleaders = ["c:1"]\nstandby = true', "standby: not for a gateway"),
     ],
 )
 def test_what_is_not_a_gateways_is_refused(setting: str, reason: str) -> None:

@@ -147,7 +147,7 @@ def test_one_name_on_two_machines(tmp_path: Path) -> None:
         assert (first.refusals, first.uplink.connections) == ([], 2)
         assert (other.refusals, other.uplink.connections) == ([], 1)
         assert controller.log().count("plan generation=") <= 3
-        assert controller.log().count("two agents have one name") == 1
+        assert controller.log().count("two agents have the same name") == 1
         assert controller.log().count("agent refused") == 1
         with urllib.request.urlopen(f"http://127.0.0.1:{scraped}/metrics", timeout=60) as page:
             counted = re.search(rb"^syntony_agents_refused_total (\S+)$", page.read(), re.MULTILINE)

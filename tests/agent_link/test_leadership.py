@@ -181,7 +181,7 @@ def test_only_a_later_epoch_is_taken_over(tmp_path: Path) -> None:
             leadership.check(_hello(9))
         assert (leadership.epoch, leadership.seen) == (1, 9)
         for above in (-1, 0, 1 << 62, 1 << 70):
-            with pytest.raises(UsageError, match="is no later one"):
+            with pytest.raises(UsageError, match="is not later"):
                 asyncio.run(leadership.take_over(TakeoverCommand(above=above, by="ann"), issuer, 3))
         asyncio.run(leadership.take_over(TakeoverCommand(above=9, by="ann"), issuer, 3))
         leadership.check(_hello(9))

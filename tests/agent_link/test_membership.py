@@ -137,7 +137,7 @@ def test_another_fleets_fingerprint_gets_no_token(
     controller: ControllerProcess, tmp_path: Path
 ) -> None:
     secret = token(controller, "agent", "x1")
-    with pytest.raises(SyntonyError, match="another fleet, or somebody in between"):
+    with pytest.raises(SyntonyError, match="another fleet, or the connection is intercepted"):
         join(controller, "x1", secret, "--fingerprint", "0" * 64)
     join(controller, "x1", secret)  # it was not sent
 

@@ -415,7 +415,7 @@ GREETING = hello("r1", "stream1")
             (encode(Hello(protocol=PROTOCOL + 1, version="9", host="r1", nics=(), stream="s")),),
             "prot",
         ),
-        ((encode(hello("r1", "../etc")),), "a name that cannot be one"),
+        ((encode(hello("r1", "../etc")),), "an invalid name"),
         ((encode(GREETING), b"garbage"), "not a message"),
         ((encode(GREETING), encode(GREETING)), "second hello"),
         ((encode(GREETING), *bundles([encode(GREETING)] * 2)), "second hello"),

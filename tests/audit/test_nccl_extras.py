@@ -112,7 +112,7 @@ def test_operations_are_held_against_what_limits_them() -> None:
     unknown = operations(JOB, lambda _: done(900.0, device="Other"), "f")
     assert {each.status for each in unknown} == {Status.UNKNOWN}
     assert operation(JOB, "alltoall").binary == "/opt/nccl-tests/alltoall_perf"
-    with pytest.raises(UsageError, match="does not tell where"):
+    with pytest.raises(UsageError, match="does not give the path"):
         operation(NcclJob(binary="my_test", launcher="none", gpus=1), "alltoall")
 
 

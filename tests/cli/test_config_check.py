@@ -29,7 +29,7 @@ def test_what_is_shipped_is_valid(capsys: pytest.CaptureFixture[str], name: str,
     ("name", "wrong", "says"),
     [
         ("agent.toml", ("127.0.0.1:9862", "0.0.0.0:9862"), "can be reached from outside"),
-        ("controller.toml", ("127.0.0.1:9863", "9863"), "no ADDRESS:PORT"),
+        ("controller.toml", ("127.0.0.1:9863", "9863"), "not ADDRESS:PORT"),
         ("agent.toml", ("\nlisten", "\nlistn"), "did you mean 'listen'"),
         ("sla.toml", ("p99", "p999"), "did you mean 'p99'"),
         ("sla.toml", ('"50us"', '"50"'), "'50' is not a duration"),

@@ -99,7 +99,7 @@ def test_a_preset_as_a_file_is_the_same_traffic(say: Callable[..., Said], tmp_pa
         (("--traffic", "rings-256", "--leaves", "2"), "the preset is for 256 NICs"),
         (("--traffic", "missing.cm"), "unreadable"),
         (("--traffic", "rings", "--leaves", "0"), "bad-topology"),
-        (("--traffic", "rings", "--pods", "2", "--spines", "2"), "--spines is of two tiers"),
+        (("--traffic", "rings", "--pods", "2", "--spines", "2"), "--spines is for two tiers"),
         (("--traffic", "rings", "--dead", "leaf7--spine0", *SMALL), "unknown-link"),
         (("--traffic", "rings", "--dead", "leaf0--spine0", "--dead", "leaf0--spine1", *SMALL),
          "disconnected"),

@@ -75,5 +75,5 @@ def test_rows_that_cannot_be_used_are_one_clear_line(tmp_path: Path) -> None:
     record(file)
     with pytest.raises(ConfigError):
         run(str(file), "--sla", str(tmp_path / "nowhere.toml"))
-    with pytest.raises(UsageError, match="more than nothing"):
+    with pytest.raises(UsageError, match="longer than 0"):
         run(str(file), "--window", "0s")

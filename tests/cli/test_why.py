@@ -73,7 +73,7 @@ def test_what_is_recorded_is_diagnosed_alike(fleet: RecordedBundle, tmp_path: Pa
     assert requested[0]["subjects"] == ["rank 2"]
     again = run("record", "night", "--out", place)
     assert again.exit_code != 0
-    assert "is no empty directory" in str(again.exception)
+    assert "is not an empty directory" in str(again.exception)
 
 
 @pytest.mark.parametrize("fleet", [0], indirect=True)

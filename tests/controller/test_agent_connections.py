@@ -53,7 +53,7 @@ def test_the_connection_that_was_dialled_last_is_kept_whenever_it_comes(at: str)
         hub = (
             leader({"h1": AgentSession(second, CERTIFICATE)}) if at == "leader" else gateway(second)
         )
-        with pytest.raises(RefusedError, match="connection 1 of 'h1': its connection 2"):
+        with pytest.raises(RefusedError, match="connection 1 of 'h1': its later connection 2"):
             hub.check(first)
         hub.check(second)
         hub.check(third)

@@ -183,7 +183,7 @@ def test_only_tables_of_agents_are_opened() -> None:
     batch = Batch(seq=1, table="clock_1s", rows=1, dropped=0, arrow=b"")
     (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], None)
     assert isinstance(found, WireError)
-    assert "'clock_1s' is not a table agents write" in str(found)
+    assert "'clock_1s' is not a table that agents write" in str(found)
 
 
 @pytest.mark.parametrize(("ts_ns", "good"), [(-1, False), (0, False), (1, True)])

@@ -73,7 +73,7 @@ def test_a_job_s_report_is_of_a_bounded_window() -> None:
     empty: dict[str, dict[str, list[Any]]] = {
         name: {column: [] for column in rows} for name, rows in rows_with({}).items()
     }
-    with pytest.raises(UsageError, match="nothing is known of a job 'night'"):
+    with pytest.raises(UsageError, match="no record of job 'night'"):
         job_report(empty)
 
 

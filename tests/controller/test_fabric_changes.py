@@ -136,7 +136,7 @@ def test_a_map_that_cannot_be_read_is_kept_aside(
             row = {"name": FABRIC_MAP, "body": '{"cables": 3}'}
             upsert(connection, "document", row, key="name")
         LocateLoop(store, "", state)
-        assert "map of the fabric starts anew" in caplog.text
+        assert "map of the fabric starts empty" in caplog.text
         kept = dict(state.read("SELECT name, body FROM document"))
         assert kept[f"{FABRIC_MAP} (unreadable)"] == '{"cables": 3}'
 

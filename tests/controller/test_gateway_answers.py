@@ -96,7 +96,7 @@ def test_what_the_store_knows_needs_no_leader(
 ) -> None:
     query = EXAMPLES.get(kind) or kind()
     if kind in OF_A_JOB:
-        with pytest.raises(UsageError, match="nothing is known of a job 'j'"):
+        with pytest.raises(UsageError, match="no record of job 'j'"):
             asked(store, query, who)
     else:
         assert asked(store, query, who)
@@ -122,7 +122,7 @@ def test_for_the_rest_it_names_the_leader(store: Store, query: Query[Any]) -> No
 
 
 def test_without_fleet_time_it_does_not_answer_nothing(store: Store) -> None:
-    with pytest.raises(BusyError, match="has not heard of fleet time"):
+    with pytest.raises(BusyError, match="does not know fleet time"):
         asked(store, JobsQuery(window_ns=60 * S), led=False)
 
 

@@ -127,9 +127,9 @@ def test_commands(control: Control) -> None:
     service = control.service
     acked = service.act(IncidentAction(number=1, what="ack", by=""), EVE, T0)
     assert acked.incidents[0]["acknowledged_by"] == "ops eve"
-    with pytest.raises(UsageError, match="nothing to do"):
+    with pytest.raises(UsageError, match="not an action"):
         service.act(IncidentAction(number=1, what="delete", by="eve"), EVE, T0)
-    with pytest.raises(UsageError, match="give it a time"):
+    with pytest.raises(UsageError, match="needs a duration"):
         service.silence(SilenceAction(by="eve"), EVE, T0)
     made = service.silence(SilenceAction(by="eve", for_ns=60 * S, subject="h0"), EVE, T0)
     assert made.silences[0]["subject"] == "h0"

@@ -140,7 +140,7 @@ def test_on_the_command_line(record: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--end", "yesterday"], "is no instant"),
+        (["--end", "yesterday"], "is not an instant"),
         (["--end", "2026-01-01T00:00:00"], "time zone"),
         (["--end", "2020-01-01T00:00:00Z"], "no probes of that time"),
         (["--policy", "/nowhere.toml"], "cannot be read"),

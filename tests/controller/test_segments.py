@@ -110,7 +110,7 @@ def test_a_report_that_cannot_be_is_not_used(
     service.service.take("h0", bad)
     service.service.take("h1", came())
     assert service.rows() == []
-    assert "segments not used host=h0" in caplog.text
+    assert "segments ignored host=h0" in caplog.text
 
 
 def test_nothing_is_taken_while_there_is_no_fleet_time() -> None:

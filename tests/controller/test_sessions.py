@@ -275,7 +275,7 @@ def test_an_older_connection_of_the_same_process_does_not_take_its_place(
     session = AgentSession(structs.replace(hello("h1", "s"), life="a", attempt=3), CERTIFICATE)
     coming = structs.replace(hello("h1", "s"), life=life, attempt=attempt)
     if refused:
-        with pytest.raises(RefusedError, match="connection 2 of 'h1': its connection 3"):
+        with pytest.raises(RefusedError, match="connection 2 of 'h1': its later connection 3"):
             session.check_newest(coming)
     else:
         session.check_newest(coming)

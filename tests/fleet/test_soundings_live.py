@@ -54,7 +54,7 @@ def test_twins_are_told_apart_by_pairs_that_the_mesh_lacks(lab: LiveLab) -> None
 
     def sounded() -> bool:
         lines = log.read_text(encoding="utf-8").splitlines()
-        requested = [line for line in lines if "suspects to be distinguished" in line]
+        requested = [line for line in lines if "probing to distinguish suspects" in line]
         return any(broken in line and twin in line and "/rail" in line for line in requested)
 
     await_true(sounded, "further pairs asked for")

@@ -89,9 +89,9 @@ def test_one_page_and_no_other(serve: Callable[..., ScrapeServer]) -> None:
         ("0.0.0.0:9862", "can be reached from outside; set tls = true"),
         ("[::]:9862", "can be reached from outside"),
         ("192.0.2.1:9862", "can be reached from outside"),
-        ("9862", "no ADDRESS:PORT"),
-        ("localhost:9862", "no ADDRESS:PORT"),
-        ("127.0.0.1:http", "no ADDRESS:PORT"),
+        ("9862", "not ADDRESS:PORT"),
+        ("localhost:9862", "not ADDRESS:PORT"),
+        ("127.0.0.1:http", "not ADDRESS:PORT"),
         ("127.0.0.1:70000", "a port is between"),
     ],
 )

@@ -131,7 +131,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("exec", "--name", "t-small", "h1"), "needs a command"),
     (("fault", "--name", "t-small", "blackhole"), "KIND TARGET"),
     (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--for", "0s"), "longer than 0"),
-    (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--list"), "go alone"),
+    (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--list"), "cannot be combined"),
     (("fault", "--name", "t-small", "--clear", "x"), "a fault's number"),
     (("path", "--name", "t-small", "h0/rail0", "h0/rail0", "--sport", "1", "--dport", "1"),
      "to itself"),

@@ -130,6 +130,6 @@ def test_a_refusal_is_told_and_nothing_is_claimed(
     flows = wait_for(side, fast)
     side.refuses = "the reactor does not answer"
     side.order(flows, SLOW_BPS)
-    assert "not paced here reason=the reactor does not answer" in caplog.text
+    assert "pacing not available reason=the reactor does not answer" in caplog.text
     assert [side.keeper.rate(each) for each in flows] == [0] * len(flows)
     wait_for(side, fast)

@@ -19,17 +19,17 @@ FILE = Path("secret")
 @pytest.mark.parametrize(
     ("wish", "line"),
     [
-        (NONE._replace(min_ranks=2), "--min-ranks goes with --resume"),
-        (NONE._replace(replace_hung=20.0), "--replace-hung goes with --spares"),
-        (NONE._replace(replace_slow=60.0), "--replace-slow goes with --spares"),
-        (NONE._replace(join="10.0.0.1:1", secret=FILE, replace_slow=60.0), "--replace-slow goes"),
-        (NONE._replace(events=FILE), "--events goes with"),
-        (NONE._replace(listen="10.0.0.1:1"), "--secret goes with --listen or --join"),
-        (NONE._replace(spares=1, secret=FILE), "--secret goes with --listen or --join"),
-        (NONE._replace(join="10.0.0.1:1", secret=FILE, checkpoint=FILE), "--join takes part"),
-        (NONE._replace(join="10.0.0.1", secret=FILE), "is no ADDRESS:PORT"),
-        (NONE._replace(listen="10.0.0.1:99999", secret=FILE), "is no ADDRESS:PORT"),
-        (NONE._replace(listen=":5", secret=FILE), "is no ADDRESS:PORT"),
+        (NONE._replace(min_ranks=2), "--min-ranks needs --resume"),
+        (NONE._replace(replace_hung=20.0), "--replace-hung needs --spares"),
+        (NONE._replace(replace_slow=60.0), "--replace-slow needs --spares"),
+        (NONE._replace(join="10.0.0.1:1", secret=FILE, replace_slow=60.0), "--replace-slow needs"),
+        (NONE._replace(events=FILE), "--events needs"),
+        (NONE._replace(listen="10.0.0.1:1"), "--secret needs --listen or --join"),
+        (NONE._replace(spares=1, secret=FILE), "--secret needs --listen or --join"),
+        (NONE._replace(join="10.0.0.1:1", secret=FILE, checkpoint=FILE), "--join uses the options"),
+        (NONE._replace(join="10.0.0.1", secret=FILE), "is not ADDRESS:PORT"),
+        (NONE._replace(listen="10.0.0.1:99999", secret=FILE), "is not ADDRESS:PORT"),
+        (NONE._replace(listen=":5", secret=FILE), "is not ADDRESS:PORT"),
     ],
 )
 def test_what_does_not_go_together(wish: Protection, line: str) -> None:

@@ -64,7 +64,7 @@ def test_exit_codes(words: list[str], code: int) -> None:
         (["--job", "a b", "--", "true"], "cannot name a job"),
         (["--exclude", "ssh", "--", "true"], "cannot exclude 'ssh'"),
         (["--jbo", "x", "--", "true"], "No such option"),
-        (["--json", "--", "true"], "--json goes with --dry-run"),
+        (["--json", "--", "true"], "--json needs --dry-run"),
     ],
 )
 def test_bad_words_are_one_line(

@@ -94,5 +94,5 @@ def test_a_report_that_no_agent_makes_is_not_used(
 ) -> None:
     service = QueuePairService(lambda: NOW_NS + S, lambda _: None)
     service.take("h0", bad, NOW_NS + S)
-    assert "queue pairs not used host=h0" in caplog.text
+    assert "queue pairs ignored host=h0" in caplog.text
     assert not service.answer(QueuePairsQuery(), NOW_NS + S).queue_pairs

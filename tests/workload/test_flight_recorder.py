@@ -208,7 +208,7 @@ def test_broken_bytes(tmp_path: Path) -> None:
 
 def test_nothing_that_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "dump_0").write_bytes(b"\x80\x02}q\x00.")
-    with pytest.raises(InputError, match="no flight-recorder entry can be used"):
+    with pytest.raises(InputError, match="no usable flight-recorder entry"):
         read_dumps(tmp_path)
     (tmp_path / "deep_1").write_bytes(b"[" * 100_000)
     with pytest.raises(RecursionError):

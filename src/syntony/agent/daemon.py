@@ -189,7 +189,7 @@ class Agent:
                 if self._clock.wait_for_step(SET_WAIT_S):
                     self.inbox.put(ClockSet())
         except MissingError as error:
-            _log.warning("steps of the clock are seen late: %s", error)
+            _log.warning("clock steps will be detected late: %s", error)
 
     def _check_clock(self, uplink: Uplink) -> None:
         """Where the host's clock stepped or changed its rate, everybody starts again with it."""
@@ -414,7 +414,7 @@ class Agent:
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
         reason = self._reactor.obey(said, offset_ns)
         if reason:
-            _log.error("%s is not in force reason=%s", type(said).__name__, reason)
+            _log.error("%s not applied reason=%s", type(said).__name__, reason)
         if isinstance(said, Switch):
             self._stopped = said.stopped
             self._reactor.refresh()

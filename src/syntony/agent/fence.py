@@ -67,7 +67,9 @@ class Fence:
         except FileNotFoundError:
             return 0
         except (OSError, ValueError) as error:
-            _log.error("%s: not readable, the next controller counts: %s", self._file, error)
+            _log.error(
+                "%s cannot be read, the next controller's epoch is accepted: %s", self._file, error
+            )
             return 0
         return epoch if 0 <= epoch <= MAX_EPOCH else 0
 
@@ -76,4 +78,4 @@ class Fence:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._file, str(self.highest).encode())
         except OSError as error:
-            _log.error("the controller's epoch cannot be kept over a restart: %s", error)
+            _log.error("the controller's epoch cannot be saved for a restart: %s", error)

@@ -219,7 +219,7 @@ class JobPeers(abc.ABC, Generic[_P]):
             first = not self._admission.refused[reason]
             self._admission.refuse(reason)
         if first:
-            _log.warning("a job's process may not connect %s reason=%s", whom, reason)
+            _log.warning("process of a job refused %s reason=%s", whom, reason)
 
     def _drop(self, fd: int) -> None:
         """Closing a descriptor takes it out of epoll, too."""

@@ -323,7 +323,7 @@ class _Modules:
             self._known.pop(nic, None)
             if isinstance(error, OSError) and error.errno in _NEVER:
                 self._mute.add(nic)
-                _log.info("modules are not read nic=%s reason=%s", nic, error.strerror)
+                _log.info("modules not read nic=%s reason=%s", nic, error.strerror)
             return
         self._known[nic] = module
         for note in self._watch.take(time.monotonic_ns(), nic, module):
@@ -334,7 +334,7 @@ def _open_kernel_log() -> KernelLog | None:
     try:
         return KernelLog()
     except MissingError as error:
-        _log.info("drivers' messages are not read reason=%s", error)
+        _log.info("drivers' messages not read reason=%s", error)
         return None
 
 

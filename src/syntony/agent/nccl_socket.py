@@ -59,7 +59,7 @@ class NcclSocket(JobPeers[NcclPage]):
             try:
                 save_progress(self._file, self._read)
             except OSError as error:
-                _log.warning("how far NCCL's pages are read is not kept reason=%s", error)
+                _log.warning("read positions of NCCL's pages not saved reason=%s", error)
 
     def _leave(self, peer: Peer[NcclPage]) -> None:
         operations = peer.page.read(last=True)

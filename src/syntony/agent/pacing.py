@@ -130,7 +130,7 @@ class PaceKeeper(Generic[_K]):
         try:
             self._actuator.set(wanted)
         except MissingError as error:
-            _log.warning("flows are not paced here reason=%s", error)
+            _log.warning("pacing not available reason=%s", error)
             self._rest_ns = now_ns + RETRY_NS
             wanted, self._waits = {}, False
         else:

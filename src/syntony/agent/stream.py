@@ -109,8 +109,8 @@ class Stream:
         state counts from one after its start."""
         if plan.generation < self._generation:
             _log.error(
-                "plan refused, the one before stays generation=%d reason=generation %d came "
-                "before it", plan.generation, self._generation,
+                "plan refused, keeping the current one generation=%d reason=already have "
+                "generation %d", plan.generation, self._generation,
             )  # fmt: skip
             return False
         self._generation = plan.generation

@@ -170,7 +170,7 @@ class VerbsPlane:
                 known = self._turn(engine, time.monotonic_ns())
                 self.turns += 1
             except SyntonyError as error:
-                _log.warning("probing over verbs reason=%s", error)
+                _log.warning("probing over verbs failed, retrying reason=%s", error)
                 known = True
             self._wake.wait((TURN_NS if known else HASTY_NS) / S)
             self._wake.clear()
@@ -287,7 +287,7 @@ class VerbsPlane:
         self.flows = flows
         self.probing += 1
         for fault in faults:
-            _log.warning("flows over verbs left out %s", fault)
+            _log.warning("verbs flows skipped %s", fault)
         name = "probing-verbs"
         if faults:
             if not self._parts.has(name):
@@ -316,7 +316,7 @@ class VerbsPlane:
             made, fault = engine.set_routes(routed_for)
             self._routed_for = routed_for if made == len(routed_for) else ()
             if fault:
-                _log.warning("ways to peers over verbs are missing made=%d wanted=%d reason=%s",
+                _log.warning("verbs address handles missing made=%d wanted=%d reason=%s",
                              made, len(routed_for), fault)  # fmt: skip
         return len(known) == len(requested)
 

@@ -21,7 +21,7 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     for part in _split(text):
         for name in _expand(part):
             if not is_name(name.rpartition("@")[2]) or name.startswith("-"):
-                raise UsageError(f"{name!r} is no host's name")
+                raise UsageError(f"{name!r} is not a host name")
             found[name] = None
             if len(found) > MAX_HOSTS:
                 raise UsageError(f"more than {MAX_HOSTS} hosts in {text[:60]!r}")
@@ -51,7 +51,7 @@ def _numbers(piece: str, part: str) -> list[str]:
     first, dash, last = piece.partition("-")
     last = last if dash else first
     if not first.isdigit() or not last.isdigit() or max(len(first), len(last)) > 9:
-        raise UsageError(f"{part!r}: {piece!r} is no range; write for example gpu[001-128]")
+        raise UsageError(f"{part!r}: {piece!r} is not a range; write for example gpu[001-128]")
     low, high = int(first), int(last)
     if high < low or high - low >= MAX_HOSTS:
         raise UsageError(f"{part!r}: {piece!r} is empty or too long a range")

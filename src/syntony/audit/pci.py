@@ -107,7 +107,9 @@ def path_to_root(host: Facts, address: str) -> tuple[str, ...]:
     real = host.real(f"{DEVICES}/{address}")
     hops = [part for part in real.split("/") if _ADDRESS.fullmatch(part)]
     if "/devices/pci" not in real or not hops or hops[-1] != address:
-        raise AbsentError(f"{DEVICES}/{address} is no link into /sys/devices: the way is not kept")
+        raise AbsentError(
+            f"{DEVICES}/{address} is not a link into /sys/devices: its path is unknown"
+        )
     return tuple(reversed(hops))
 
 

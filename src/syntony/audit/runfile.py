@@ -45,7 +45,7 @@ def parse_head(text: bytes, name: str) -> Head:
     try:
         head = _head.decode(text)
     except msgspec.DecodeError as error:
-        raise InputError("not-a-run", f"{name} is no run of `syntony audit run`") from error
+        raise InputError("not-a-run", f"{name} is not a run of `syntony audit run`") from error
     if head.format != FORMAT:
         raise InputError("not-a-run", f"{name} is of another version ({head.format[:40]})")
     return head
@@ -56,7 +56,9 @@ def parse_report(text: bytes, name: str) -> HostReport:
     try:
         return _report.decode(text)
     except msgspec.DecodeError as error:
-        raise InputError("not-a-report", f"{name}: a line is no host's report: {error}") from error
+        raise InputError(
+            "not-a-report", f"{name}: a line is not a host's report: {error}"
+        ) from error
 
 
 def reports(lines: Iterable[bytes], name: str) -> Iterator[HostReport]:

@@ -30,11 +30,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Path(),
         default="/etc/syntony/agent.toml",
         show_default=True,
-        help="TOML file: who this host is, its NICs, the controller.",
+        help="TOML file: host name, NICs, controller.",
     )
-    level = click.option(
-        "--log-level", default="INFO", show_default=True, help="Least severe line logged."
-    )
+    level = click.option("--log-level", default="INFO", show_default=True, help="Lowest log level.")
     return path(level(command))
 
 
@@ -42,8 +40,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @_options
 @click.pass_context
 def command(context: click.Context, config_path: str, log_level: str) -> None:
-    """Run this host's telemetry process until SIGTERM or Ctrl-C; its probes and its jobs' paths are
-    those of the reactor, a process of its own.
+    """Run this host's telemetry process until SIGTERM or Ctrl-C. Probes and failover run in a
+    separate process, the reactor.
 
     \b
     Example (a lab does this for every host):
@@ -61,7 +59,7 @@ def command(context: click.Context, config_path: str, log_level: str) -> None:
 @_options
 def reactor(config_path: str, log_level: str) -> None:
     """Run this host's reactor until SIGTERM or Ctrl-C: it probes, answers probes and moves jobs off
-    paths that die, whether or not the rest of the agent runs.
+    dead paths. It works without the telemetry process.
 
     \b
     Example:
@@ -94,9 +92,9 @@ def _run(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
-    """Say what this host allows: stamping, capabilities, MPTCP, RDMA.
+    """Show what this host supports: time stamps, capabilities, MPTCP, RDMA.
 
-    Exit status: 0 everything, 1 something is missing, 3 something could not be found out.
+    Exit status: 0 everything, 1 something is missing, 3 something could not be checked.
 
     \b
     Example:
@@ -125,10 +123,10 @@ def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
 @fleet_options
 @click.pass_context
 def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool) -> None:
-    """Say which parts of the fleet's agents run, and why others do not.
+    """Show which parts of the fleet's agents run, and why others do not.
 
     Without HOST only parts that do not run are listed. Exit status: 0 all run, 1 one does not, 3 a
-    host has not said.
+    host has not reported.
 
     \b
     Example:

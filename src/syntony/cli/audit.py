@@ -9,26 +9,23 @@ from syntony.cli.lazy import LazyGroup
 _ELSEWHERE = {
     "bandwidth": (
         "audit_bandwidth:bandwidth",
-        "TCP between pairs of hosts (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).",
+        "Test bandwidth between hosts: TCP (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).",
     ),
     "checks": (
         "audit_checks:checks",
-        "Every check: what it reads, what it expects, what a failure means and what to do.",
+        "List every check: what it reads and expects, what a failure means, what to do.",
     ),
     "fabric": (
         "audit_fabric:fabric",
-        "Cabling: rails, port order, uplinks, speeds, names, hierarchy.",
+        "Check the cabling: rails, port order, uplinks, speeds, names, hierarchy.",
     ),
     "nccl": (
         "audit_nccl:nccl",
-        (
-            "All-reduce with 1, 2, 4 and 8 queue pairs, in a job's order of hosts and by the "
-            "hierarchy."
-        ),
+        ("Test all-reduce with 1, 2, 4 and 8 queue pairs, in job order and fabric order of hosts."),
     ),
     "network": (
         "audit_network:network",
-        "Connectivity on 16 source ports of every pair, path MTU, hops and rails, routes, latency.",
+        "Test connectivity on 16 source ports per pair, path MTU, hops, rails, routes, latency.",
     ),
     "pairs": (
         "audit_pairs:pairs",
@@ -39,27 +36,27 @@ _ELSEWHERE = {
     ),
     "learn": (
         "audit_run:learn",
-        "Write the spec of a fleet that is known to be good: TOML, sorted, made to be compared.",
+        "Write the expected values of a fleet that is known to be good, as sorted TOML.",
     ),
     "run": (
         "audit_run:run",
-        "Run all checks and say what is wrong, what it means, and what to do.",
+        "Run all checks; show what is wrong, what it means and what to do.",
     ),
     "diff": (
         "audit_show:diff",
-        "What turned between two runs: the last two, BEFORE and the last, or BEFORE and AFTER.",
+        "Compare two runs: the last two, BEFORE and the last, or BEFORE and AFTER.",
     ),
     "show": (
         "audit_show:show_run",
-        "An earlier run, the last one by default: the same tree, tables and documents.",
+        "Show an earlier run, by default the last: the same tree, tables and documents.",
     ),
     "clocks": (
         "audit_tools:clocks",
-        "This host's clock compared with its probing peers' clocks, and the bound.",
+        "Compare this host's clock with its peers' clocks, with a bound on the error.",
     ),
     "gemm": (
         "audit_tools:gemm",
-        "TFLOP/s of matrix products: of every GPU, else of the processors of each NUMA node.",
+        "Measure TFLOP/s of matrix products on every GPU, else on each NUMA node's processors.",
     ),
     "reach": (
         "audit_tools:reach",
@@ -70,18 +67,18 @@ _ELSEWHERE = {
     ),
     "record": (
         "audit_tools:record",
-        "Keep what the checks read on this host as a tree: for later, or for somebody else.",
+        "Record what the checks read on this host, as a tree to judge later or elsewhere.",
     ),
     "triad": (
         "audit_tools:triad",
-        "Memory bandwidth of each NUMA node, GB/s: all its processors work for some seconds.",
+        "Measure the memory bandwidth of each NUMA node, GB/s; loads all processors for seconds.",
     ),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
-    """Is the fleet right before the job starts: configuration, nodes, networks, NCCL.
+    """Check the fleet before a job starts: configuration, nodes, networks, NCCL.
 
     \b
     Example:

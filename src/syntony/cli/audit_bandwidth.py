@@ -37,16 +37,31 @@ class _Plan(NamedTuple):
 
 
 @click.command()
-@click.option("--hosts", default="", help="gpu[001-128] or @FILE: over ssh, with python3 there.")
+@click.option(
+    "--hosts", default="", help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3."
+)
 @click.option("--lab", help="The hosts of a running lab.")
-@click.option("--rdma", default="", metavar="NICS", help="mlx5_[0-7]: RDMA on these, not TCP.")
-@click.option("--gdr", is_flag=True, help="With --rdma: from the GPUs' memory too.")
-@click.option("--gid", type=click.IntRange(0, 255), help="With --rdma: GID index; else perftest's.")
-@click.option("--nic", default="mgmt0", show_default=True, help="With --lab: which network.")
-@click.option("--at-least", type=float, help="Gb/s; else by line rate, else by the other pairs.")
+@click.option(
+    "--rdma",
+    default="",
+    metavar="NICS",
+    help="RDMA devices to use in place of TCP, for example mlx5_[0-7].",
+)
+@click.option("--gdr", is_flag=True, help="With --rdma: also from the memory of GPUs.")
+@click.option(
+    "--gid", type=click.IntRange(0, 255), help="With --rdma: GID index. [default: perftest's]"
+)
+@click.option("--nic", default="mgmt0", show_default=True, help="With --lab: the network to test.")
+@click.option(
+    "--at-least",
+    type=float,
+    help="Lowest rate that passes, Gb/s. [default: by line rate or the other pairs]",
+)
 @click.option("--seconds", type=click.IntRange(1, 600), default=5, show_default=True)
 @click.option("--streams", type=click.IntRange(1, 64), default=8, show_default=True, help="Of TCP.")
-@click.option("--every-pair", is_flag=True, help="N−1 rounds in place of a sample of log₂ N.")
+@click.option(
+    "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the sample.")
 @click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
 @ssh_options
@@ -57,12 +72,12 @@ def bandwidth(
     nic: str, at_least: float | None, seconds: int, streams: int, every_pair: bool, seed: int,
     plan: bool, ssh: tuple[str, ...], form: str | None, everything: bool,
 ) -> None:  # fmt: skip
-    """TCP between pairs of hosts (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).
+    """Test bandwidth between hosts: TCP (fe.bw), or RDMA on every NIC (be.conn.qp, .bw, .gdr).
 
-    All hosts are busy at once, with a partner each, so do this before the job. Suspects are tested
-    again with partners known to be good. A small program runs at both ends while a test lasts;
-    RDMA needs perftest's ib_write_bw there. Exit status: 0 all pass, 2 somebody is to blame, 3 it
-    could not be reported.
+    All hosts are loaded at once, each with one partner, so run this before the job. Suspects are
+    tested again with known good partners. A small program runs at both ends during a test; RDMA
+    needs perftest's ib_write_bw there. Exit status: 0 all pass, 2 a host or pair fails, 3 no
+    result.
 
     \b
     Examples:
@@ -79,7 +94,7 @@ def bandwidth(
     if lab and rdma:
         raise UsageError("a lab has no RDMA; --rdma needs --hosts")
     if not rdma and (gdr or gid is not None):
-        raise UsageError("--gdr and --gid need --rdma: which NICs?")
+        raise UsageError("--gdr and --gid need --rdma with the NICs")
     names = _lab_hosts(lab) if lab else host_names(hosts)
     if len(names) < 2:
         raise UsageError("pairs need two hosts or more")

@@ -12,9 +12,9 @@ from syntony.view import drawn
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--markdown", is_flag=True, help="Print the table of the reference.")
+@click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def checks(as_json: bool, markdown: bool) -> None:
-    """Every check: what it reads, what it expects, what a failure means and what to do.
+    """List every check: what it reads and expects, what a failure means, what to do.
 
     \b
     Example:

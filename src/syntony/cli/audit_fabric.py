@@ -24,26 +24,26 @@ _FILE = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--ibnetdiscover", "subnet", type=_FILE, help="What `ibnetdiscover` printed.")
+@click.option("--ibnetdiscover", "subnet", type=_FILE, help="Output of `ibnetdiscover`.")
 @click.option(
     "--lldp",
     type=_FILE,
     multiple=True,
-    help="`lldpctl -f json` of one host, as HOST.json, or a directory of such; repeatable.",
+    help="HOST.json with the output of `lldpctl -f json`, or a directory of them; repeatable.",
 )
 @click.option("--topology", type=_FILE, help="An operator's file: TOML, JSON or dot.")
-@click.option("--expected", type=_FILE, help="How it should be: any of these forms.")
+@click.option("--expected", type=_FILE, help="The expected cabling, in any of these formats.")
 @form_options
 @click.pass_context
 def fabric(
     context: click.Context, *, subnet: Path | None, lldp: tuple[Path, ...], topology: Path | None,
     expected: Path | None, form: str | None, everything: bool,
 ) -> None:  # fmt: skip
-    """Cabling: rails, port order, uplinks, speeds, names, hierarchy.
+    """Check the cabling: rails, port order, uplinks, speeds, names, hierarchy.
 
-    Without --expected, what most hosts and leaves do is right; with it, the file is. Exit status: 0
-    right, 1 warnings, 2 something is wrong, 3 unknown (also for a file that cannot be read:
-    every verdict is then unknown, with the reason).
+    Hosts and leaves are compared with the majority, or with --expected. Exit status: 0 pass, 1
+    warnings, 2 a failure, 3 unknown (also if a file cannot be read: every verdict is then unknown,
+    with the reason).
 
     \b
     Examples:

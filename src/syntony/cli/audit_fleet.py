@@ -54,26 +54,28 @@ class NetworkOptions(NamedTuple):
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what a survey can be reported. It gets `network`."""
+    """Adds the options of a network survey to a command, which gets them as `network`."""
 
-    @click.option("--nics", default="", help="Back-end NICs: names with * and ?, several by "
-                  "commas; by default those with an RDMA device (of a lab: rail*).")  # fmt: skip
+    @click.option("--nics", default="", help="Back-end NICs: patterns with * and ?, separated by "
+                  "commas. [default: with an RDMA device; in a lab rail*]")  # fmt: skip
     @click.option(
         "--ports",
         type=click.IntRange(1, 512),
         default=MIN_PORTS,
         show_default=True,
-        help="Source ports of every pair.",
+        help="Source ports to test for every pair.",
     )
-    @click.option("--rounds", type=click.IntRange(1), help="Perfect matchings to test: by default "
-                  "all pairs of up to 64 hosts, ⌈log₂ N⌉ rounds of more.")  # fmt: skip
-    @click.option("--load", is_flag=True, help="Fill paths, too: delay under load.")
-    @click.option("--topology", type=_FILE, help="Names of switches, and planned hops.")
-    @click.option("--switches", default="", help="Over SSH: leaf[01-64],… whose `ip -j route` "
-                  "is compared (of a lab: all).")  # fmt: skip
-    @click.option("--routes", type=_FILE, help="Routing tables of switches: DIR with DEVICE.json "
-                  "of `ip -j route show table all` or FRR's `show ip route json`.")  # fmt: skip
-    @click.option("--network-deadline", default="10m", show_default=True, help="For all of it.")
+    @click.option("--rounds", type=click.IntRange(1), help="Rounds, in each of which a host "
+                  "has one partner. [default: all pairs to 64 hosts, ⌈log₂ N⌉ above]")  # fmt: skip
+    @click.option("--load", is_flag=True, help="Also load the paths, and measure delay under load.")
+    @click.option("--topology", type=_FILE, help="Topology file: names of switches, expected hops.")
+    @click.option("--switches", default="", help="Switches whose routes are compared, "
+                  "over SSH: leaf[01-64],… [default in a lab: all]")  # fmt: skip
+    @click.option("--routes", type=_FILE, help="Directory with DEVICE.json for each switch: "
+                  "`ip -j route show table all` or FRR's `show ip route json`.")  # fmt: skip
+    @click.option(
+        "--network-deadline", default="10m", show_default=True, help="Time limit of it all."
+    )
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         deadline_ns = parse_duration_ns(kwargs.pop("network_deadline"))

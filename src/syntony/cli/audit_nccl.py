@@ -73,7 +73,9 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.option(
-    "--hosts", default="", help="gpu[001-128] or @FILE with one a line, in a job's order."
+    "--hosts",
+    default="",
+    help="Hosts in the order of ranks: gpu[001-128], or @FILE with one on each line.",
 )
 @click.option("--lab", help="The hosts of a running lab, with PyTorch and gloo.")
 @click.option("--local", type=click.IntRange(2, 64), default=None, help="Ranks on this host.")
@@ -81,48 +83,60 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
     "--engine",
     type=click.Choice(["auto", "nccl-tests", "torch"]),
     default="auto",
-    help="auto: nccl-tests where its binary is found, else PyTorch.",
+    help="auto: nccl-tests if its binary is found, else PyTorch.",
 )
-@click.option("--binary", default="all_reduce_perf", show_default=True, help="Of nccl-tests.")
+@click.option(
+    "--binary", default="all_reduce_perf", show_default=True, help="Binary of nccl-tests."
+)
 @click.option(
     "--launcher",
     type=click.Choice(LAUNCHERS),
     default="mpirun",
     show_default=True,
-    help="What starts nccl-tests on many hosts.",
+    help="Program that starts nccl-tests on the hosts.",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(1, 64),
-    help="Ranks a host: 8, with PyTorch as many as it has GPUs, in a lab 1.",
+    help="Ranks on each host. [default: 8; with PyTorch its number of GPUs; in a lab 1]",
 )
 @click.option(
     "--topology",
     type=click.Path(path_type=Path),
-    help="A topology or `ibnetdiscover`'s output: the hierarchy to order hosts by.",
+    help="Topology file or output of `ibnetdiscover`, by which hosts are ordered.",
 )
-@click.option("--python", help="An interpreter that has torch, on the hosts.")
-@click.option("--interface", default="", help="What PyTorch's ranks use on the hosts.")
-@click.option("--qps", type=int, multiple=True, help="Only these numbers of queue pairs.")
-@click.option("--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="A case.")
+@click.option("--python", help="Python interpreter with torch, on the hosts.")
+@click.option("--interface", default="", help="Network interface for PyTorch's ranks.")
+@click.option("--qps", type=int, multiple=True, help="Test only these numbers of queue pairs.")
+@click.option(
+    "--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case."
+)
 @click.option("--iterations", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--floor", type=float, help="GB/s of bus bandwidth; by the node type by default.")
-@click.option("--nics", type=int, help="Of each host; as most hosts by default.")
-@click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds a run.")
-@click.option("--hunt", is_flag=True, help="If a case is low, halve the fleet to find the host.")
-@click.option("--rails", is_flag=True, help="All rails at once too; the slow one by itself.")
-@click.option("--ops", is_flag=True, help="all_gather, reduce_scatter, alltoall, sendrecv too.")
-@click.option("--sharp", is_flag=True, help="With and without reductions in switches too.")
-@click.option("--dry-run", is_flag=True, help="Print the commands only.")
+@click.option(
+    "--floor", type=float, help="Lowest bus bandwidth that passes, GB/s. [default: by node type]"
+)
+@click.option("--nics", type=int, help="NICs of each host. [default: as most hosts have]")
+@click.option(
+    "--timeout", type=float, default=300.0, show_default=True, help="Time limit of a run, seconds."
+)
+@click.option("--hunt", is_flag=True, help="If a case is slow, find the host by halving the fleet.")
+@click.option("--rails", is_flag=True, help="Also test all rails at once, and a slow one alone.")
+@click.option(
+    "--ops", is_flag=True, help="Also test all_gather, reduce_scatter, alltoall, sendrecv."
+)
+@click.option(
+    "--sharp", is_flag=True, help="Also test with and without reductions in switches (SHARP)."
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands without running them.")
 @ssh_options
 @form_options
 @click.pass_context
 def nccl(context: click.Context, /, **options: object) -> None:
-    """All-reduce with 1, 2, 4 and 8 queue pairs, in a job's order of hosts and by the hierarchy.
+    """Test all-reduce with 1, 2, 4 and 8 queue pairs, in job order and fabric order of hosts.
 
-    Runs all_reduce_perf of nccl-tests, or PyTorch where that is absent (NCCL with GPUs; gloo
-    without any, as a test of the CPU fabric). Exit status: 0 right, 1 warnings, 2 something is low,
-    wrong or failed, 3 it could not be reported.
+    Runs all_reduce_perf of nccl-tests, or PyTorch if that is absent (NCCL with GPUs, gloo on
+    CPUs without). Exit status: 0 pass, 1 warnings, 2 a result is low or wrong or a run failed, 3 no
+    result.
 
     \b
     Examples:
@@ -141,7 +155,7 @@ def nccl(context: click.Context, /, **options: object) -> None:
     orders = {False: flat_order(hosts, groups), True: ordered(hosts, groups)}
     torch = _use_torch(requested)
     if torch and (requested.rails or requested.ops or requested.sharp):
-        raise UsageError("--rails, --ops and --sharp need nccl-tests; here it would be PyTorch")
+        raise UsageError("--rails, --ops and --sharp need nccl-tests; this run would use PyTorch")
     if requested.rails and len(hosts) < 2:
         raise UsageError("--rails needs two hosts or more")
     if requested.dry_run:

@@ -24,9 +24,11 @@ from syntony.errors import UsageError
 
 @click.command()
 @click.option("--lab", help="The hosts of a running lab.")
-@click.option("--hosts", default="", help="gpu[001-128] or @FILE: over ssh, with python3 there.")
+@click.option(
+    "--hosts", default="", help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3."
+)
 @ssh_options
-@click.option("--controller", metavar="HOST:PORT", help="Whose clocks tell one-way delays.")
+@click.option("--controller", metavar="HOST:PORT", help="Controller that supplies one-way delays.")
 @certificate_options
 @network_options
 @form_options
@@ -36,12 +38,12 @@ def network(
     controller: str | None, ca: str | None, cert: str | None, key: str | None,
     network: NetworkOptions, form: str | None, everything: bool,
 ) -> None:  # fmt: skip
-    """Connectivity on 16 source ports of every pair, path MTU, hops and rails, routes, latency.
+    """Test connectivity on 16 source ports per pair, path MTU, hops, rails, routes, latency.
 
-    A small program runs on every host while this lasts, and answers nobody else. Of more than 64
-    hosts, pairs are drawn: about log₂ N rounds in which every host has one partner, and suspects
-    again with partners known good. One-way delays come from a controller: the lab's, or
-    --controller. Exit status: 0 right, 1 warnings, 2 something is wrong, 3 unknown.
+    A small program runs on every host during the test and accepts no other peers. With more than
+    64 hosts, pairs are sampled in about log₂ N rounds in which every host has one partner; suspects
+    are tested again with known good partners. One-way delays come from a controller: the lab's, or
+    --controller. Exit status: 0 pass, 1 warnings, 2 a failure, 3 unknown.
 
     \b
     Examples:

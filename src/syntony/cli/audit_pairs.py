@@ -21,11 +21,15 @@ MAX_AT_ONCE = 512
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--hosts", required=True, help="gpu[001-128] or @FILE with one a line.")
-@click.option("--every-pair", is_flag=True, help="N−1 rounds in place of a sample of log₂ N.")
+@click.option("--hosts", required=True, help="Hosts: gpu[001-128], or @FILE with one on each line.")
+@click.option(
+    "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the sample.")
 @click.option("--deadline", type=float, default=60.0, show_default=True, help="Seconds a test.")
-@click.option("--at-least", type=float, help="The last word that the test says is a number: this.")
+@click.option(
+    "--at-least", type=float, help="Least value of the number with which the test's output ends."
+)
 @click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
 @form_options
 @click.argument("test", nargs=-1, type=click.UNPROCESSED)
@@ -36,9 +40,9 @@ def pairs(
 ) -> None:  # fmt: skip
     """Run TEST for pairs of hosts, all hosts busy at once, and name the host or pair that fails.
 
-    {a} and {b} in TEST are the two hosts. It fails by its exit status, by its deadline, or by
-    --at-least. Suspects are tested again with partners known to be good. Exit status: 0 all pass,
-    2 somebody is to blame, 3 it could not be reported.
+    {a} and {b} in TEST are the two hosts. TEST fails by its exit status, its deadline, or
+    --at-least. Suspects are tested again with known good partners. Exit status: 0 all pass, 2 a
+    host or pair fails, 3 no result.
 
     \b
     Examples:
@@ -58,7 +62,7 @@ def pairs(
         return
     words = test[1:] if test[:1] == ("--",) else test
     if not any("{a}" in word for word in words) or not any("{b}" in word for word in words):
-        raise UsageError("say what to run for a pair, with {a} and {b} for the two hosts")
+        raise UsageError("give the command to run for a pair, with {a} and {b} for the two hosts")
     said: dict[Pair, str] = {}
     with ThreadPoolExecutor(max_workers=min(MAX_AT_ONCE, len(names))) as pool:
         while found := hunt.next_round():

@@ -66,21 +66,22 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command what concerns the fleet as a whole. It gets `parts`."""
 
     @click.option("--only", multiple=True, metavar="SECTION", help="Only configuration, node, "
-                  "frontend, backend, nccl (1 to 5), or a twig: latency, 4.5.")  # fmt: skip
-    @click.option("--skip", multiple=True, metavar="SECTION", help="Not these. Repeatable.")
+                  "frontend, backend, nccl (1 to 5), or a part: latency, 4.5.")  # fmt: skip
+    @click.option("--skip", multiple=True, metavar="SECTION", help="Skip this section; repeatable.")
     @network_options
-    @click.option("--ibnetdiscover", "subnet", type=_FILE, help="What `ibnetdiscover` printed.")
+    @click.option("--ibnetdiscover", "subnet", type=_FILE, help="Output of `ibnetdiscover`.")
     @click.option("--lldp", type=_FILE, multiple=True,
-                  help="HOST.json of `lldpctl -f json`, or a directory; repeatable.")  # fmt: skip
-    @click.option("--expected", type=_FILE, help="How all should be cabled.")
-    @click.option("--bandwidth", is_flag=True, help="Bandwidth of pairs too.")
-    @click.option("--bandwidth-words", metavar="WORDS", help="The same, with these words for "
+                  help="HOST.json with the output of `lldpctl -f json`, or a directory of them; "
+                  "repeatable.")  # fmt: skip
+    @click.option("--expected", type=_FILE, help="The expected cabling.")
+    @click.option("--bandwidth", is_flag=True, help="Also test bandwidth of pairs.")
+    @click.option("--bandwidth-words", metavar="WORDS", help="The same, with options for "
                   "`audit bandwidth`: '--rdma mlx5_[0-7]'.")  # fmt: skip
-    @click.option("--nccl", is_flag=True, help="All-reduce too.")
-    @click.option("--nccl-words", metavar="WORDS", help="The same, with these words for "
+    @click.option("--nccl", is_flag=True, help="Also test all-reduce.")
+    @click.option("--nccl-words", metavar="WORDS", help="The same, with options for "
                   "`audit nccl`: '--launcher srun'.")  # fmt: skip
     @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
-                  help="Seconds for all of NCCL.")  # fmt: skip
+                  help="Time limit of the NCCL part, seconds.")  # fmt: skip
     @wraps(command)
     def wrapper(
         *args: Any, network: NetworkOptions, subnet: Path | None, lldp: tuple[Path, ...],
@@ -92,7 +93,7 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
         for path in filter(None, (subnet, expected, network.topology, network.routes, *lldp)):
             if not path.exists():  # said before a fleet is asked for minutes
-                raise UsageError(f"{path}: there is no such file")
+                raise UsageError(f"{path}: no such file")
         cabling = CablingOptions(subnet, lldp, network.topology, expected)
         parts = PartOptions(
             network, cabling, only, skip, _words(nccl, nccl_words), nccl_deadline,

@@ -52,30 +52,36 @@ def form_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--golden",
     metavar="HOST|RUN",
-    help="A host that is right: one of those asked, or a run's file with one host.",
+    help="Compare with this host: one of the audited hosts, or a saved run of one host.",
 )
 @click.option("--save", type=click.Path(path_type=Path), help="Where to keep the run.")
-@click.option("--resume", is_flag=True, help="Go on with --save's file: ask only the others.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue the run in --save's file: audit only the hosts missing there.",
+)
 @click.option(
     "--exit-style",
     type=click.Choice([style.value for style in ExitStyle]),
     default=ExitStyle.NAGIOS.value,
     show_default=True,
-    help="Who reads the exit code.",
+    help="Program for which the exit code is meant.",
 )
-@click.option("--report", is_flag=True, hidden=True, help="Print the host's report, not verdicts.")
+@click.option(
+    "--report", is_flag=True, hidden=True, help="Print the host's report without verdicts."
+)
 @click.pass_context
 def run(
     context: click.Context, *, sources: Sources, parts: PartOptions, form: str | None,
     everything: bool, golden: str | None, save: Path | None, resume: bool, exit_style: str,
     report: bool,
 ) -> None:  # fmt: skip
-    """Run all checks and say what is wrong, what it means, and what to do.
+    """Run all checks; show what is wrong, what it means and what to do.
 
-    On this host, on recorded trees (--root), over SSH (--hosts), or through agents (--lab,
-    --controller): all sections side by side, each host and each part under its deadline. What
-    cannot be run here is skipped, and says why. NCCL runs if asked for (--nccl). Values are
-    compared with --spec, else with --golden, else with the majority of the hosts asked.
+    Runs on this host, on recorded trees (--root), over SSH (--hosts), or through agents (--lab,
+    --controller): all sections in parallel, each host and each part with a deadline. A section
+    that cannot run here is skipped with the reason. NCCL runs with --nccl only. Values are
+    compared with --spec, else with --golden, else with the majority of the audited hosts.
 
     Exit status (--exit-style nagios): 0 all pass, 1 a warning, 2 a failure, 3 something is unknown.
     npd: 0 ok, 1 not ok, 2 unknown. slurm: 1 for a failure, 3 for an unknown, else 0.
@@ -86,7 +92,7 @@ def run(
       syntony audit run --hosts 'gpu[001-128]' --nics 'eth[1-8]' --skip nccl --save run.jsonl
     """
     if resume and save is None:
-        raise UsageError("--resume goes on with a run's file; name it with --save")
+        raise UsageError("--resume continues a run's file; name it with --save")
     if report:
         for each in collect(sources):
             click.echo(msgspec.json.encode(each))
@@ -154,7 +160,7 @@ def _golden(collected: Collected) -> Golden | None:
     if name in collected.hosts:
         (report,) = (each for each in collected.reports if each.host == name)
         if report.unreachable:
-            raise UsageError(f"the golden host {name} cannot be asked: {report.unreachable}")
+            raise UsageError(f"the golden host {name} does not answer: {report.unreachable}")
         return Golden(report)
     path = Path(name)
     if not path.is_file():
@@ -194,12 +200,12 @@ def _print_json(results: Iterable[Result]) -> None:
 
 @click.command()
 @source_options
-@click.option("--out", type=click.Path(path_type=Path), help="Where to write it; else stdout.")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
 def learn(*, sources: Sources, out: Path | None) -> None:
-    """Write the spec of a fleet that is known to be good: TOML, sorted, made to be compared.
+    """Write the expected values of a fleet that is known to be good, as sorted TOML.
 
-    What most hosts of a role have in common is expected from then on; what is undecided stands
-    there as a comment. Roles and limits come from --spec; without, all hosts are one role.
+    The file expects what most hosts of a role have in common; values without a majority are
+    written as comments. Roles and limits come from --spec; without it, all hosts have one role.
 
     \b
     Example:

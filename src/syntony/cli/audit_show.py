@@ -31,14 +31,14 @@ _RUN = click.Path(path_type=Path)
 
 @click.command(name="show")
 @click.argument("run", required=False, type=_RUN)
-@click.option("--host", "hosts", multiple=True, help="Only this one. Repeatable.")
+@click.option("--host", "hosts", multiple=True, help="Only this host; repeatable.")
 @form_options
 @click.pass_context
 def show_run(
     context: click.Context, *, run: Path | None, hosts: tuple[str, ...], form: str | None,
     everything: bool,
 ) -> None:  # fmt: skip
-    """An earlier run, the last one by default: the same tree, tables and documents.
+    """Show an earlier run, by default the last: the same tree, tables and documents.
 
     Exit status: as `syntony audit run`.
 
@@ -62,7 +62,7 @@ def show_run(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def diff(context: click.Context, *, before: Path | None, after: Path | None, as_json: bool) -> None:
-    """What turned between two runs: the last two, BEFORE and the last, or BEFORE and AFTER.
+    """Compare two runs: the last two, BEFORE and the last, or BEFORE and AFTER.
 
     Exit status: 0 nothing, 1 something.
 

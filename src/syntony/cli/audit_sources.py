@@ -69,13 +69,13 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--ssh-option", "given", multiple=True, metavar="OPTION",
                   help="Passed to ssh as -o OPTION.")  # fmt: skip
     @click.option("--ssh-config", "config", default="", metavar="FILE",
-                  help="For ssh, in place of your own.")  # fmt: skip
+                  help="Configuration file for ssh, in place of your own.")  # fmt: skip
     @wraps(command)
     def wrapper(*args: Any, given: tuple[str, ...], config: str, **kwargs: Any) -> Any:
         from syntony.io.audit.ssh import ssh_words
 
         if config and not Path(config).is_file():
-            raise UsageError(f"--ssh-config {config}: there is no such file")
+            raise UsageError(f"--ssh-config {config}: no such file")
         return command(*args, ssh=tuple(ssh_words(given, config)), **kwargs)
 
     return wrapper
@@ -126,7 +126,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="TREE",
         type=_PATH,
-        help="A recorded tree with sys/, proc/, etc/, commands/, or its JSON dump. Repeatable.",
+        help="A recorded tree with sys/, proc/, etc/, commands/, or its JSON dump; repeatable.",
     )
     @click.option(
         "--replay",
@@ -134,44 +134,51 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="RUN",
         type=_PATH,
-        help="Reports of an earlier run, judged again. Repeatable.",
+        help="Judge the reports of an earlier run again; repeatable.",
     )
     @click.option(
         "--hosts",
         "hosts",
         multiple=True,
         metavar="LIST",
-        help="Over SSH: gpu[001-128],login1, or @FILE with one on a line.",
+        help="Hosts to audit over SSH: gpu[001-128],login1, or @FILE with one on each line.",
     )
     @ssh_options
-    @click.option("--sudo", is_flag=True, help="Over SSH: read as root (sudo -n).")
+    @click.option("--sudo", is_flag=True, help="Over SSH: read as root, through sudo -n.")
     @click.option(
         "--lab",
         is_flag=False,
         flag_value="",
         default=None,
         metavar="NAME",
-        help="Through the agents of a lab; without a name, of the only one.",
+        help="Audit through the agents of a lab. [default name: the only lab]",
     )
-    @click.option("--controller", metavar="HOST:PORT", help="Through the agents of a controller.")
+    @click.option(
+        "--controller", metavar="HOST:PORT", help="Audit through the agents of this controller."
+    )
     @certificate_options
-    @click.option("--local", is_flag=True, help="This host (the default).")
+    @click.option("--local", is_flag=True, help="Audit this host (the default).")
     @click.option(
         "--spec",
         "spec_file",
         type=_PATH,
         metavar="FILE",
-        help="What the fleet should be (TOML; `syntony audit learn` writes one).",
+        help="Expected values, TOML; `syntony audit learn` writes such a file.",
     )
     @click.option(
         "--check",
         "checks",
         multiple=True,
         metavar="ID",
-        help="Only these, or all below: sw.os, be.act. Repeatable.",
+        help="Only this check, or all with this prefix: sw.os, be.act; repeatable.",
     )
-    @click.option("--active", is_flag=True, help="Also those that load the host.")
-    @click.option("--passive", is_flag=True, hidden=True, help="Not those, not even by name.")
+    @click.option("--active", is_flag=True, help="Also run the checks that load the host.")
+    @click.option(
+        "--passive",
+        is_flag=True,
+        hidden=True,
+        help="Never run the checks that load the host, even if --check names them.",
+    )
     @click.option("--name", hidden=True, help="This host's name in the fleet.")
     @click.option("--deadline", default="60s", show_default=True, help="For each host.")
     @wraps(command)
@@ -200,7 +207,7 @@ def _sources(given: dict[str, Any]) -> Sources:
     if sources.lab is not None and sources.controller is not None:
         raise UsageError("give --lab or --controller, not both")
     if sources.deadline_ns < S:
-        raise UsageError("a deadline below 1 s leaves no time to ask anything")
+        raise UsageError("the deadline must be 1 s or more")
     chosen_checks(sources)  # what is misspelt is said before anything is asked
     return sources
 

@@ -16,7 +16,7 @@ from syntony.model import format_ns
 @click.argument("folder", type=click.Path(path_type=Path))
 @source_options
 def record(*, folder: Path, sources: Sources) -> None:
-    """Keep what the checks read on this host as a tree: for later, or for somebody else.
+    """Record what the checks read on this host, as a tree to judge later or elsewhere.
 
     \b
     Example:
@@ -61,7 +61,7 @@ def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def triad(*, as_json: bool) -> None:
-    """Memory bandwidth of each NUMA node, GB/s: all its processors work for some seconds.
+    """Measure the memory bandwidth of each NUMA node, GB/s; loads all processors for seconds.
 
     \b
     Example:
@@ -79,12 +79,12 @@ def triad(*, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--python", help="An interpreter that has torch, if not the usual ones.")
+@click.option("--python", help="Python interpreter with torch. [default: searched for]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def gemm(*, python: str | None, as_json: bool) -> None:
-    """TFLOP/s of matrix products: of every GPU, else of the processors of each NUMA node.
+    """Measure TFLOP/s of matrix products on every GPU, else on each NUMA node's processors.
 
-    The check node.gemm judges. GPUs need an interpreter with PyTorch that can use them.
+    The check node.gemm judges the result. GPUs need a Python interpreter with PyTorch.
 
     \b
     Example:
@@ -107,9 +107,9 @@ def gemm(*, python: str | None, as_json: bool) -> None:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def clocks(*, as_json: bool) -> None:
-    """This host's clock compared with its probing peers' clocks, and the bound.
+    """Compare this host's clock with its peers' clocks, with a bound on the error.
 
-    The check fe.time judges. Needs a running agent.
+    The check fe.time judges the result. Needs a running agent.
 
     \b
     Example:

@@ -25,7 +25,7 @@ from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
     help="The newest so many.",
 )
 def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
-    """Who changed what, from where, when and why; newest last.
+    """List operators' changes: who, what, from where, when and why; newest last.
 
     \b
     Example:

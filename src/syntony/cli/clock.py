@@ -36,33 +36,30 @@ SUMMARY_SAMPLES = 240
 _ELSEWHERE = {
     "solve": (
         "clock_solve:solve",
-        "Offset, drift and bound of every clock in FILE, a Parquet file of probes.",
+        "Compute offset, drift and bound of every clock in FILE, a Parquet file of probes.",
     ),
     "report": (
         "clock_report:report",
-        "The clocks of the last minutes as one HTML page, SVG and PNG pictures, and JSON.",
+        "Write a report on the clocks of the last minutes: HTML page, SVG and PNG pictures, JSON.",
     ),
     "pairs": (
         "clock_pairs:pairs",
-        "What each pair of clocks says, before the fleet-wide solve: for who asks why.",
+        "Show the measured offset of each pair of clocks, before the fleet-wide solve.",
     ),
     "now": (
         "clock_now:now",
-        "Fleet time on this host, how far it may be off, and its state.",
+        "Print fleet time on this host, the bound on its error, and its state.",
     ),
     "utc": (
         "clock_utc:utc",
-        (
-            "Where UTC is on the fleet timeline: distance, bound, anchors that count, anchors "
-            "outvoted."
-        ),
+        ("Compare fleet time with UTC: offset, bound, anchors that count, anchors outvoted."),
     ),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
-    """The fleet timeline and every clock's place on it.
+    """Fleet time, and every clock's offset from it.
 
     \b
     Example:
@@ -85,9 +82,9 @@ def status(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Every clock, the worst first: state, bound on its error, offset, drift, and why.
+    """List clocks, worst first: state, bound on the error, offset, drift, reason.
 
-    Offset and bound are reported for the newest instant measured; fleet = local + offset.
+    Offset and bound are of the newest measured instant; fleet time = local time + offset.
 
     Exit status: 0 all synchronized; 1 some in holdover, bounded above --warn, or on several
     islands; 2 some disrupted or above --critical; 3 some unknown or none.
@@ -116,7 +113,7 @@ def status(
 @fleet_options
 @click.argument("nodes", nargs=-1, metavar="[CLOCK…]")
 def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
-    """How far every two clocks are apart, and the bound on that.
+    """Show the offset between every two clocks, with a bound on its error.
 
     A fleet too wide for the terminal is summarised; name clocks to see them pair by pair.
 
@@ -144,7 +141,7 @@ def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
 @click.argument("node", required=False, metavar="CLOCK")
 @click.option("--all", "every", is_flag=True, help="Every clock, one line each.")
 @click.option("--since", default="10m", show_default=True, metavar="T", help="How far back.")
-@click.option("--step", metavar="T", help="One sample per this much time.")
+@click.option("--step", metavar="T", help="Print one line for each interval of this length.")
 def history(
     *,
     target: FleetTarget,
@@ -154,9 +151,9 @@ def history(
     step: str | None,
     as_json: bool,
 ) -> None:
-    """Offset, drift, sigma, bound and state over time, from the store.
+    """Show offset, drift, sigma, bound and state over time, from the store.
 
-    A step shows the newest solution in it, with the worst sigma, bound and state of all in it.
+    Each line shows the newest solution of an interval, and its worst sigma, bound and state.
 
     \b
     Example:
@@ -166,7 +163,7 @@ def history(
     from syntony.view.clock_history import by_clock, history_table, summary_table
 
     if (node is None) != every:
-        raise UsageError("say which clock, or --all: syntony clock history h3")
+        raise UsageError("name a clock, or give --all: syntony clock history h3")
     window_ns = parse_duration_ns(since)
     rows = SUMMARY_SAMPLES if every else HISTORY_LINES
     step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
@@ -187,9 +184,9 @@ def history(
 @command.command()
 @fleet_options
 @click.option("--interval", default="1s", show_default=True, metavar="T", help="Between two looks.")
-@click.option("--count", type=click.IntRange(1), help="End after so many looks.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many updates.")
 def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) -> None:
-    """All clocks, live, until Ctrl-C; plain lines where there is no terminal.
+    """Show all clocks live, until Ctrl-C; plain lines if there is no terminal.
 
     \b
     Example:
@@ -197,7 +194,9 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
     """
     interval_ns = parse_duration_ns(interval)
     if interval_ns < 100 * MS:
-        raise UsageError(f"--interval {interval}: the fleet is solved once a second; 100ms or more")
+        raise UsageError(
+            f"--interval {interval}: give 100ms or more; clocks are solved once a second"
+        )
     looks = range(count) if count else itertools.count()
     live = console.is_terminal and not as_json
     with _screen(live) as show:

@@ -16,9 +16,9 @@ _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1, ClockState.DISRUPTE
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def now(context: click.Context, as_json: bool) -> None:
-    """Fleet time on this host, how far it may be off, and its state.
+    """Print fleet time on this host, the bound on its error, and its state.
 
-    Reads what the host's agent keeps in shared memory (SYNTONY_CLOCK_DIR, else /run/syntony).
+    Reads the agent's shared-memory page (in SYNTONY_CLOCK_DIR, else /run/syntony).
     Exit status: 0 synchronized, 1 holdover, 2 disrupted or no agent, 3 unknown.
 
     \b

@@ -15,10 +15,10 @@ from syntony.wire.clocks import PairsQuery
 @click.command()
 @fleet_options
 def pairs(target: FleetTarget, as_json: bool) -> None:
-    """What each pair of clocks says, before the fleet-wide solve: for who asks why.
+    """Show the measured offset of each pair of clocks, before the fleet-wide solve.
 
-    `spread` is how far the path furthest from the others is from them, `corrected` what that added
-    to the pair's offset; both are empty where the paths agree.
+    `spread` is how far the most deviating path is from the others, `corrected` what this changed in
+    the pair's offset; both are empty if the paths agree.
 
     \b
     Example:

@@ -38,9 +38,9 @@ def report(
     pair: tuple[str, str] | None,
     as_json: bool,
 ) -> None:
-    """The clocks of the last minutes as one HTML page, SVG and PNG pictures, and JSON.
+    """Write a report on the clocks of the last minutes: HTML page, SVG and PNG pictures, JSON.
 
-    In a lab every error is compared with the truth. Delays are shown of the pair whose directions
+    In a lab every error is compared with the truth. Delays are those of the pair whose directions
     differ most, or of --pair. With --json the data go to stdout and nothing is drawn.
 
     \b
@@ -52,7 +52,7 @@ def report(
         NicRef.parse(name)
     report = _report(target, window_ns, pair)
     if not report.clocks:
-        raise UsageError(f"nothing is stored of any clock in the last {since}")
+        raise UsageError(f"no clock was stored in the last {since}")
     if as_json:
         print_json(msgspec.to_builtins(report))
         return

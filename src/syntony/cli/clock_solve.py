@@ -23,9 +23,9 @@ COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--reference", metavar="NODE", help="Clock that is to be fleet time.")
+@click.option("--reference", metavar="NODE", help="Clock to use as fleet time.")
 @click.option("--window", default="2s", show_default=True, help="Length of one window.")
-@click.option("--series", is_flag=True, help="Every window, not only the last.")
+@click.option("--series", is_flag=True, help="Print every window, not only the last.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def solve(  # noqa: PLR0917 - click passes its parameters by name
@@ -36,7 +36,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     series: bool,
     as_json: bool,
 ) -> None:
-    """Offset, drift and bound of every clock in FILE, a Parquet file of probes.
+    """Compute offset, drift and bound of every clock in FILE, a Parquet file of probes.
 
     Columns: src, dst, t_tx_ns (src's clock), t_rx_ns (dst's clock); optional pair, path.
     Exit status: 0 all synchronized, 1 some not or on several islands, 3 some unknown.

@@ -21,12 +21,12 @@ _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1}
 @fleet_options
 @click.pass_context
 def utc(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Where UTC is on the fleet timeline: distance, bound, anchors that count, anchors outvoted.
+    """Compare fleet time with UTC: offset, bound, anchors that count, anchors outvoted.
 
-    Fleet time is led to UTC slowly, at most 100 ppb; its shape never depends on an anchor. A host's
-    own bound (`syntony clock status`) is added to the bound shown here.
+    Fleet time is steered to UTC by at most 100 ppb; host clocks are compared without the anchors.
+    Add a host's own bound (`syntony clock status`) to the bound shown here.
 
-    Exit status: 0 anchors agree; 1 held without them; 2 no anchors in this fleet; 3 not known yet.
+    Exit status: 0 anchors agree; 1 held without them; 2 no anchors in this fleet; 3 unknown yet.
 
     \b
     Example:

@@ -24,7 +24,7 @@ def command() -> None:
 @command.command()
 @click.argument("path", type=click.Path())
 def check(path: str) -> None:
-    """Say whether a file of agent, controller or objectives is valid, and what is wrong with it.
+    """Check a configuration file of an agent, a controller or latency objectives.
 
     \b
     Example:

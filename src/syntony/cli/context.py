@@ -12,7 +12,7 @@ from syntony.view import drawn
 
 @click.group()
 def command() -> None:
-    """Fleets that `syntony login` knows, and the one in use.
+    """Fleets to which `syntony login` has logged in, and the one in use.
 
     \b
     Example:
@@ -23,7 +23,7 @@ def command() -> None:
 @command.command(name="list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def listing(as_json: bool) -> None:
-    """Every context; tokens are not shown.
+    """List contexts; tokens are not shown.
 
     \b
     Example:
@@ -48,9 +48,11 @@ def listing(as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", required=False, default="")
-@click.option("--none", "unset", is_flag=True, help="Use none: labs are the default again.")
+@click.option(
+    "--none", "unset", is_flag=True, help="Use no context: commands speak to the lab again."
+)
 def use(name: str, unset: bool) -> None:
-    """Let commands speak to context NAME where neither --lab nor --controller is given.
+    """Use context NAME where neither --lab nor --controller is given.
 
     \b
     Example:

@@ -71,7 +71,7 @@ def load() -> Contexts:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}; mend it, or remove it and log in again") from error
+        raise ConfigError(f"{path}: {error}; repair it, or remove it and log in again") from error
 
 
 def save(contexts: Contexts) -> None:

@@ -45,13 +45,15 @@ ENVIRONMENT = {
     show_default=True,
     help="TOML file.",
 )
-@click.option("--store", "store_url", default=None, help="Overrides the configured store.")
+@click.option(
+    "--store", "store_url", default=None, help="Store to use in place of the configured one."
+)
 @click.option("--log-level", default="info", show_default=True, help="debug, info, warning, error.")
 @click.pass_context
 def command(
     context: click.Context, config_path: str, store_url: str | None, log_level: str
 ) -> None:
-    """Run the fleet daemon: ingest, clock solve, probe plan, questions.
+    """Run the fleet's daemon: stores rows, solves clocks, plans probes, answers commands.
 
     \b
     Example:
@@ -63,13 +65,13 @@ def command(
 
 @command.command()
 @click.option("--above", type=click.IntRange(1), required=True,
-              help="The epoch that agents have seen, from the controller's log.")  # fmt: skip
+              help="The epoch that agents have seen; it is in the controller's log.")  # fmt: skip
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> None:
-    """Put this controller in charge of agents that have obeyed a later one.
+    """Let this controller lead agents that have obeyed a controller with a later epoch.
 
-    Needed after control.db was restored from a backup. Be sure that no other controller runs.
+    Needed after control.db was restored from a backup. Make sure that no other controller runs.
 
     \b
     Example:
@@ -87,9 +89,9 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
 @fleet_options
 @click.pass_context
 def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Which controller is in charge, since when, and how its gateways are.
+    """Show which controller leads, since when, and the state of its gateways.
 
-    Exit status: 0 in charge, 1 its control state does not outlive it, 2 agents obey a later one.
+    Exit status: 0 it leads, 1 its control state is not persistent, 2 agents obey a later one.
 
     \b
     Example:
@@ -181,5 +183,5 @@ def _log_to_stderr(level: str) -> None:
 
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise click.BadParameter(f"{level!r} is not a level", param_hint="--log-level")
+        raise click.BadParameter(f"{level!r} is not a log level", param_hint="--log-level")
     log_to_stderr(number, "%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -67,11 +67,11 @@ def _humane(value_ns: float) -> str:
 @click.command()
 @click.option(
     "--gpus", type=_Sizes(), default="1024", show_default=True,
-    help="Of the job; several sizes as 1000,5000,10000.",
+    help="GPUs of the job; several sizes as 1000,5000,10000.",
 )  # fmt: skip
 @_assumption("--restarts-low", "restarts_low", float, "Failures a year and 1,000 GPUs, at best.")
 @_assumption("--restarts-high", "restarts_high", float, "Failures a year and 1,000 GPUs, at worst.")
-@click.option("--links", default=0, help="Links of NICs to leaves.  [default: one for each GPU]")
+@click.option("--links", default=0, help="Links from NICs to leaves.  [default: one for each GPU]")
 @_assumption("--link-mtbf", "link_mtbf_ns", _Duration(), "Mean time between failures of a link.")
 @_assumption("--checkpoint", "checkpoint_ns", _Duration(), "Time between checkpoints.")
 @_assumption("--lost-share", "lost_share", float, "Part of that time that a failure loses.")
@@ -92,7 +92,7 @@ def _humane(value_ns: float) -> str:
     help="Also count the incidents of a fleet in the past T: --lab or --controller.",
 )  # fmt: skip
 @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
-@click.option("--controller", metavar="HOST:PORT", help="A controller; needs the certificate.")
+@click.option("--controller", metavar="HOST:PORT", help="Controller to ask; needs a certificate.")
 @certificate_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -106,10 +106,10 @@ def command(
     as_json: bool,
     **assumptions: Any,
 ) -> None:
-    """What failures cost a job: restarts, GPU-hours lost, today and with Syntony.
+    """Estimate what failures cost a job: restarts and lost GPU-hours, without and with Syntony.
 
-    Defaults are published figures (docs/reference/cost.md cites each). Without a fleet no
-    host is contacted; with --history the fleet's own incidents are counted as well.
+    Defaults are published figures (docs/reference/cost.md cites each). No host is contacted,
+    except with --history, which also counts the fleet's own incidents.
 
     \b
     Examples:

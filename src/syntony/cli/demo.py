@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Bring up a fleet, measure it, break it, and check every claim against the truth.
 
-    Every act reports, whatever becomes of the others: its claims, or why it could not run here.
-    Exit status: 0 if everything claimed held, 2 if anything did not, 3 if no act could run.
+    Every act reports its claims, or why it could not run here, even if other acts fail.
+    Exit status: 0 if all claims held, 2 if one did not, 3 if no act could run.
 
     \b
     Acts: one-clock, every-path, before-the-race, named-cause, nobody-noticed,
@@ -57,7 +57,7 @@ def command(
     names = list(ACTS) if act == "all" else [name.strip() for name in act.split(",")]
     for name in names:
         if name not in ACTS:
-            raise UsageError(f"no act {name!r}; the story has: all, {', '.join(ACTS)}")
+            raise UsageError(f"no act {name!r}; known: all, {', '.join(ACTS)}")
     chosen = {name: ACTS[name] for name in ACTS if name in names}
     if _TORCH_ACT in chosen:
         _offer_torch(fetch_torch)

@@ -35,8 +35,8 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     Tables: collectives, flows, probes, links, hosts, steps, all optional; docs/reference/bundle.md
     has their columns. What cannot be concluded, and why, is printed on stderr.
 
-    Exit status: 0 nothing is wrong as far as the bundle shows; 1 a verdict; 2 no bundle, or a
-    broken one; 3 no verdict, and tables that could have shown one are missing or cannot be used.
+    Exit status: 0 nothing wrong in what the bundle shows; 1 a verdict; 2 no bundle, or a broken
+    one; 3 no verdict, but tables that could show one are missing or unusable.
 
     \b
     Example:

@@ -41,12 +41,12 @@ def command(  # noqa: PLR0917 - click calls it by name
 ) -> None:
     """Compare two runs of a job, like with like: BEFORE and AFTER are bundles, or names of jobs.
 
-    Operations of the same kind, size and ranks, flows between the same NICs, links and hosts of the
-    same name; what was set up differently is said. Of a job that the fleet knows, --window is how
-    much of its end is compared.
+    Compares operations of the same kind, size and ranks, flows between the same NICs, links and
+    hosts of the same name, and lists differences of set-up. Of a job that the fleet knows, the last
+    --window is compared.
 
-    Exit status: 0 nothing changed; 1 something did; 2 no bundle or job, or a broken one; 3 the runs
-    cannot be compared, or the fleet does not answer.
+    Exit status: 0 no change; 1 a change; 2 no bundle or job, or a broken one; 3 the runs cannot be
+    compared, or the fleet does not answer.
 
     \b
     Example:

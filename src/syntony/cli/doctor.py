@@ -23,18 +23,22 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     type=click.Choice(["lab", "agent", "controller"]),
     default="lab",
     show_default=True,
-    help="What this machine is to be.",
+    help="Role that this machine shall have.",
 )
-@click.option("--config", type=click.Path(), help="Of agent or controller; else in /etc/syntony.")
+@click.option(
+    "--config",
+    type=click.Path(),
+    help="Configuration file of the agent or controller. [default: in /etc/syntony]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, role: str, config: str | None, as_json: bool) -> None:
-    """What this machine lacks for a lab, each with its remedy.
+    """Show what this machine lacks for a lab, and the remedy.
 
-    With --for agent or controller: the steps of the deployment guide on this host, up to the first
-    that is not done, and the command to run next. Run it as root.
+    With --for agent or controller: checks the steps of the deployment guide on this host, up to the
+    first that is not done, and prints the command to run next. Run it as root.
 
-    Exit code 0: nothing; 1: a feature; 2: no lab can be brought up, or a step is to be done.
+    Exit status: 0 nothing is missing, 1 a feature is, 2 no lab can start, or a step is not done.
 
     Examples:
       syntony doctor --json

@@ -70,7 +70,7 @@ command.add_command(drill_slow_job.command)
     "--nccl",
     type=click.Path(path_type=Path),
     metavar="LIBRARY",
-    help="NCCL's, for what a job does today over verbs.  [default: Python's, if any]",
+    help="NCCL's library, for the run without Syntony.  [default: the Python package's, if any]",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -85,11 +85,11 @@ def flap(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """A NIC dies under a job: no failure, failure today, failure with Syntony.
+    """Fail a NIC under a job: without failure, with a failure, with a failure under Syntony.
 
     Three runs of the same job on four hosts; every result is checked. The table shows the longest
-    step, time lost in stalls, and steps per second before, during and after. The jobs that
-    start with builtin need nothing; the others need PyTorch. Over verbs the job is an all-reduce of
+    step, time lost in stalls, and steps per second before, during and after. Jobs named
+    builtin… need nothing; the others need PyTorch. Over verbs the job is an all-reduce of
     two hosts without GPUs, through the functions that NCCL would call.
 
     Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
@@ -180,9 +180,9 @@ def _seconds(value: float | None) -> str:
 )
 @click.option("--hosts", type=click.IntRange(4, 16), help="[4; over verbs 2]")
 @click.option("--spines", type=click.IntRange(2, 8), help="[2]")
-@click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
-@click.option("--before", help="How long it is watched as it is.  [8s; over verbs 20s]")
-@click.option("--after", help="And with Syntony.  [16s; over verbs 60s]")
+@click.option("--seed", default=1, show_default=True, help="Seed of the switches' ECMP hashes.")
+@click.option("--before", help="Length of the phase without Syntony.  [8s; over verbs 20s]")
+@click.option("--after", help="Length of the phase with Syntony.  [16s; over verbs 60s]")
 @OVER
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -198,14 +198,14 @@ def contention(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Two jobs share a fabric and neither knows: ECMP, then Syntony switched on mid-run.
+    """Run two jobs on shared links: with ECMP, then with Syntony switched on during the run.
 
-    Each job has every second host; their flows' paths are ECMP's choice. The controller observes,
-    and acts once steering is switched on. Every result of every step is checked. Two cores carry
-    four hosts at 40 Mb/s. If ECMP happens to place the flows well, try another --seed.
+    Each job has every second host; ECMP chooses the paths. The controller observes, then acts
+    when steering is switched on. Every result of every step is checked. Two cores can run four
+    hosts at 40 Mb/s. If ECMP happens to place the flows well, try another --seed.
 
-    Over verbs both jobs run between the same two virtual machines: red knows one rail, blue sends
-    by both, and may be asked to leave red's.
+    Over verbs both jobs run between the same two virtual machines: red uses one rail, blue both
+    until it is asked to leave red's.
 
     Example: syntony lab drill contention --out /tmp/drill
     """
@@ -234,24 +234,26 @@ def contention(  # noqa: PLR0917 - click calls it by name
 
 
 @command.command()
-@click.option("--pace", is_flag=True, help="On a link that no job can avoid.")
-@click.option("--seed", default=1, show_default=True, help="Of the switches' ECMP hashes.")
-@click.option("--before", default="8s", show_default=True, help="How long ECMP is watched.")
+@click.option("--pace", is_flag=True, help="Use a link that no job can avoid, and pace the flows.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the switches' ECMP hashes.")
+@click.option(
+    "--before", default="8s", show_default=True, help="Length of the phase with ECMP alone."
+)
 @click.option("--after", default="20s", show_default=True, help="And Syntony.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def qos(  # noqa: PLR0917 - click calls it by name
     pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
 ) -> None:
-    """Three jobs on a fabric too small for them: one of them is guaranteed.
+    """Run three jobs on a fabric that is too small for them; one has guaranteed bandwidth.
 
-    Six hosts, two rails, two spines for three hosts a leaf: a third of what the NICs could send
-    does not fit. ECMP gives everybody less; Syntony gives the job gold what it can use, and the
+    Six hosts, two rails, two spines for three hosts on each leaf: a third of what the NICs could
+    send does not fit. ECMP gives all jobs less; Syntony gives job gold what it can use, and the
     others the rest.
 
-    With --pace three senders share the one link to their receiver: gold (guaranteed) could fill six
-    tenths of it, grey (standard) three, brown (scavenger) all. TCP gives each about a third;
-    Syntony gives gold what it can use, grey what it can use, and brown the rest.
+    With --pace three senders share one link to their receiver: gold (guaranteed) can fill 60 % of
+    it, grey (standard) 30 %, brown (scavenger) all. TCP gives each about a third; Syntony gives
+    gold and grey what they can use, and brown the rest.
 
     Example: syntony lab drill qos --out /tmp/drill
     """
@@ -276,17 +278,17 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @command.command()
 @click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
 @click.option("--senders", type=click.IntRange(2, 12), help="[4; over verbs 2]")
-@click.option("--plain", is_flag=True, help="Plain TCP, over one rail.")
+@click.option("--plain", is_flag=True, help="Use plain TCP over one rail.")
 @click.option(
     "--step-mib",
     type=click.IntRange(1, 64),
-    help="What every sender sends in a step.  [1; over verbs 1/4]",
+    help="MiB that each sender sends in a step.  [1; over verbs 1/4]",
 )
 @click.option(
-    "--congestion", metavar="NAME", default="", help="TCP's congestion control [cubic, else reno]."
+    "--congestion", metavar="NAME", default="", help="TCP congestion control  [cubic, else reno]."
 )
-@click.option("--before", help="How long it is watched unpaced.  [10s; over verbs 20s]")
-@click.option("--after", help="And paced.  [16s; over verbs 60s]")
+@click.option("--before", help="Length of the phase without pacing.  [10s; over verbs 20s]")
+@click.option("--after", help="Length of the phase with pacing.  [16s; over verbs 60s]")
 @OVER
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -302,13 +304,13 @@ def incast(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Everybody sends to one: TCP by itself, then senders held back, switched on mid-run.
+    """Run an incast: plain TCP, then paced senders, switched on during the run.
 
     A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
-    receiver (--plain: over one); every result is checked. Controllers see packets wait at the
-    receiver's leaf and give every flow a rate; agents hold it back. The table shows throughput,
+    receiver (--plain: over one); every result is checked. The controller sees the queue at the
+    receiver's leaf and gives every flow a rate, which agents enforce. The table shows throughput,
     one-way delay, steps and retransmits. Over verbs the senders are virtual machines, and the NCCL
-    plug-in holds queue pairs back.
+    plug-in paces queue pairs.
 
     Example: syntony lab drill incast --out /tmp/drill
     """

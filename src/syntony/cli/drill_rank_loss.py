@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 @click.option("--ranks", type=click.IntRange(2, 16), default=4, show_default=True)
 @click.option("--steps", type=click.IntRange(20, 100_000), default=300, show_default=True)
 @click.option("--at", "kill_at", type=click.IntRange(2), default=150, show_default=True,
-              help="The rank is killed in this step, or once a spare is ready.")  # fmt: skip
+              help="Step in which the rank is killed, not before a spare is ready.")  # fmt: skip
 @click.option("--checkpoint-every", type=click.IntRange(1), default=20, show_default=True,
               help="Steps between checkpoints.")  # fmt: skip
-@click.option("--pause", default="100ms", show_default=True, help="Of each step, as if computing.")
-@click.option("--limit", default="300s", show_default=True, help="Of each of the three runs.")
+@click.option(
+    "--pause", default="100ms", show_default=True, help="Simulated computation in each step."
+)
+@click.option("--limit", default="300s", show_default=True, help="Steps of each of the three runs.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -40,13 +42,13 @@ def command(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """A rank of a PyTorch job is killed: restart from a checkpoint, and a warm spare.
+    """Kill a rank of a PyTorch job: restart from a checkpoint, then replace it by a warm spare.
 
     The same training program runs three times on this host: undisturbed; under torchrun, which
     starts all ranks again from the last checkpoint; and under `syntony run --spares 1`. Every loss
-    of every rank and the hash of what it has learnt are compared with the undisturbed run.
+    of every rank and the hash of its weights are compared with the undisturbed run.
 
-    Exit status: 0 with Syntony nothing differs; 1 otherwise.
+    Exit status: 0 no difference with Syntony; 1 otherwise.
 
     Example: syntony lab drill rank-loss --out /tmp/drill
     """

@@ -21,11 +21,17 @@ if TYPE_CHECKING:
 @click.option(
     "--job",
     type=click.Choice(["all-to-all", "builtin-all-to-all"]),
-    help="By default all-to-all (PyTorch), or builtin-all-to-all where there is no PyTorch.",
+    help="Job to run. [default: all-to-all with PyTorch, else builtin-all-to-all]",
 )
-@click.option("--to", default="2mbit", show_default=True, help="What the slow flow can send.")
-@click.option("--quiet", default="20s", show_default=True, help="How long nothing is wrong.")
-@click.option("--limit", default="60s", show_default=True, help="The flow is named by then.")
+@click.option(
+    "--to", default="2mbit", show_default=True, help="Rate to which the slow flow is limited."
+)
+@click.option(
+    "--quiet", default="20s", show_default=True, help="Length of the phase without a fault."
+)
+@click.option(
+    "--limit", default="60s", show_default=True, help="Time within which the flow must be named."
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -39,13 +45,13 @@ def command(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """One flow of a job is made slow among eleven others: found and named while the job runs.
+    """Slow down one of a job's twelve flows, and find it while the job runs.
 
-    Four ranks send to each other in every step; every result is checked. First nothing is wrong,
-    and nothing may be named. Then one connection can send no faster than --to. Twice a second what
-    the fleet has recorded is judged as `syntony why` does.
+    Four ranks send to each other in every step; every result is checked. In the first phase there
+    is no fault, and any verdict is wrong. Then one connection is limited to --to. Twice a second
+    the recording is judged as by `syntony why`.
 
-    Exit status: 0 nothing was named while quiet, then the slow flow and nothing else; 1 otherwise.
+    Exit status: 0 no verdict in the first phase, then the slow flow and nothing else; 1 otherwise.
 
     Example: syntony lab drill slow-job --out /tmp/drill
     """

@@ -39,7 +39,7 @@ _ELSEWHERE = {
 
 @click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
-    """Members of the fleet: join tokens, certificates, revocation.
+    """The fleet's members: join tokens, certificates, revocation.
 
     \b
     Example:
@@ -52,9 +52,11 @@ def command() -> None:
 @command.command()
 @click.argument("role", type=click.Choice([str(role) for role in Role]))
 @click.argument("names", nargs=-1, required=True)
-@click.option("--address", "addresses", multiple=True, help="IP or DNS name it serves at.")
-@click.option("--valid", default="1h", show_default=True, help="How long the token is good.")
-@click.option("--lifetime", default="", help="Of its certificates; the fleet's by default.")
+@click.option(
+    "--address", "addresses", multiple=True, help="IP address or DNS name at which it serves."
+)
+@click.option("--valid", default="1h", show_default=True, help="Validity of the token.")
+@click.option("--lifetime", default="", help="Validity of its certificates. [default: the fleet's]")
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def token(
@@ -68,7 +70,7 @@ def token(
     comment: str,
     as_json: bool,
 ) -> None:
-    """Make a join token: good for one certificate of ROLE, for one of NAMES.
+    """Make a join token, valid for one certificate of ROLE for one of NAMES.
 
     The token is printed once and not stored; * and ? in a name stand for other characters.
 
@@ -95,10 +97,10 @@ def token(
 
 
 @command.command(name="list")
-@click.option("--all", "everything", is_flag=True, help="Expired and revoked ones, too.")
+@click.option("--all", "everything", is_flag=True, help="Also show expired and revoked ones.")
 @fleet_options
 def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
-    """Certificates, their state and last use; join tokens that wait.
+    """List certificates with state and last use, and unused join tokens.
 
     \b
     Example:
@@ -161,12 +163,17 @@ def revoke(target: FleetTarget, what: str, comment: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--at", "controller", metavar="HOST:PORT", required=True, help="The enrolment port.")
-@click.option("--token", "secret", required=True, help="From `syntony enrol token`; - reads it.")
-@click.option("--ca", type=click.Path(), help="CA certificate of the fleet, PEM.")
+@click.option(
+    "--token",
+    "secret",
+    required=True,
+    help="Token from `syntony enrol token`; - reads it from stdin.",
+)
+@click.option("--ca", type=click.Path(), help="The fleet's CA certificate, PEM file.")
 @click.option("--fingerprint", help="SHA-256 of the CA certificate, instead of --ca.")
 @click.option(
     "--dir", "directory", type=click.Path(), default="/var/lib/syntony/tls", show_default=True,
-    help="Gets ca.crt, NAME.crt and NAME.key; must belong to the daemon's user.",
+    help="Directory for ca.crt, NAME.crt and NAME.key; must belong to the daemon's user.",
 )  # fmt: skip
 def join(
     *,
@@ -177,7 +184,7 @@ def join(
     fingerprint: str | None,
     directory: str,
 ) -> None:
-    """Exchange a join token for a certificate. The key is made here and stays here.
+    """Exchange a join token for a certificate. The private key is made here and stays here.
 
     \b
     Example:
@@ -190,7 +197,7 @@ def join(
     from syntony.wire.x509 import read_certificate
 
     if (ca is None) == (fingerprint is None):
-        raise UsageError("give --ca FILE or --fingerprint, the one or the other")
+        raise UsageError("give either --ca FILE or --fingerprint")
     known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
@@ -212,10 +219,12 @@ def join(
 
 
 @command.command()
-@click.option("--early", is_flag=True, help="Though two thirds of its life are not over.")
+@click.option(
+    "--early", is_flag=True, help="Renew even before two thirds of its validity are over."
+)
 @fleet_options
 def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
-    """Renew the certificate in --cert and --key. Does nothing before two thirds of its life.
+    """Renew the certificate in --cert and --key, after two thirds of its validity.
 
     Agents and controllers renew their own. This is for the others: run it from a timer.
 
@@ -249,9 +258,11 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("directory", type=click.Path())
-@click.option("--name", default="controller", show_default=True, help="Of the first controller.")
+@click.option(
+    "--name", default="controller", show_default=True, help="Name of the first controller."
+)
 @click.option("--address", "addresses", multiple=True, required=True,
-              help="IP or DNS name by which agents reach the controller.")  # fmt: skip
+              help="IP address or DNS name at which agents reach the controller.")  # fmt: skip
 @click.option("--lifetime", default="24h", show_default=True, help="Of its certificate.")
 def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: str) -> None:
     """Make the fleet's CA in DIRECTORY, and the controller's first certificate in DIRECTORY/tls.
@@ -294,11 +305,11 @@ def _fetch_ca(controller: str, fingerprint: str) -> bytes:
     try:
         found = x509.load_pem_x509_certificate(ca).fingerprint(hashes.SHA256()).hex()
     except ValueError as error:
-        raise MissingError(f"{controller} shows no CA certificate: {error}") from error
+        raise MissingError(f"{controller} sends no CA certificate: {error}") from error
     if found != fingerprint.lower().replace(":", "").removeprefix("sha256"):
         raise MissingError(
             f"the CA at {controller} has the fingerprint {found}, not the one given: another "
-            "fleet, or somebody in between"
+            "fleet, or the connection is intercepted"
         )
     return ca
 

@@ -34,7 +34,7 @@ def command() -> None:
 @click.argument("role", type=click.Choice(["viewer", "operator"]))
 @click.argument("name")
 @click.option("--valid", default="24h", show_default=True, help="How long it is good.")
-@click.option("--once", is_flag=True, help="For one browser's session only; a day at most.")
+@click.option("--once", is_flag=True, help="For one browser session; valid for a day at most.")
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def token(
@@ -47,7 +47,7 @@ def token(
     comment: str,
     as_json: bool,
 ) -> None:
-    """Make a token with which NAME, a person or a program, uses the API as ROLE.
+    """Make an API token of ROLE for NAME, a person or a program.
 
     The token is printed once and not stored.
 
@@ -68,10 +68,10 @@ def token(
 
 
 @command.command(name="list")
-@click.option("--all", "everything", is_flag=True, help="Also expired, used and revoked ones.")
+@click.option("--all", "everything", is_flag=True, help="Also show expired, used and revoked ones.")
 @fleet_options
 def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
-    """Tokens and browsers' sessions.
+    """List tokens and browsers' sessions.
 
     \b
     Example:
@@ -104,7 +104,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def revoke(target: FleetTarget, number: int, comment: str, as_json: bool) -> None:
-    """Refuse token or session NUMBER from now on, and every session made with it.
+    """Revoke token or session NUMBER, and every session made with it.
 
     \b
     Example:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
-    "--form", default="", help="toml, json, dot, lldp or ibnetdiscover; found out by default."
+    "--form", default="", help="toml, json, dot, lldp or ibnetdiscover. [default: detected]"
 )
 
 
@@ -42,7 +42,7 @@ _ELSEWHERE = {
 
 @click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
-    """The fabric's parts, the paths through it, and which part is to blame.
+    """The fabric: its parts, the paths through it, and the part at fault.
 
     \b
     Example:
@@ -54,9 +54,9 @@ def command() -> None:
 @fleet_options
 @click.pass_context
 def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """What is to blame now, as the controller sees it.
+    """Show the parts that the controller currently finds at fault.
 
-    Exit status: 0 nothing, 2 something is to blame, 3 nothing was measured yet.
+    Exit status: 0 none, 2 a part is at fault, 3 nothing was measured yet.
 
     \b
     Example:
@@ -75,10 +75,12 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
 @command.command()
 @click.argument("src", required=False, default="")
 @click.argument("dst", required=False, default="")
-@click.option("--parquet", type=click.Path(path_type=Path), help="Write PATHS for `locate`.")
+@click.option(
+    "--parquet", type=click.Path(path_type=Path), help="Write PATHS, which `locate` reads."
+)
 @fleet_options
 def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json: bool) -> None:
-    """The learnt way of every probe flow and of its replies; `..` is what is not known.
+    """List the traced path of every probe flow and of its replies; `..` is an unknown hop.
 
     \b
     Example:
@@ -101,7 +103,7 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
 @fleet_options
 @click.pass_context
 def changes(context: click.Context, since: str, target: FleetTarget, as_json: bool) -> None:
-    """What became of the fabric as learnt paths show it: cables lost and found, NICs moved, paths
+    """List changes of the fabric seen in traced paths: cables lost and found, NICs moved, paths
     that go another way.
 
     Exit status: 0 nothing, 1 something.
@@ -149,11 +151,13 @@ def _write_paths(chosen: list[LearntPath], file: Path) -> None:
 @command.command(name="import")
 @click.argument("file", type=_FILE)
 @_FORM
-@click.option("--json", "as_json", is_flag=True, help="Print the topology as an operator's file.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the topology in the format of a topology file."
+)
 def import_(file: Path, form: str, as_json: bool) -> None:
     """Read and check a topology: TOML, JSON, dot, `lldpctl -f json` or `ibnetdiscover`.
 
-    With --json it is printed in the form that a controller's `topology` setting takes.
+    With --json it is printed in the format of a controller's `topology` file.
 
     \b
     Example:
@@ -177,7 +181,7 @@ def import_(file: Path, form: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str, as_json: bool) -> None:
-    """What was added, removed, moved or changed between two topologies.
+    """Show what was added, removed, moved or changed between two topologies.
 
     Exit status: 0 nothing, 1 something.
 

@@ -25,14 +25,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
 @click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
-@click.option("--topology", type=_FILE, help="Gives kinds of components, and parallel cables.")
+@click.option("--topology", type=_FILE, help="Topology file: kinds of components, parallel cables.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: bool) -> None:
     """Name the components that lose or delay packets; an empty list if nothing is wrong.
 
     PATHS (Parquet): path_id, components (list of names in order). OBS (Parquet): path_id, sent,
-    lost; optional owd_p50_ns, owd_base_ns, window. Round trips are paths whose components are
-    those of both ways.
+    lost; optional owd_p50_ns, owd_base_ns, window. A round trip is a path with the components of
+    both directions.
 
     \b
     Example:

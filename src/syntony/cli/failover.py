@@ -34,9 +34,9 @@ def command() -> None:
 @fleet_options
 @click.option("--window", default="1h", show_default=True, help="How far back to look.")
 @click.option("--job", default="", help="Of this job only.")
-@click.option("--host", default="", help="Done by this host's agent only.")
+@click.option("--host", default="", help="Only actions of this host's agent.")
 def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) -> None:
-    """What was done to paths: cause, evidence, how fast; newest last.
+    """List failover actions: cause, evidence, reaction time; newest last.
 
     \b
     Example:
@@ -73,9 +73,9 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
 @command.command()
 @fleet_options
 def status(target: FleetTarget, as_json: bool) -> None:
-    """The stop switch, and what every agent may do.
+    """Show the stop switch, and what every agent is allowed to do.
 
-    Exit status: 0 acting or observing as configured, 1 stopped or not available somewhere.
+    Exit status: 0 acting or observing as configured, 1 stopped, or not available on a host.
 
     \b
     Example:
@@ -135,7 +135,7 @@ def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> N
 @fleet_options
 @click.option("--why", default="", help="For the log.")
 def stop(target: FleetTarget, why: str, as_json: bool) -> None:
-    """Stop all failover in the fleet, now and over restarts; connections stay as they are.
+    """Stop all failover in the fleet, also after restarts; connections stay as they are.
 
     \b
     Example:

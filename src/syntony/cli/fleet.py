@@ -206,6 +206,6 @@ def _lab(name: str | None) -> FleetTarget:
 
     lab = open_lab(name)
     if not lab.file().agents:
-        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+        raise UsageError(f"lab {lab.name} was started with --no-agents and measures nothing")
     patience_ns = max(0, STARTING_NS - lab.status().age_ns)
     return FleetTarget(f"unix:{lab.controller_socket}", None, patience_ns, lab.name)

@@ -25,7 +25,7 @@ _CODES = {"critical": 2, "warning": 1, "info": 0}
 
 @click.group()
 def command() -> None:
-    """What is wrong in the fleet, one incident for each cause.
+    """Incidents: what is wrong in the fleet, one incident for each cause.
 
     \b
     Example:
@@ -35,13 +35,15 @@ def command() -> None:
 
 @command.command("list")
 @fleet_options
-@click.option("--all", "resolved", is_flag=True, help="Also those that are over.")
-@click.option("--since", default="", metavar="T", help="Everything of the past T, from the store.")
+@click.option("--all", "resolved", is_flag=True, help="Also show resolved ones.")
+@click.option(
+    "--since", default="", metavar="T", help="All incidents of the past T, from the store."
+)
 @click.pass_context
 def list_(
     context: click.Context, target: FleetTarget, resolved: bool, since: str, as_json: bool
 ) -> None:
-    """Incidents, newest first; what an incident explains is counted with it.
+    """List incidents, newest first; incidents that another one explains are counted with it.
 
     Exit status: 0 none is open, 1 the worst is a warning, 2 the worst is critical.
 
@@ -63,7 +65,7 @@ def list_(
 @fleet_options
 @click.argument("number", type=int)
 def show(target: FleetTarget, number: int, as_json: bool) -> None:
-    """One incident on one screen: evidence, what it explains, what to do. `--json` has it all.
+    """Show an incident on one screen: evidence, what it explains, what to do. --json shows all.
 
     \b
     Example:
@@ -82,10 +84,10 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("number", type=int)
-@click.option("--comment", default="", help="For anyone who looks next.")
-@click.option("--by", default=None, help="Who says so; the user's name by default.")
+@click.option("--comment", default="", help="Comment for other operators.")
+@click.option("--by", default=None, help="Name to record. [default: the user's name]")
 def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json: bool) -> None:
-    """Say that somebody is on an incident: nobody is paged for it any more.
+    """Acknowledge an incident: it sends no further pages.
 
     \b
     Example:
@@ -97,9 +99,9 @@ def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json:
 @command.command()
 @fleet_options
 @click.argument("number", type=int)
-@click.option("--by", default=None, help="Who says so; the user's name by default.")
+@click.option("--by", default=None, help="Name to record. [default: the user's name]")
 def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> None:
-    """Clear an incident by hand. It opens again if what it is about is still bad.
+    """Resolve an incident by hand. It reopens if the fault persists.
 
     \b
     Example:
@@ -112,12 +114,14 @@ def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> 
 @fleet_options
 @click.argument("subject", required=False, default="")
 @click.option("--rule", default="", help="Only incidents of this rule; a pattern.")
-@click.option("--for", "lasts", default="", metavar="T", help="How long, for example 2h.")
+@click.option(
+    "--for", "lasts", default="", metavar="T", help="Length of the silence, for example 2h."
+)
 @click.option("--in", "begins", default="0s", metavar="T", help="Begins so much later.")
 @click.option("--comment", default="", help="Why.")
-@click.option("--by", default=None, help="Who says so; the user's name by default.")
+@click.option("--by", default=None, help="Name to record. [default: the user's name]")
 @click.option("--end", default=0, metavar="NUMBER", help="End a silence.")
-@click.option("--list", "as_list", is_flag=True, help="The silences in force and to come.")
+@click.option("--list", "as_list", is_flag=True, help="List current and coming silences.")
 def silence(
     target: FleetTarget,
     subject: str,
@@ -131,9 +135,9 @@ def silence(
     as_list: bool,
     as_json: bool,
 ) -> None:
-    """No pages for a subject (a host also means its parts) for a while: a maintenance window.
+    """Send no pages for a subject (a host includes its parts) during a maintenance window.
 
-    Incidents open and are listed all the same; what is still wrong at the end pages then.
+    Incidents still open and are listed; those still open at the end of the silence page then.
 
     \b
     Example:
@@ -168,7 +172,7 @@ def silence(
 @command.command()
 @fleet_options
 def rules(target: FleetTarget, as_json: bool) -> None:
-    """The rules in force.
+    """List the active rules.
 
     \b
     Example:

@@ -30,15 +30,15 @@ def command() -> None:
 
 @command.command()
 @click.argument("job")
-@click.option("--limit", default=40, show_default=True, help="So many at most; 0: all.")
+@click.option("--limit", default=40, show_default=True, help="Show at most this many; 0: all.")
 @window_option()
 @fleet_options
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:
-    """Flows of JOB, worst first: delay and loss of its own packets, and of probes.
+    """List flows of JOB, worst first: delay and loss of its own packets, and of probes.
 
-    "One way" is the delay of the flow's own segments from NIC to NIC, in its direction, next to the
+    "One way" is the delay of the flow's own segments from NIC to NIC, in its direction, and the
     probes' delay. "Half trip" is half of the kernel's smoothed round-trip time of the connection,
-    which includes queues in both hosts, next to half of the probes' round-trip time.
+    which includes queues in both hosts, and half of the probes' round-trip time.
 
     \b
     Example:

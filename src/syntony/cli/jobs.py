@@ -32,9 +32,9 @@ _MOST = 8
 
 @click.group()
 def command() -> None:
-    """Jobs that run, or ran lately: ranks, hosts, flows.
+    """Running and recent jobs: ranks, hosts, flows.
 
-    A job is known by its processes: those that `syntony run` started, or whose environment has
+    The processes of a job are those that `syntony run` started, or whose environment has
     SYNTONY_JOB.
     """
 
@@ -43,7 +43,7 @@ def command() -> None:
 @window_option("1h")
 @fleet_options
 def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
-    """Jobs that had a process lately, newest first.
+    """List jobs that recently had a process, newest first.
 
     \b
     Example:
@@ -87,10 +87,10 @@ def show(
     as_json: bool,
     protection: dict[str, object] | None,
 ) -> None:
-    """What is known of one job: processes, GPUs, communicators, steps, flows.
+    """Show one job: processes, GPUs, communicators, steps, flows.
 
-    Of a job of this user on this host that runs under `syntony run --spares`: also which process
-    holds which rank, its spares, how often ranks were replaced, and whether it is protected.
+    If JOB is this user's, on this host and under `syntony run --spares`: also which process holds
+    which rank, its spares, how often ranks were replaced, and whether it is protected.
 
     \b
     Example:
@@ -98,7 +98,7 @@ def show(
     """
     known = [each for each in _ask(target, window_ns).jobs if each.job == job]
     if not known:
-        raise RemoteError(f"no process of a job {job!r} was seen in that time")
+        raise RemoteError(f"no process of job {job!r} was seen in that time")
     bundle = fetch(target, job, window_ns).bundle()
     comms, gpus = _comms(bundle), _gpus(bundle)
     counts = {name: table.rows for name, table in bundle.tables.items()}
@@ -126,12 +126,12 @@ def show(
 @window_option("30s")
 @click.option("--every", default="5s", show_default=True, help="Between two looks.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True,
-              help="Running jobs to look at, the newest.")  # fmt: skip
+              help="Number of running jobs to show, newest first.")  # fmt: skip
 @fleet_options
 def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bool) -> None:
-    """Running jobs, the worst first: step, slowest rank, worst flow, verdict; until interrupted.
+    """Show running jobs live, worst first: step, slowest rank, worst flow, verdict.
 
-    With --json, or where the output is no terminal: once.
+    Until interrupted; once with --json, or if the output is not a terminal.
 
     \b
     Example:

@@ -85,11 +85,11 @@ _SHOWN = ("rank", "reason", "boundary", "generation", "equal")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def drain(job: str, rank: int | None, host: str | None, or_checkpoint: bool, as_json: bool) -> None:
-    """Replace a rank's process, or all of a host, by warm spares, though they run well.
+    """Replace a healthy rank, or all ranks of a host, by warm spares.
 
-    For a job of this user on this host, under `syntony run --spares`. Refused, and nothing happens,
-    while spares do not suffice; with --or-checkpoint the job then ends as if no spare was left, and
-    goes on from its state, also with fewer ranks (`syntony run --resume DIR --min-ranks N`).
+    For a job of this user on this host, under `syntony run --spares`. Refused while too few spares
+    are ready; with --or-checkpoint the job then saves its state and ends, and can be resumed, also
+    with fewer ranks (`syntony run --resume DIR --min-ranks N`).
 
     \b
     Example:

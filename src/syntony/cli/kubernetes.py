@@ -36,7 +36,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 @click.group()
 def command() -> None:
-    """What Syntony's pods tell the Kubernetes API server (docs/how-to/kubernetes.md).
+    """What Syntony's pods report to the Kubernetes API server (docs/how-to/kubernetes.md).
 
     \b
     Example:
@@ -45,26 +45,30 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--node", envvar="NODE_NAME", required=True, help="This node.  [env: NODE_NAME]")
-@click.option("--every", metavar="DURATION", help="Go on, an audit each time; else one.")
-@click.option("--spec", type=click.Path(), help="What the fleet should be, for the audit.")
+@click.option(
+    "--node", envvar="NODE_NAME", required=True, help="Name of this node.  [env: NODE_NAME]"
+)
+@click.option(
+    "--every", metavar="DURATION", help="Repeat the audit at this interval. [default: run it once]"
+)
+@click.option("--spec", type=click.Path(), help="Expected values for the audit.")
 @click.option("--deadline", default="45s", show_default=True, help="For each audit.")
 @click.option(
-    "--results", type=click.File("rb"), help="What `syntony audit run --json` printed; - for stdin."
+    "--results", type=click.File("rb"), help="Output of `syntony audit run --json`; - for stdin."
 )
 @click.option("--taint", type=click.Choice(_EFFECTS), help="Taint the node while its audit fails.")
 @click.option(
     "--taint-at-most", default=3, show_default=True, type=click.IntRange(1),
-    help="No taint if as many nodes have it: a wrong spec must not drain a cluster.",
+    help="Do not taint if this many nodes are tainted: a wrong spec must not drain a cluster.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def node(
     *, node: str, every: str | None, spec: str | None, deadline: str, results: Any,
     taint: str | None, taint_at_most: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Audit this host and set on its node: the condition FleetAuditFailed, and a taint.
+    """Audit this host; set its node's condition FleetAuditFailed and, on request, a taint.
 
-    The condition is Unknown, and the taint stays as it is, if the audit could not tell.
+    If the audit has no result, the condition is Unknown and the taint stays as it is.
 
     \b
     Example:
@@ -185,14 +189,16 @@ def _say(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--port", default=8443, show_default=True, help="Where the controller listens.")
-@click.option("--pod", envvar="POD_NAME", required=True, help="This pod.  [env: POD_NAME]")
+@click.option(
+    "--port", default=8443, show_default=True, help="Address at which the controller listens."
+)
+@click.option("--pod", envvar="POD_NAME", required=True, help="Name of this pod.  [env: POD_NAME]")
 @click.option("--namespace", envvar="POD_NAMESPACE", required=True, help="[env: POD_NAMESPACE]")
 @click.option("--once", is_flag=True, hidden=True)
 def leader(port: int, pod: str, namespace: str, once: bool) -> None:
     """Label this pod syntony/leads=true while its controller is in charge, for Services.
 
-    A standby listens nowhere, so the one that listens is in charge.
+    A standby does not listen, so the controller that listens leads.
 
     \b
     Example:

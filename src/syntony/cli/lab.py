@@ -46,7 +46,7 @@ _ELSEWHERE = {
     ),
     "verbs": (
         "verbs:command",
-        "A lab whose hosts are virtual machines with Soft-RoCE: real verbs without hardware.",
+        "A lab of virtual machines with Soft-RoCE: real verbs without RDMA hardware.",
     ),
 }
 
@@ -66,53 +66,78 @@ def command() -> None:
 @click.option("--hosts", default=8, show_default=True, help="2 to 64.")
 @click.option("--rails", default=2, show_default=True, help="NICs of each host, 1 to 8.")
 @click.option("--leaves", default=2, show_default=True, help="Leaves of each rail, 1 to 16.")
-@click.option("--spines", default=2, show_default=True, help="Shared by the rails, 1 to 16.")
-@click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
+@click.option(
+    "--spines", default=2, show_default=True, help="Spines, shared by the rails, 1 to 16."
+)
+@click.option("--rate", default="200mbit", show_default=True, help="Rate of every fabric link.")
 @click.option("--burst", default=32_768, show_default=True, help="Shaper's bucket, bytes.")
-@click.option("--latency", default="20ms", show_default=True, help="Longest wait in a shaper.")
 @click.option(
-    "--convergence", default="1s", show_default=True, help="From a failure to new routes."
+    "--latency", default="20ms", show_default=True, help="Longest queueing delay in a shaper."
 )
-@click.option("--seed", default=1, show_default=True, help="Of ECMP hashes, clocks and probe plan.")
+@click.option(
+    "--convergence", default="1s", show_default=True, help="Time from a failure to new routes."
+)
+@click.option(
+    "--seed", default=1, show_default=True, help="Seed of ECMP hashes, clocks and probe plan."
+)
 @click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
-@click.option("--clock-swing", metavar="PPB:PERIOD", help="Every clock swings: 200ppb:600s.")
 @click.option(
-    "--clock-steps", multiple=True, metavar="HOST:AFTER:STEP", help="h3:30s:1ms; repeatable."
+    "--clock-swing",
+    metavar="PPB:PERIOD",
+    help="Let every clock's rate swing, for example 200ppb:600s.",
 )
 @click.option(
-    "--utc", multiple=True, metavar="HOST", help="Its clock is right and leads; repeatable."
+    "--clock-steps",
+    multiple=True,
+    metavar="HOST:AFTER:STEP",
+    help="Step a host's clock, for example h3:30s:1ms; repeatable.",
+)
+@click.option(
+    "--utc",
+    multiple=True,
+    metavar="HOST",
+    help="Host whose clock is UTC and an anchor of fleet time; repeatable.",
 )
 @click.option("--mesh-peers", type=click.IntRange(1, 64), help="Peers of each NIC.")
-@click.option("--probe-interval", metavar="T", help="Between two probe pairs of one path.")
+@click.option("--probe-interval", metavar="T", help="Time between two probe pairs on one path.")
 @click.option(
     "--placement",
     type=click.Choice(["off", "observe", "act"]),
     default="observe",
     show_default=True,
-    help="Whether jobs' flows are moved off crowded paths.",
+    help="Whether jobs' flows are moved off congested paths.",
 )
-@click.option("--rules", type=click.Path(exists=True, dir_okay=False), help="TOML, for incidents.")
-@click.option("--sla", type=click.Path(exists=True, dir_okay=False), help="TOML of objectives.")
-@click.option("--state", metavar="URL", help="Control state in PostgreSQL, over a Unix socket.")
+@click.option(
+    "--rules", type=click.Path(exists=True, dir_okay=False), help="Incident rules, TOML file."
+)
+@click.option(
+    "--sla", type=click.Path(exists=True, dir_okay=False), help="Latency objectives, TOML file."
+)
+@click.option("--state", metavar="URL", help="PostgreSQL for control state, over a Unix socket.")
 @click.option(
     "--controllers",
     type=click.IntRange(1, 5),
     default=1,
     show_default=True,
-    help="One in charge, the others standbys; several need --state.",
+    help="Controllers: one leads, the others are standbys. Several need --state.",
 )
 @click.option(
     "--gateways",
     type=click.IntRange(0, 5),
     default=0,
     show_default=True,
-    help="Take the agents in, and leave decisions to the controllers; all share a store.",
+    help="Gateways to which agents attach in place of the controllers; all share a store.",
 )
 @click.option(
-    "--console-port", default=0, metavar="PORT", help="Of console and API, on 127.0.0.1 [any]."
+    "--console-port",
+    default=0,
+    metavar="PORT",
+    help="Port of console and API on 127.0.0.1. [default: any free one]",
 )
-@click.option("--no-agents", is_flag=True, help="The fabric only: no controller, no agents.")
-@click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
+@click.option(
+    "--no-agents", is_flag=True, help="Start the fabric only, without controller and agents."
+)
+@click.option("--detach", is_flag=True, help="Leave the lab running; `syntony lab down` ends it.")
 @_json
 def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a lab up; without --detach it lasts until Ctrl-C.
@@ -203,7 +228,7 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
 @_which
 @_json
 def status(name: str | None, as_json: bool) -> None:
-    """What a lab consists of and how it is: links, faults, daemons.
+    """Show a lab: links, faults, daemons.
 
     Example: syntony lab status --json
     """
@@ -226,7 +251,7 @@ def status(name: str | None, as_json: bool) -> None:
 @_which
 @_json
 def console(name: str | None, as_json: bool) -> None:
-    """Print the URL of a lab's console, good for one login within ten minutes.
+    """Print the URL of a lab's console, valid for one login within ten minutes.
 
     Example: xdg-open "$(syntony lab console)"
     """
@@ -237,7 +262,7 @@ def console(name: str | None, as_json: bool) -> None:
 @command.command(name="list")
 @_json
 def list_(as_json: bool) -> None:
-    """Names of the labs that run.
+    """List running labs.
 
     Example: syntony lab list
     """
@@ -252,7 +277,7 @@ def list_(as_json: bool) -> None:
 @click.argument("node", metavar="HOST")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD…")
 def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
-    """Run a command inside a host, leaf or spine; its exit code is this command's.
+    """Run a command inside a host, leaf or spine, and exit with its exit code.
 
     Example: syntony lab exec h3 -- ip address
     """
@@ -269,34 +294,36 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @_which
 @click.argument("kind", required=False)
 @click.argument("target", required=False)
-@click.option("--for", "duration", metavar="T", help="End it after T; else it stays until cleared.")
-@click.option("--list", "listing", is_flag=True, help="The faults in force.")
-@click.option("--clear", metavar="ID|all", help="End a fault, or all.")
+@click.option(
+    "--for", "duration", metavar="T", help="End the fault after T. [default: when cleared]"
+)
+@click.option("--list", "listing", is_flag=True, help="List active faults.")
+@click.option("--clear", metavar="ID|all", help="End one fault, or all.")
 @click.option("--side", metavar="END", help="link-down, flap: host, leaf or spine end.")
 @click.option("--direction", metavar="WAY", help="blackhole, loss, delay: both, to or from.")
 @click.option("--percent", metavar="P", help="loss: share of packets.")
-@click.option("--add", metavar="T", help="delay: how much longer.")
+@click.option("--add", metavar="T", help="delay: added delay.")
 @click.option("--to", metavar="RATE", help="rate, flow-rate: the new rate.")
-@click.option("--sport", metavar="PORT", help="flow-rate: TCP port that sends.")
-@click.option("--dport", metavar="PORT", help="flow-rate: TCP port that receives.")
-@click.option("--period", metavar="T", help="flap: one down and up [2s].")
-@click.option("--count", metavar="N", help="flap: how often [until cleared].")
+@click.option("--sport", metavar="PORT", help="flow-rate: source port of the TCP connection.")
+@click.option("--dport", metavar="PORT", help="flow-rate: destination port of the TCP connection.")
+@click.option("--period", metavar="T", help="flap: length of one down-and-up cycle [2s].")
+@click.option("--count", metavar="N", help="flap: number of cycles [until cleared].")
 @click.option("--duty", metavar="F", help="flap: share of the period spent down [0.5].")
-@click.option("--procs", metavar="N", help="cpu-hog: busy loops [1].")
-@click.option("--bytes", metavar="N", help="mtu: the NIC's [1400].")
+@click.option("--procs", metavar="N", help="cpu-hog: number of busy loops [1].")
+@click.option("--bytes", metavar="N", help="mtu: MTU of the NIC [1400].")
 @click.option("--by", metavar="T", help="clock-step: 10ms forwards, -300us backwards.")
 @_json
 def fault(name: str | None, as_json: bool, **given: Any) -> None:
-    """Break something: KIND TARGET, for a while or until cleared.
+    """Inject a fault: KIND TARGET, for a time or until cleared.
 
     \b
-    Kinds of h3/rail0 or leaf0-1/spine0: link-down, flap, blackhole, loss, delay, rate.
-    Kinds of h3/rail0: mtu, flow-rate.
-    Kinds of leaf0-1 or spine0: switch-down.
-    Kinds of h3: agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
+    Link (h3/rail0, leaf0-1/spine0): link-down, flap, blackhole, loss, delay, rate.
+    NIC (h3/rail0): mtu, flow-rate.
+    Switch (leaf0-1, spine0): switch-down.
+    Host (h3): agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
     cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
-    Kinds of gateway1: gateway-kill, gateway-pause.
-    Kinds without a target: controller-kill, controller-pause, key-rotate.
+    Gateway (gateway1): gateway-kill, gateway-pause.
+    No target: controller-kill, controller-pause, key-rotate.
 
     Example: syntony lab fault loss h3/rail0 --percent 5 --direction from --for 10s
     """
@@ -305,14 +332,14 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     lab = open_lab(name)
     if listing or clear:
         if kind or any(given.values()) or duration or (listing and clear):
-            raise UsageError("--list and --clear go alone")
+            raise UsageError("--list and --clear cannot be combined with other options")
         _list_or_clear(lab, clear, as_json)
         return
     if not kind:
-        raise UsageError("say what breaks: syntony lab fault KIND TARGET (see --help)")
+        raise UsageError("name a fault: syntony lab fault KIND TARGET (see --help)")
     for_ns = parse_duration_ns(duration) if duration else 0
     if duration and for_ns <= 0:
-        raise UsageError(f"--for {duration}: a fault lasts longer than 0")
+        raise UsageError(f"--for {duration}: give more than 0")
     options = {key: value for key, value in given.items() if value is not None}
     started = lab.inject(kind, target or "", options, for_ns)
     if as_json:
@@ -352,9 +379,9 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
 @click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
 @_json
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
-    """Which spine a flow takes, asked of the switches themselves.
+    """Ask the switches which spine a flow takes.
 
-    Over IPv6 packets of the flow are sent; ``?`` is a spine that does not answer them.
+    Over IPv6 it sends packets of the flow; ``?`` is a spine that does not answer them.
 
     Example: syntony lab path h0/rail0 h7/rail0 --sport 40000 --dport 8620
     """
@@ -373,7 +400,7 @@ def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> No
 @_which
 @_json
 def truth(name: str | None, as_json: bool) -> None:
-    """Every host's true clock and, once clocks have converged, its estimate.
+    """Show every host's true clock and, once clocks have converged, its estimate.
 
     Example: syntony lab truth --json
     """
@@ -402,7 +429,7 @@ def scrape(name: str | None) -> None:
     lab = open_lab(name)
     file = lab.file()
     if not file.agents:
-        raise UsageError(f"lab {lab.name} was started with --no-agents: nothing measures there")
+        raise UsageError(f"lab {lab.name} was started with --no-agents and measures nothing")
     click.echo(
         scrape_config(
             lab.directory, make_plan(file.spec), controllers=file.controllers + file.gateways
@@ -413,12 +440,12 @@ def scrape(name: str | None) -> None:
 
 @command.command()
 @_which
-@click.option("--yes", is_flag=True, help="Do not ask, whichever terminal started it.")
+@click.option("--yes", is_flag=True, help="Do not ask, even if another terminal started the lab.")
 def down(name: str | None, yes: bool) -> None:
-    """End a lab; nothing of it stays.
+    """End a lab and remove all of it.
 
-    Without a name it ends the only lab there is, if this terminal started it; otherwise it asks,
-    or refuses where nobody can be asked.
+    Without a name it ends the only lab, if this terminal started it; otherwise it asks, or refuses
+    if there is no terminal.
 
     Example: syntony lab down
     """
@@ -432,7 +459,7 @@ def down(name: str | None, yes: bool) -> None:
 def _confirm_down(name: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError(
-            f"lab {name!r} was not started from this terminal; to end it all the same: "
+            f"lab {name!r} was not started from this terminal; to end it anyway: "
             f"syntony lab down --name {name} (or --yes)"
         )
     click.confirm(f"lab {name} was not started from this terminal; end it?", abort=True, err=True)

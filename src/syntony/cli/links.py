@@ -42,7 +42,7 @@ _STYLES = {PortState.ACTIVE: "green", PortState.UNKNOWN: "yellow", PortState.DIS
 
 @click.group()
 def command() -> None:
-    """Ports, cables and what their counters say.
+    """Ports, cables and their counters.
 
     \b
     Example:
@@ -52,13 +52,15 @@ def command() -> None:
 
 @command.command("list")
 @fleet_options
-@click.option("--window", default="1h", show_default=True, help="How far back flaps are counted.")
+@click.option(
+    "--window", default="1h", show_default=True, help="Window in which flaps are counted."
+)
 @click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
 @click.pass_context
 def list_(
     context: click.Context, target: FleetTarget, window: str, everything: bool, as_json: bool
 ) -> None:
-    """Every port of the fleet: state, speed, flaps.
+    """List every port of the fleet: state, speed, flaps.
 
     Exit status: 0 all compute ports are active, 1 one has flapped, 2 one is down, 3 one is unknown.
     For a single host without a fleet: `syntony links show`.
@@ -84,7 +86,7 @@ def list_(
 @click.argument("nic", required=False, default="")
 @click.option("--window", default="24h", show_default=True, help="How far back to look.")
 def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
-    """What happened to a port (HOST/NAME), or to all: flaps, states, drivers' messages, counters.
+    """Show events of a port (HOST/NAME) or of all: flaps, states, drivers' messages, counters.
 
     \b
     Example:
@@ -109,7 +111,7 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
 @command.command()
 @fleet_options
 def watch(target: FleetTarget, as_json: bool) -> None:
-    """Print what happens to ports as it happens, until interrupted; one line (or JSON) an event.
+    """Print events of ports live, until interrupted: one line or JSON object per event.
 
     \b
     Example:
@@ -130,13 +132,13 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--root", default="/", show_default=True, help="Where /sys and /proc are.",
+@click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def show(context: click.Context, root: Path, everything: bool, as_json: bool) -> None:
-    """This host's ports and every counter that is not zero; no agent, no privilege, read-only.
+    """Show this host's ports and non-zero counters; read-only, needs no agent and no privilege.
 
     Exit status: 0 all compute ports are active, 2 one is down, 3 one is unknown or none is there.
 
@@ -164,9 +166,9 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
 
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--markdown", is_flag=True, help="Print the table of the reference.")
+@click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def counters(as_json: bool, markdown: bool) -> None:
-    """Every counter that is read: where it is, what it means, where to look.
+    """List every counter: where it is read, what it means, where to look.
 
     \b
     Example:

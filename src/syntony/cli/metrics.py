@@ -12,7 +12,7 @@ from syntony.view import drawn
 
 @click.group()
 def command() -> None:
-    """What Prometheus can scrape of a fleet.
+    """Metrics that Prometheus can scrape.
 
     \b
     Example:
@@ -22,9 +22,9 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print the reference's tables.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables of docs/reference.")
 def list_(as_json: bool, as_markdown: bool) -> None:
-    """Every metric: name, kind, labels, meaning, and who exports it.
+    """List every metric: name, kind, labels, meaning, exporter.
 
     \b
     Example (what a lab's daemons export is scraped as `syntony lab scrape` says):

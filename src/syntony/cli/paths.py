@@ -28,12 +28,12 @@ _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 
 @click.command()
 @fleet_options
-@click.option("--job", default="", help="Of this job only (its SYNTONY_JOB).")
-@click.option("--host", default="", help="As seen from this host only.")
+@click.option("--job", default="", help="Only this job (its SYNTONY_JOB).")
+@click.option("--host", default="", help="Only rows from this host.")
 def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
-    """Connections of managed jobs: subflows, NICs, source ports, state, rate.
+    """List connections of managed jobs: subflows, NICs, source ports, state, rate.
 
-    Then the processes that are connected to their agent, and how their flows do by their own word.
+    Then the processes connected to their agent, with the state that they report of their flows.
 
     \b
     Example:

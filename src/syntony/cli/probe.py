@@ -43,10 +43,10 @@ def command() -> None:
     type=click.Choice([*(plane.value for plane in Plane), "both"]),
     default=Plane.UDP.value,
     show_default=True,
-    help="What NICs are probed over; both: side by side, and where they disagree.",
+    help="Kind of probes; both: side by side, with disagreements.",
 )
 def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: bool) -> None:
-    """One-way delay between all probed NICs, each direction by itself.
+    """Show one-way delay between all probed NICs, in each direction.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None
 @click.argument("dst")
 @click.option("--window", default="60s", show_default=True, help="How far back to look.")
 def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool) -> None:
-    """Second by second, what went from one NIC to another.
+    """Show probes from one NIC to another, second by second.
 
     \b
     Example:
@@ -124,7 +124,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
 @command.command()
 @fleet_options
 def plan(target: FleetTarget, as_json: bool) -> None:
-    """Who probes whom, on which source ports, how often.
+    """Show which NICs probe which, on which source ports and how often.
 
     \b
     Example:
@@ -152,10 +152,10 @@ def plan(target: FleetTarget, as_json: bool) -> None:
 
 @command.command()
 @fleet_options
-@click.option("--rotate", is_flag=True, help="Begin to rotate the keys now.")
-@click.option("--comment", default="", help="Why, for `syntony changes`.")
+@click.option("--rotate", is_flag=True, help="Start to rotate the keys now.")
+@click.option("--comment", default="", help="Reason, shown by `syntony changes`.")
 def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None:
-    """How the rotation of probe keys stands, and for whom it waits.
+    """Show the rotation of probe keys, and the agents that have not switched yet.
 
     \b
     Example:

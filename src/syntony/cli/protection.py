@@ -44,17 +44,17 @@ class Protection(NamedTuple):
     def check(self) -> None:
         """Raises `UsageError`: options that do not go together."""
         if self.min_ranks and self.resume is None:
-            raise UsageError("--min-ranks goes with --resume")
+            raise UsageError("--min-ranks needs --resume")
         for option, given in (("hung", self.replace_hung), ("slow", self.replace_slow)):
             if given and not (self.spares or self.listen):
-                raise UsageError(f"--replace-{option} goes with --spares")
+                raise UsageError(f"--replace-{option} needs --spares")
         if self.events is not None and (not self.wanted or self.join):
-            raise UsageError("--events goes with --spares, --listen, --checkpoint or --resume")
+            raise UsageError("--events needs --spares, --listen, --checkpoint or --resume")
         if bool(self.listen or self.join) != (self.secret is not None):
-            raise UsageError("--secret goes with --listen or --join, and they with it")
+            raise UsageError("--secret needs --listen or --join, and they need --secret")
         others = self.listen, self.checkpoint, self.resume, self.replace_hung, self.replace_slow
         if self.join and any(others):
-            raise UsageError("--join takes part in a job whose options are those of --listen")
+            raise UsageError("--join uses the options given with --listen; leave them out")
         for each in (self.listen, self.join):
             if each is not None:
                 _endpoint(each)
@@ -139,7 +139,7 @@ def _must_be_writable(directory: Path, option: str, given: Path) -> None:
 def _endpoint(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address or not port.isdigit() or int(port) > MOST_PORT:
-        raise UsageError(f"{text!r} is no ADDRESS:PORT, for example 10.0.0.1:29600")
+        raise UsageError(f"{text!r} is not ADDRESS:PORT, for example 10.0.0.1:29600")
     return address, int(port)
 
 
@@ -166,52 +166,54 @@ _OPTIONS = (
         "--events",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="With --spares: append what happens, a JSON object a line.",
+        help="With --spares: append events to this file, one JSON object per line.",
     ),
     click.option(
-        "--listen", metavar="ADDRESS:PORT", help="Let ranks and spares of other hosts --join there."
+        "--listen",
+        metavar="ADDRESS:PORT",
+        help="Listen here for ranks and spares of other hosts, which --join.",
     ),
     click.option(
         "--join",
         metavar="ADDRESS:PORT",
-        help="Take part in the job that listens there; without a command: with spares only.",
+        help="Join the job that listens at this address; without a command: with spares only.",
     ),
     click.option(
         "--secret",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="With --listen and --join: what their hosts know; made where it is missing.",
+        help="With --listen and --join: file with the shared secret; created if missing.",
     ),
     click.option(
         "--replace-hung",
         type=click.FloatRange(10),
         metavar="SECONDS",
-        help="Replace a rank that has not called a collective in which others wait for so long.",
+        help="Replace a rank for whose collective call others have waited this long.",
     ),
     click.option(
         "--replace-slow",
         type=click.FloatRange(60),
         metavar="SECONDS",
-        help="Replace, once, a rank that all others wait for in each step for so long.",
+        help="Replace, once, a rank that all others wait for in each step, after this long.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="When no spare is left, keep the job's state there and end; without spares, too.",
+        help="When no spare is left, save the job's state here and end. Also without --spares.",
     ),
     click.option(
         "--resume",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Go on from the state that --checkpoint kept.",
+        help="Continue from the state that --checkpoint saved.",
     ),
     click.option(
         "--min-ranks",
         type=click.IntRange(0),
         default=0,
         metavar="N",
-        help="With --resume: fewer ranks than the checkpoint has will do. Losses will be others.",
+        help="With --resume: accept fewer ranks than the checkpoint has. Losses will differ.",
     ),
 )
 

@@ -19,9 +19,9 @@ _SHARED_RECEIVES = 4
 @click.command(name="queue-pairs")
 @fleet_options
 @click.option("--job", default="", help="Of this job only.")
-@click.option("--host", default="", help="As seen from this host only.")
+@click.option("--host", default="", help="Only rows from this host.")
 def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
-    """RDMA queue pairs of jobs: messages, bytes, credits, one-way delays to the peer, round trips.
+    """List jobs' RDMA queue pairs: messages, bytes, credits, one-way delays, round trips.
 
     Of processes that run under `syntony run --verbs` or use Syntony's NCCL plug-in.
 

@@ -18,7 +18,7 @@ from syntony.errors import UsageError
 @window_option()
 @fleet_options
 def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: bool) -> None:
-    """Write what the fleet has recorded of JOB into a directory that `syntony diagnose` reads.
+    """Write the fleet's recording of JOB into a directory that `syntony diagnose` reads.
 
     \b
     Example:
@@ -28,7 +28,7 @@ def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: b
     from syntony.io.bundle_files import write_bundle
 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} is there already, and is no empty directory")
+        raise UsageError(f"{out} exists and is not an empty directory")
     found = fetch(target, job, window_ns)
     try:
         write_bundle(out, found.tables, found.manifest)

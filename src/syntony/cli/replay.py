@@ -30,10 +30,19 @@ _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
 @click.command()
 @click.argument("store_url", metavar="STORE")
 @click.option("--for", "length", default="1h", show_default=True, metavar="T", help="How long.")
-@click.option("--end", default="", metavar="INSTANT", help="2026-11-25T14:00:00Z; default: newest.")
-@click.option("--policy", default="", metavar="FILE", help="TOML file of rules, as `alerts.rules`.")
-@click.option("--topology", default="", metavar="FILE", help="As the controller's `topology`.")
-@click.option("--all", "everything", is_flag=True, help="Every change, not only pages.")
+@click.option(
+    "--end",
+    default="",
+    metavar="INSTANT",
+    help="End of the window, for example 2026-11-25T14:00:00Z. [default: newest row]",
+)
+@click.option(
+    "--policy", default="", metavar="FILE", help="Rules, TOML file as for `alerts.rules`."
+)
+@click.option(
+    "--topology", default="", metavar="FILE", help="Topology file, as the controller's `topology`."
+)
+@click.option("--all", "everything", is_flag=True, help="Print every change, not only pages.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     store_url: str,
@@ -45,13 +54,13 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Run a recorded stretch again: what would be blamed and paged, with other rules if given.
+    """Replay recorded rows: show which faults would be found and paged, with other rules if given.
 
-    STORE is a copy of a store's directory, or the URL of a ClickHouse. It is only read. Moves and
-    placement are not replayed: what agents said of flows twice a second is not recorded
+    STORE is a copy of a store's directory, or the URL of a ClickHouse; it is only read. Moves and
+    placement are not replayed, since agents' half-second flow reports are not recorded
     (`syntony traffic place` places the flows of a file).
 
-    Exit status: 0 nothing would be paged, 1 something would.
+    Exit status: 0 no page, 1 a page would be sent.
 
     \b
     Example:
@@ -61,7 +70,7 @@ def command(
     from syntony.store import open_store
 
     if "://" not in store_url and not Path(store_url.removeprefix("chdb:")).is_dir():
-        raise UsageError(f"{store_url}: no store is there; give a directory or a URL")
+        raise UsageError(f"{store_url}: no store found; give a directory or a URL")
     with contextlib.closing(open_store(store_url)) as store, _errors_only():
         first_ns, last_ns = stretch(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0
@@ -102,9 +111,11 @@ def _instant_ns(text: str) -> int:
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{text!r} is no instant; for example 2026-11-25T14:00:00Z") from error
+        raise UsageError(
+            f"{text!r} is not an instant; write for example 2026-11-25T14:00:00Z"
+        ) from error
     if moment.tzinfo is None:
-        raise UsageError(f"{text!r}: of which time zone? 2026-11-25T14:00:00Z is UTC")
+        raise UsageError(f"{text!r}: the time zone is missing; 2026-11-25T14:00:00Z is UTC")
     since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return since // dt.timedelta(microseconds=1) * US
 

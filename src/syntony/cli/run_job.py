@@ -44,21 +44,29 @@ _NO_RDMA = "none here: NCCL uses its own transport"
     name="run",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--job", metavar="NAME", help="Its name; else the scheduler's, else a new one.")
+@click.option(
+    "--job", metavar="NAME", help="Name of the job. [default: the scheduler's, else a new one]"
+)
 @click.option(
     "--exclude",
     metavar="LIST",
-    help="Ports, port ranges, addresses and prefixes to connect to in plain TCP.",
+    help="Ports, port ranges, addresses and prefixes to reach over plain TCP.",
 )
-@click.option("--nccl", is_flag=True, help="NCCL loads Syntony's net plug-in in the command, too.")
+@click.option(
+    "--nccl", is_flag=True, help="Also make NCCL in the command load Syntony's net plug-in."
+)
 @click.option(
     "--nccl-profiler/--no-nccl-profiler",
     default=None,
-    help="Load NCCL's profiler plug-in: records what operations wait for. Default: as --nccl.",
+    help="Load the NCCL profiler plug-in: records what operations wait for. [default: as --nccl]",
 )
-@click.option("--verbs", is_flag=True, help="Count what its RDMA queue pairs carry, too.")
+@click.option("--verbs", is_flag=True, help="Also measure the job's RDMA queue pairs.")
 @protection_options
-@click.option("--dry-run", is_flag=True, help="Only say what would be set, and what this host has.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Print what would be set and what this host supports; run nothing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print JSON.")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND…")
 @click.pass_context
@@ -77,9 +85,9 @@ def command(
 ) -> None:
     """Run a command whose TCP connections can take several paths.
 
-    The command takes this process's place: same process id, exit code, signals, input and output.
-    Its children inherit what it has. Exit code 126: it cannot be executed; 127: there is no such
-    command; else its own.
+    The command replaces this process: same process id, exit code, signals, input and output. Its
+    children inherit the settings. Exit status: 126 it cannot be executed, 127 there is no such
+    command, else its own.
 
     \b
     Example:
@@ -129,7 +137,7 @@ def _check_use(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
     if not words and not dry_run:
         raise UsageError("run needs a command, for example: syntony run -- torchrun train.py")
     if as_json and not dry_run:
-        raise UsageError("--json goes with --dry-run")
+        raise UsageError("--json needs --dry-run")
 
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:

@@ -9,11 +9,11 @@ from syntony.cli.lazy import LazyGroup
 _ELSEWHERE = {
     "run": (
         "sim_run:run",
-        "Completion times and rates of --traffic under --policy, against the optimum.",
+        "Compute completion times and rates of --traffic under --policy, and the optimum.",
     ),
     "traffic": (
         "sim_traffic:traffic",
-        "Print --traffic as a connection matrix: for a packet-level simulator, or to be edited.",
+        "Print --traffic as a connection matrix, to edit or for a packet-level simulator.",
     ),
 }
 
@@ -24,4 +24,4 @@ _ELSEWHERE = {
     epilog="Example: syntony sim run --traffic alltoall-256 --policy syntony --json",
 )
 def command() -> None:
-    """Ask the fabric simulator: what would this traffic get, under which policy."""
+    """Simulate a fabric: what traffic gets under which policy."""

@@ -33,26 +33,26 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of `make_scene`."""
     for option in reversed(
         (
-            click.option("--leaves", type=int, help="Leaf switches (of a plane, or of a pod)."),
+            click.option("--leaves", type=int, help="Leaf switches of a plane or pod."),
             click.option("--hosts-per-leaf", type=int, help="NICs below each leaf."),
-            click.option("--spines", type=int, help="Spine switches (of a plane)."),
+            click.option("--spines", type=int, help="Spine switches of a plane."),
             click.option("--gbps", type=float, default=100.0, show_default=True,
-                         help="Of a NIC, and of cables that nothing else is said of."),
-            click.option("--uplink-gbps", type=float, help="Of cables between switches."),
+                         help="Rate of a NIC, and of cables without a rate of their own."),
+            click.option("--uplink-gbps", type=float, help="Rate of cables between switches."),
             click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own."),
-            click.option("--planes", type=int, help="Copies of the fabric, a port in each."),
-            click.option("--pods", type=int, help="Makes three tiers, of so many pods."),
-            click.option("--aggs", type=int, help="Aggregation switches of a pod."),
+            click.option("--planes", type=int, help="Copies of the fabric, a NIC port in each."),
+            click.option("--pods", type=int, help="Pods; makes a fabric of three tiers."),
+            click.option("--aggs", type=int, help="Aggregation switches of each pod."),
             click.option("--cores", type=int, help="Cores above each aggregation switch."),
-            click.option("--topology", type=FILE, help="A topology file instead of all these."),
+            click.option("--topology", type=FILE, help="Topology file, in place of these options."),
             click.option("--dead", multiple=True, metavar="CABLE|N",
-                         help="A dead cable (leaf0--spine1), link (leaf0->spine1), or how many."),
+                         help="Dead cable (leaf0--spine1) or link (leaf0->spine1), or how many."),
             click.option("--speed", multiple=True, metavar="CABLE=GBPS",
-                         help="A cable of another speed."),
+                         help="A cable with another rate."),
             click.option("--traffic", required=True, metavar="FILE.cm|PRESET",
                          help=f"{', '.join(KINDS)}; with -256, -2048, -random."),
             click.option("--queue-pairs", type=click.IntRange(1, 64), default=1,
-                         help="Into how many flows a preset splits each."),
+                         help="Number of flows into which a preset splits each flow."),
             click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
         )
     ):  # fmt: skip
@@ -79,7 +79,7 @@ def make_scene(options: dict[str, Any]) -> SimulatedScene:
     if preset:
         traffic = preset_traffic(preset, net, np.random.default_rng(seed), queue_pairs)
     elif queue_pairs > 1:
-        raise UsageError("--queue-pairs is for presets: a file says itself what its flows are")
+        raise UsageError("--queue-pairs is for presets; a file lists its flows itself")
     else:
         traffic = _from_file(file)
     return SimulatedScene(net, check_traffic(traffic, net.nics), dead)
@@ -96,7 +96,7 @@ def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int
     kind = ThreeTier if three & reported.keys() else LeafSpine
     wrong = {"spines", "rails", "planes"} if kind is ThreeTier else set()
     for name in wrong & reported.keys():
-        raise UsageError(f"--{name} is of two tiers, --pods makes three")
+        raise UsageError(f"--{name} is for two tiers, --pods makes three")
     return kind(gbps=gbps, **reported)
 
 

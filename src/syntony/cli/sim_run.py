@@ -21,19 +21,23 @@ from syntony.sim.fluid.scenario import simulate
 @click.option("--policy", type=click.Choice(list(POLICIES)), default="syntony", show_default=True)
 @click.option("--hop-ns", type=float, default=1_000.0, show_default=True, help="Of one link.")
 @click.option(
-    "--epoch-us", type=float, default=100.0, show_default=True, help="Between looks at telemetry."
+    "--epoch-us",
+    type=float,
+    default=100.0,
+    show_default=True,
+    help="Interval at which telemetry is read.",
 )
-@click.option("--age", type=click.IntRange(0, 100), default=0, help="Epochs that telemetry is old.")
+@click.option("--age", type=click.IntRange(0, 100), default=0, help="Age of telemetry, in epochs.")
 @click.option("--noise", type=float, default=0.0, help="Relative error of measurements, 1 sigma.")
 @click.option("--max-epochs", type=click.IntRange(1), default=300, show_default=True)
-@click.option("--unknown-flows", is_flag=True, help="Flows are known from telemetry alone.")
+@click.option("--unknown-flows", is_flag=True, help="Learn flows from telemetry only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(**options: Any) -> None:
-    """Completion times and rates of --traffic under --policy, against the optimum.
+    """Compute completion times and rates of --traffic under --policy, and the optimum.
 
-    Rates are of the flows that start first, as if they never ended, when the policy has settled: a
-    part of what each would get if only NICs were in its way. Completion is of all flows, until the
-    sender has the last acknowledgement.
+    Rates are those of the flows that start first, after the policy has settled and as if they never
+    ended, as a share of what each would get if only NICs limited it. Completion times are those of
+    all flows, up to the last acknowledgement.
 
     \b
     Examples:
@@ -64,7 +68,7 @@ def _settings(options: dict[str, Any]) -> RunSettings:
         if not (math.isfinite(options[name]) and options[name] >= 0):
             raise UsageError(f"--{name.replace('_', '-')} must not be negative")
     if options["epoch_us"] < 1:
-        raise UsageError("--epoch-us: no telemetry is faster than 1 µs")
+        raise UsageError("--epoch-us: give 1 or more")
     return RunSettings(
         hop_ns=options["hop_ns"],
         epoch_ns=options["epoch_us"] * 1_000,

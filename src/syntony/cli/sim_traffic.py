@@ -13,7 +13,7 @@ from syntony.sim.fluid.matrix_file import format_matrix
 @click.command()
 @scene_options
 def traffic(**options: Any) -> None:
-    """Print --traffic as a connection matrix: for a packet-level simulator, or to be edited.
+    """Print --traffic as a connection matrix, to edit or for a packet-level simulator.
 
     \b
     Example:

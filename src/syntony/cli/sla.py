@@ -36,7 +36,7 @@ _BY = click.Choice(["pair", "host", "rail"])
 
 @click.group()
 def command() -> None:
-    """Latency against objectives, against its own past, and against its like.
+    """Latency compared with objectives, with its past and with similar pairs.
 
     \b
     Example:
@@ -52,10 +52,10 @@ def command() -> None:
 def check(
     context: click.Context, target: FleetTarget, host: str, window: str, as_json: bool
 ) -> None:
-    """Is a new or moved host where the topology says, and as fast as its place?
+    """Check that a new or moved host is where the topology says, and as fast as its peers.
 
-    Exit status, as Nagios has it: 0 well, 1 worse than its like or its past, 2 misplaced, beyond an
-    objective or with an incident, 3 something could not be measured.
+    Exit status, as Nagios expects: 0 pass, 1 worse than its peers or its past, 2 misplaced, beyond
+    an objective or with an incident, 3 something could not be measured.
 
     \b
     Example:
@@ -91,7 +91,7 @@ def _measured(found: SlaChecked) -> bool:
     help="NIC pairs, pairs of hosts, rails, or the pairs that a job's connections use.",
 )
 @click.option("--window", default="60s", show_default=True, help="How far back to look.")
-@click.option("--all", "everything", is_flag=True, help=f"More than the worst {SHOWN}.")
+@click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
 @click.pass_context
 def report(
     context: click.Context,
@@ -102,9 +102,9 @@ def report(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Percentiles of one-way delay and loss, worst first.
+    """Report percentiles of one-way delay and loss, worst first.
 
-    Exit status: 0 all well, 1 some are worse than usual or than their like, 2 some are beyond an
+    Exit status: 0 all pass, 1 some are worse than usual or than similar pairs, 2 some are beyond an
     objective, 3 nothing could be measured.
 
     \b
@@ -120,11 +120,13 @@ def report(
 @click.argument("rows", type=_FILE)
 @click.option("--by", type=_BY, default="pair", show_default=True, help="As of a report.")
 @click.option(
-    "--window", default="60s", show_default=True, help="How far back from the newest row."
+    "--window", default="60s", show_default=True, help="Length of the window before the newest row."
 )
 @click.option("--sla", "terms", default="", metavar="FILE", help="Objectives.")
-@click.option("--paths", type=_FILE, help="PATHS of `fabric paths --parquet`: classes of pairs.")
-@click.option("--all", "everything", is_flag=True, help=f"More than the worst {SHOWN}.")
+@click.option(
+    "--paths", type=_FILE, help="PATHS from `fabric paths --parquet`, for classes of pairs."
+)
+@click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recorded(
@@ -138,9 +140,9 @@ def recorded(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """The same report over recorded rows of probe_1s (Parquet), by the same code, with no fleet.
+    """Report as `report` does, from recorded rows of probe_1s (Parquet), without a fleet.
 
-    Exit status as of `report`.
+    Exit status: as `report`.
 
     \b
     Example:
@@ -210,9 +212,9 @@ def _table(*headings: str) -> drawn.Table:
 @fleet_options
 @click.pass_context
 def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> None:
-    """Links at which packets wait, second after second or in bursts, and who shares them.
+    """List links with queueing, sustained or in bursts, and the jobs that share them.
 
-    Exit status: 0 none, 1 there are some, 3 too little was measured to say.
+    Exit status: 0 none, 1 some, 3 not enough measurements.
 
     \b
     Example:

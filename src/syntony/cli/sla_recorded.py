@@ -44,7 +44,7 @@ def recorded_report(
         InputError, UsageError, ConfigError: a file cannot be used.
     """
     if window_ns <= 0:
-        raise UsageError("give a window of more than nothing, for example 60s")
+        raise UsageError("give a window longer than 0, for example 60s")
     wanted = check_terms(load_config(terms, Terms), terms) if terms else Terms()
     table = _rows(rows)
     with tempfile.TemporaryDirectory(prefix="syntony-sla-") as directory:
@@ -92,7 +92,7 @@ def _rows(file: Path) -> pa.Table:
             values = found.column(column.name).cast(kind)
         except pa.ArrowException as error:
             raise InputError(
-                "not-numbers", f"{file}: column {column.name} is not of {column.type}"
+                "not-numbers", f"{file}: column {column.name} is not of type {column.type}"
             ) from error
         if values.null_count:
             raise InputError("missing-values", f"{file}: column {column.name} has empty rows")

@@ -18,9 +18,9 @@ from syntony.view import drawn
 def command(bundle: Path, out: Path) -> None:
     """Write BUNDLE as a trace for ui.perfetto.dev: all ranks on one clock.
 
-    Collectives and steps are slices by host and rank, delays of flows counters, verdicts instants.
-    BUNDLE is what `syntony diagnose` reads. At most 200 flows have a counter: those of the highest
-    delays. What the bundle lacks is printed on stderr. A file that is there is replaced as a whole.
+    Collectives and steps become slices by host and rank, delays of flows counters, verdicts
+    instants. BUNDLE is a directory as `syntony diagnose` reads it. The 200 flows with the highest
+    delays have a counter. What the bundle lacks is printed on stderr. An existing file is replaced.
 
     Exit status: 0 written; 2 no bundle, a broken one, or the file cannot be written.
 

@@ -24,21 +24,18 @@ _NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 _ELSEWHERE = {
     "place": (
         "traffic_place:place",
-        "One path for each flow of FLOWS, so that the worst-off gets the most.",
+        "Choose a path for each flow of FLOWS, so that the slowest flow gets as much as possible.",
     ),
     "queue-pairs": (
         "queue_pairs:queue_pairs",
-        (
-            "RDMA queue pairs of jobs: messages, bytes, credits, one-way delays to the peer, round "
-            "trips."
-        ),
+        ("List jobs' RDMA queue pairs: messages, bytes, credits, one-way delays, round trips."),
     ),
 }
 
 
 @click.group(cls=LazyGroup, lazy=_ELSEWHERE)
 def command() -> None:
-    """Contention: which flows share which links, and which are moved off them.
+    """Contention: flows that share links, and flows that are moved.
 
     \b
     Example:
@@ -50,7 +47,7 @@ def command() -> None:
 @fleet_options
 @click.option("--job", default="", help="Of this job only.")
 def status(target: FleetTarget, job: str, as_json: bool) -> None:
-    """Flows of managed jobs with their paths, rates and one-way delays; the fullest links.
+    """List flows of managed jobs with paths, rates and one-way delays, and the busiest links.
 
     \b
     Example:
@@ -110,7 +107,7 @@ def _show(answer: Traffic) -> None:
 @click.option("--job", default="", help="Of this job only.")
 @click.option("--limit", default=50, show_default=True, help="The newest so many.")
 def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
-    """What was moved, or would have been: why, where to, and whether it helped; newest last.
+    """List moves, done or only proposed: reason, target, effect; newest last.
 
     \b
     Example:
@@ -147,7 +144,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
 @click.option("--why", default="", help="For the log.")
 def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
-    """Observe or act, until the controller starts again; then its configuration holds.
+    """Set placement to observe or act, until the controller restarts with its configured mode.
 
     \b
     Example:
@@ -166,11 +163,11 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
 @click.option("--why", default="", help="For the log.")
 def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
-    """Hold flows back where they crowd a link, or only say where.
+    """Set pacing of flows that share a congested link to observe or act.
 
-    Flows that cross one busy link, on which packets wait, are given rates that together are a
-    little less than it carries. Agents forget them after three seconds without a word, and a
-    controller that starts again does what its configuration says.
+    Flows that share a link with a standing queue get rates that add up to slightly less than its
+    capacity. Agents drop the rates after three seconds without an update; a restarted controller
+    returns to its configured mode.
 
     \b
     Example:

@@ -22,13 +22,27 @@ SHOWN = 40
 
 
 @click.command()
-@click.option("--topology", type=FILE, required=True, help="As `syntony fabric import` reads it.")
+@click.option(
+    "--topology",
+    type=FILE,
+    required=True,
+    help="Topology file, as `syntony fabric import` reads it.",
+)
 @click.option("--flows", type=FILE, required=True, help="Parquet: src, dst, …")
 @click.option(
-    "--gbps", type=float, default=100.0, show_default=True, help="Of cables that tell none."
+    "--gbps",
+    type=float,
+    default=100.0,
+    show_default=True,
+    help="Rate of cables without a rate of their own.",
 )
-@click.option("--dead", multiple=True, metavar="CABLE|N", help="A dead cable, link, or how many.")
-@click.option("--speed", multiple=True, metavar="CABLE=GBPS", help="A cable of another speed.")
+@click.option(
+    "--dead",
+    multiple=True,
+    metavar="CABLE|N",
+    help="Dead cable, dead link, or a number of dead cables.",
+)
+@click.option("--speed", multiple=True, metavar="CABLE=GBPS", help="A cable with another rate.")
 @click.option("--seed", type=click.IntRange(0), default=1, help="Draws dead cables.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def place(  # noqa: PLR0917 - click passes its parameters by name
@@ -40,11 +54,11 @@ def place(  # noqa: PLR0917 - click passes its parameters by name
     seed: int,
     as_json: bool,
 ) -> None:
-    """One path for each flow of FLOWS, so that the worst-off gets the most.
+    """Choose a path for each flow of FLOWS, so that the slowest flow gets as much as possible.
 
     FLOWS (Parquet): src, dst (names of NICs); optional flow_id, job, priority (guaranteed,
-    standard, scavenger), weight, demand_gbps, size (bytes), path (where it is now: it stays unless
-    moving it helps), after (flow_id that must have ended first).
+    standard, scavenger), weight, demand_gbps, size (bytes), path (the current one, kept unless a
+    move helps), after (flow_id that must end first).
 
     \b
     Example:

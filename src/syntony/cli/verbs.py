@@ -23,10 +23,10 @@ DEFAULT_NAME = "verbs"
 
 @click.group(name="verbs")
 def command() -> None:
-    """A lab whose hosts are virtual machines with Soft-RoCE: real verbs without hardware.
+    """A lab of virtual machines with Soft-RoCE: real verbs without RDMA hardware.
 
-    Fabric, faults, controller and agents are those of every lab. Emulated machines are slow: what
-    they show is what works, not how fast.
+    Fabric, faults, controller and agents are those of every lab. Emulated machines are slow: they
+    show what works, not how fast.
 
     Example: syntony lab verbs up --detach && syntony lab exec h0 -- ibv_devinfo
     """
@@ -38,16 +38,18 @@ def command() -> None:
 @click.option("--rails", type=click.IntRange(1, 4), default=2, show_default=True)
 @click.option("--spines", type=click.IntRange(1, 4), default=2, show_default=True)
 @click.option("--rate", default="200mbit", show_default=True, help="Of every fabric link.")
-@click.option("--seed", default=1, show_default=True, help="Of ECMP hashes and probe plan.")
+@click.option("--seed", default=1, show_default=True, help="Seed of ECMP hashes and probe plan.")
 @click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=200,
-              show_default=True, help="Between two probe pairs of one path.")  # fmt: skip
-@click.option("--no-agents", is_flag=True, help="The machines only: no controller, no agents.")
-@click.option("--detach", is_flag=True, help="Leave it running; end it with `syntony lab down`.")
+              show_default=True, help="Time between two probe pairs on one path.")  # fmt: skip
+@click.option(
+    "--no-agents", is_flag=True, help="Start the machines only, without controller and agents."
+)
+@click.option("--detach", is_flag=True, help="Leave the lab running; `syntony lab down` ends it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Boot the hosts and bring the lab up; without --detach it lasts until Ctrl-C.
 
-    The first time, Debian's kernel is fetched (70 MB) and an image made.
+    The first run fetches Debian's kernel (70 MB) and makes an image.
 
     Example: syntony lab verbs up --detach
     """

@@ -20,13 +20,13 @@ from syntony.view import drawn
 def command(
     context: click.Context, target: FleetTarget, job: str, window_ns: int, as_json: bool
 ) -> None:
-    """Say what makes JOB slow, from what the fleet has recorded of it lately.
+    """Diagnose why JOB is slow, from its recent recording.
 
     The answer in three sentences, then the evidence, as `syntony diagnose` prints it. With --json:
     the verdicts, as `syntony diagnose --json`.
 
-    Exit status: 0 nothing is wrong as far as was recorded; 1 a verdict; 2 a wrong command; 3 no
-    verdict, and something that could have shown one was not recorded, or the fleet does not answer.
+    Exit status: 0 nothing wrong in the recording; 1 a verdict; 2 a wrong command; 3 no verdict, but
+    something that could show one was not recorded, or the fleet does not answer.
 
     \b
     Example:

@@ -224,9 +224,11 @@ def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPCo
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{url!r} is no URL: {error}") from error
+        raise UsageError(f"{url!r} is not a URL: {error}") from error
     if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
-        raise UsageError(f"{url!r} is no URL of a controller; for example https://HOST:8445")
+        raise UsageError(
+            f"{url!r} is not the URL of a controller; write for example https://HOST:8445"
+        )
     timeout_s = timeout_ns / S
     port = port or _PORTS[parts.scheme]
     if parts.scheme == "https":

@@ -107,7 +107,9 @@ def solve_probes(
     if window_ns <= 0:
         raise UsageError("the window must be longer than 0")
     if reference is not None and reference not in probes.nodes:
-        raise UsageError(f"no node {reference!r} in the file; it has {', '.join(probes.nodes[:8])}")
+        raise UsageError(
+            f"no node {reference!r} in the file, which has {', '.join(probes.nodes[:8])}"
+        )
     all_series = _series(probes)
     window = _windows(probes, all_series, window_ns)
     solver = NetworkSolver()

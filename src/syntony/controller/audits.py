@@ -107,7 +107,7 @@ class AuditRuns:
         if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
             raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
         if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):
-            raise UsageError("a check has a name that cannot be one")
+            raise UsageError("a check has an invalid name")
         wanted = command.hosts or tuple(sorted(connected))
         reported = tuple(host for host in wanted if host in connected)
         order, by = secrets.token_hex(16), issuer.who

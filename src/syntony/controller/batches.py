@@ -86,10 +86,10 @@ def _read(arrival: Arrival) -> BatchPiece:
     batch, host, stream, check = arrival
     table = TABLES.get(batch.table)
     if table is None or not table.owner:
-        raise WireError(f"{batch.table[:80]!r} is not a table agents write")
+        raise WireError(f"{batch.table[:80]!r} is not a table that agents write")
     rows = read_rows(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
-        raise WireError(f"{table.name}: {rows.num_rows} rows where {batch.rows} were announced")
+        raise WireError(f"{table.name}: {rows.num_rows} rows, {batch.rows} were announced")
     return BatchPiece(table, host, stream, batch.seq, rows, 0, 0, check)
 
 
@@ -236,5 +236,5 @@ def _check_instants(
     oldest_ns = fleet_now_ns - table.retention_days * DAY_NS
     if max(last_ns) > fleet_now_ns + MAX_AHEAD_NS or min(first_ns) < oldest_ns:
         raise WireError(
-            f"{table.name}: instants from {min(first_ns)}, when fleet time is {fleet_now_ns}"
+            f"{table.name}: instants from {min(first_ns)}, but fleet time is {fleet_now_ns}"
         )

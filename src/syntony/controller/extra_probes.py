@@ -90,7 +90,7 @@ class ExtraProbeService:
         found = self._separating(names, planned, PAIRS)
         self._requested = {**self._requested, names: _Requested(now_ns, found)}
         _log.warning(
-            "suspects to be distinguished names=%s further_pairs=%s together=%d",
+            "probing to distinguish suspects names=%s further_pairs=%s together=%d",
             ",".join(sorted(names)), ",".join("->".join(pair) for pair in found.pairs) or "none",
             len(found.together),
         )  # fmt: skip

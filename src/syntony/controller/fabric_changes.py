@@ -157,4 +157,4 @@ class FabricChangeService:
         try:
             self._kept.save(self._map.state())
         except StateError as error:
-            _log.error("the fabric's map is not kept reason=%s", error)
+            _log.error("fabric map not saved reason=%s", error)

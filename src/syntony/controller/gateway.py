@@ -193,7 +193,7 @@ class Gateway:
     def admit_certificate(self, certificate: Certificate) -> None:
         """Raises `UsageError`: it is revoked or has expired, or nobody knows yet."""
         if self.revocations is None:
-            raise UsageError("this gateway has not heard of a leader yet")
+            raise UsageError("this gateway has not found a leader yet")
         if why := refusal(certificate, self.revocations, self._civil_now()):
             raise UsageError(why)
 
@@ -269,7 +269,7 @@ class Gateway:
 
     def gateways(self) -> GatewayLinks:
         """Raises `RefusedError`: always."""
-        raise RefusedError("this is a gateway itself; gateways dial leaders")
+        raise RefusedError("this is a gateway; gateways connect to leaders only")
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """To people, what the store knows; to agents, what the leader says.
@@ -301,13 +301,13 @@ class Gateway:
 
     def api(self) -> RelayedApi:
         """Raises `RefusedError`: always."""
-        raise RefusedError("this is a gateway itself; gateways ask leaders")
+        raise RefusedError("this is a gateway; gateways ask leaders only")
 
     def _instant(self) -> Instant:
         """Raises `BusyError`: fleet time is not known here."""
         if (fleet_ns := self.fleet_now()) is None:
             raise BusyError(
-                "this gateway has not heard of fleet time yet; ask again, or ask "
+                "this gateway does not know fleet time yet; ask again, or ask "
                 f"{self.link.whom_to_ask}"
             )
         return Instant(fleet_ns, fleet_ns)

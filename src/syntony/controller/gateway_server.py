@@ -48,11 +48,11 @@ def check_gateway(config: ControllerConfig) -> None:
     """Raises `ConfigError`: what is configured is not a gateway's, or is one's and not for one."""
     if not config.gateway:
         if config.leaders:
-            raise ConfigError("leaders: only a gateway dials them; add gateway = true")
+            raise ConfigError("leaders: only for a gateway; add gateway = true")
         return
     if not config.leaders:
         raise ConfigError(
-            'gateway: whom does it follow? For example leaders = ["controller1.example:8443"]'
+            'gateway: name its leaders, for example leaders = ["controller1.example:8443"]'
         )
     its_leaders = {
         "state": config.state,
@@ -66,7 +66,9 @@ def check_gateway(config: ControllerConfig) -> None:
     }
     set_here = [name for name, value in its_leaders.items() if value]
     if set_here:
-        raise ConfigError(f"{', '.join(set_here)}: a gateway has none, its leader does; leave out")
+        raise ConfigError(
+            f"{', '.join(set_here)}: not for a gateway, its leader has these settings; remove them"
+        )
 
 
 class GatewayServer:
@@ -107,7 +109,7 @@ class GatewayServer:
         if certificate.role is not Role.GATEWAY:
             raise ConfigError(
                 f"certificate {self._config.tls_cert} is of role {certificate.role}; a gateway "
-                "needs one of its own role (syntony enrol token gateway NAME --address …)"
+                "needs one of role gateway (syntony enrol token gateway NAME --address …)"
             )
         server, self.port = open_server(self._config, service.handlers(), certificate)
         scraping = open_metrics(self._config, _Exporter(self._gateway, certificate))

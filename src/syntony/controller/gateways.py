@@ -152,7 +152,7 @@ class Gateways:
             hello = await _first(requests)
             welcome = self._follow(f"gateway {name!r}", hello.epoch)
             if self._closing:
-                raise RefusedError("this controller is going down")
+                raise RefusedError("this controller is shutting down")
         except (RefusedError, WireError) as error:
             _log.warning("gateway refused gateway=%s reason=%s", name, error)
             await _send(writer, Refuse(reason=str(error)))
@@ -160,7 +160,7 @@ class Gateways:
         if (gateway := self._known.get(name)) is None:
             gateway = self._known[name] = Gateway(name, self._listening)
         if gateway.link is not None:
-            _log.warning("gateway dials again, its stream before ends gateway=%s", name)
+            _log.warning("gateway reconnected, closing its old stream gateway=%s", name)
             gateway.link.end()
         link = gateway.link = _Link(gateway, who.certificate, writer, serve, self._stored)
         gateway.version, gateway.left = hello.version[:MAX_TEXT], False
@@ -220,7 +220,7 @@ class Gateways:
             if not each.connected and not each.left and each.silent_ns >= STOPPED_NS
         }
         for name in sorted(absent - self._absent):
-            _log.warning("gateway absent, its agents dial another one gateway=%s", name)
+            _log.warning("gateway absent, its agents connect to another gateway gateway=%s", name)
         for name in sorted(self._absent - absent):
             if name in self.roster.names:
                 _log.info("gateway is back gateway=%s", name)

@@ -72,7 +72,7 @@ def greet(
             "each agent needs its own"
         )
     if not all(map(is_name, (message.host, message.stream, *(nic.name for nic in message.nics)))):
-        raise RefusedError("a host, stream or NIC has a name that cannot be one")
+        raise RefusedError("a host, stream or NIC has an invalid name")
     names = {nic.name for nic in message.nics}
     if len(message.nics) > MAX_NICS or len(names) != len(message.nics):
         raise RefusedError(f"{len(message.nics)} NICs, {len(names)} different; {MAX_NICS} at most")

@@ -86,7 +86,7 @@ class IncidentEvaluation:
         away_ns = self._listening.tick(time.monotonic_ns())
         if away_ns:
             _log.warning(
-                "this controller was away for=%s; agents are not blamed for what it did not hear",
+                "this controller was not running for=%s; agents' silence before that is ignored",
                 format_ns(away_ns),
             )
 

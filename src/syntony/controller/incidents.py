@@ -298,7 +298,7 @@ class IncidentService:
                 return book.acknowledge(number, who, comment, fleet_ns)
             if action.what == "resolve":
                 return book.resolve(number, who, fleet_ns)
-            raise UsageError(f"{action.what!r} is nothing to do with an incident")
+            raise UsageError(f"{action.what!r} is not an action on an incident")
 
         def log(connection: DatabaseConnection) -> None:
             change = (f"incident {number}", was, action.what, comment)
@@ -311,7 +311,7 @@ class IncidentService:
     def silence(self, action: SilenceAction, issuer: Issuer, fleet_ns: int) -> IncidentsReply:
         """Make or end a silence. Raises `UsageError`, `StateError`: nothing has changed."""
         if not action.end and action.for_ns <= 0:
-            raise UsageError("a silence lasts for a while: give it a time, for example 2h")
+            raise UsageError("a silence needs a duration, for example 2h")
         first_ns = fleet_ns + max(0, action.in_ns)
         wanted = Silence(
             rule=action.rule or "*",

@@ -330,13 +330,13 @@ class Ingest:
     def _complain(self, error: StoreError) -> None:
         if not self._failing:
             self._failing = True
-            _log.error("store refuses rows, agents keep them until it takes them reason=%s", error)
+            _log.error("store refuses rows, agents keep them meanwhile reason=%s", error)
 
     def _recovered(self) -> None:
         if self._failing:
             self._failing = False
             _log.warning(
-                "store takes rows again queued=%d own_tables_shed=%d",
+                "store accepts rows again queued=%d own_tables_shed=%d",
                 len(self._items),
                 self.local_shed,
             )

@@ -171,7 +171,7 @@ class JobDiagnosis:
         self._seen[job] = _LastVerdict(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
-        _log.warning("job left alone for 10 min job=%s reason=%s", job, why)
+        _log.warning("job not judged for 10 min job=%s reason=%s", job, why)
         self.counts[why] += 1
         self._windows.pop(job, None)
         self._refused[job] = now_ns + REFUSED_NS
@@ -205,7 +205,7 @@ class JobDiagnosis:
                 length = int.from_bytes(await source.readexactly(LENGTH_BYTES), "big")
                 answer = await source.readexactly(length)
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
-            _log.warning("the process that judges jobs is ended reason=%r", error)
+            _log.warning("killing the process that judges jobs reason=%r", error)
             await self._kill()
             return None
         except asyncio.CancelledError:

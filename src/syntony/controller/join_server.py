@@ -115,7 +115,9 @@ class JoinServer:
         """Raises `BusyError`: so many calls of this address are open that it must be one who keeps
         them open."""
         if self._open[address] >= MAX_CALLS_OF_ADDRESS:
-            raise BusyError(f"{MAX_CALLS_OF_ADDRESS} requests of this address wait; try again")
+            raise BusyError(
+                f"{MAX_CALLS_OF_ADDRESS} requests from this address are waiting; try again"
+            )
         self._open[address] += 1
         try:
             yield

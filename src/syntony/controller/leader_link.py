@@ -123,7 +123,7 @@ class LeaderLink:
             except SyntonyError as error:
                 self._report(str(error))
             except Exception:  # noqa: BLE001 — supervisor: the link outlives one message's fault
-                _log.exception("leader's stream failed, dialling again address=%s", address)
+                _log.exception("stream to leader failed, reconnecting address=%s", address)
             if self.leader:
                 _log.warning("leader lost leader=%s address=%s", self.leader, address)
                 self.leader = ""
@@ -134,7 +134,7 @@ class LeaderLink:
     def _report(self, reason: str) -> None:
         if reason not in self._reported:
             self._reported.add(reason)
-            _log.warning("no leader at %s, trying on reason=%s", self._dialling.controller, reason)
+            _log.warning("no leader at %s, retrying reason=%s", self._dialling.controller, reason)
 
     async def _follow(self, call: Call) -> bool:
         """One stream to its end; whether a leader was there. Raises `SyntonyError`."""

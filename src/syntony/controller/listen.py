@@ -126,7 +126,7 @@ class ServerCertificate:
         except (MissingError, WireError) as error:
             if str(error) != self._failed:
                 self._failed = str(error)
-                _log.error("the certificate stays the one before reason=%s", error)
+                _log.error("certificate not reloaded, keeping the current one reason=%s", error)
             return None
         self._signature, self._failed = signature, ""
         return _configuration(credentials)

@@ -297,11 +297,11 @@ def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
     for found in now:
         if found.component not in known:
             _log.warning(
-                "to blame component=%s kind=%s fault=%s loss=%.4f delay_ns=%.0f window=%s",
+                "fault found component=%s kind=%s fault=%s loss=%.4f delay_ns=%.0f window=%s",
                 found.component, found.kind, found.fault, found.loss, found.delay_ns, found.window,
             )  # fmt: skip
     for component in known - {found.component for found in now}:
-        _log.warning("no longer to blame component=%s", component)
+        _log.warning("fault over component=%s", component)
 
 
 def _crossed(book: PathBook) -> dict[str, PairCrossings]:

@@ -45,7 +45,7 @@ class Loops:
                 await work()
             except Exception:  # noqa: BLE001 — supervisor: one loop's fault must not stop ingest
                 count.failures += 1
-                _log.exception("controller loop failed, going on loop=%s", name)
+                _log.exception("controller loop failed, continuing loop=%s", name)
             spent_ns = time.monotonic_ns() - started_ns
             count.runs += 1
             count.spent_ns += spent_ns

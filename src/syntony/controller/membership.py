@@ -96,7 +96,7 @@ class Membership:
         try:
             await asyncio.to_thread(self.enrolment.refresh)
         except StateError as error:
-            _log.error("revocations not read, those known hold reason=%s", error)
+            _log.error("revocations not read, keeping the known ones reason=%s", error)
         self._cut()
         for host in self._fleet.remove(self.enrolment.removed, time.monotonic_ns()):
             _log.info("host left the fleet host=%s reason=every certificate is revoked", host)

@@ -65,4 +65,4 @@ class Namesakes:
             streams.replaced.append(before)
             return
         streams.refused.append(before)
-        _log.warning("two agents have one name, the first is served host=%s", host)
+        _log.warning("two agents have the same name, only the first is served host=%s", host)

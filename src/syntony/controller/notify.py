@@ -210,7 +210,7 @@ class Notifier:
         if answer.taken:
             outgoing.delivered += 1
             if outgoing.backoff_ns:
-                _log.info("receiver takes messages again name=%s", outgoing.receiver.name)
+                _log.info("receiver accepts messages again name=%s", outgoing.receiver.name)
             outgoing.backoff_ns = 0
             return
         name = outgoing.receiver.name

@@ -176,13 +176,13 @@ class Placement:
             StateError: it could not be recorded; nothing changed.
         """
         if command.mode not in set(PlacementMode):
-            raise UsageError(f"no mode {command.mode!r}; use {', '.join(PlacementMode)}")
+            raise UsageError(f"unknown mode {command.mode!r}; use {', '.join(PlacementMode)}")
         services: dict[str, PlacementService | PacingService] = {
             "placement": self.service,
             "pacing": self.pacing,
         }
         if command.what not in services:
-            raise UsageError(f"nothing called {command.what!r} here; use {', '.join(services)}")
+            raise UsageError(f"unknown service {command.what!r}; use {', '.join(services)}")
         service = services[command.what]
         self._state.set_mode(
             command.what,

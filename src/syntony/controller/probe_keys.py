@@ -115,7 +115,7 @@ class ProbeKeyDistribution:
             following = self._rotation.next(now_ns)
             if following is not None:
                 for host in set(following.left_behind) - set(ring.left_behind):
-                    _log.warning("probe keys host=%s reason=away for too long, left behind", host)
+                    _log.warning("probe keys: host excluded host=%s reason=away for too long", host)
                 await self._adopt(following)
             self._send(self._rotation.unconfirmed(self._sessions, now_ns))
 
@@ -127,7 +127,7 @@ class ProbeKeyDistribution:
         if not begun:
             raise UsageError(
                 f"a rotation is under way, {self._rotation.ring.phase}; "
-                "`syntony probe keys` says for whom it waits"
+                "`syntony probe keys` shows the agents that have not switched"
             )
         return self.status()
 

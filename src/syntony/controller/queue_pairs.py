@@ -67,7 +67,7 @@ class QueuePairService:
         try:
             check(report, now_ns)
         except WireError as error:
-            _log.warning("queue pairs not used host=%s reason=%s", host, error)
+            _log.warning("queue pairs ignored host=%s reason=%s", host, error)
             return
         self._reports[host] = report
         self._delays.take(host, report)
@@ -161,7 +161,7 @@ def check(report: QueuePairsReport, now_ns: int) -> None:
     if len(report.queue_pairs) > MAX_QUEUE_PAIRS:
         raise WireError(f"{len(report.queue_pairs)} queue pairs in one report")
     if abs(report.at_ns - now_ns) > 60 * S:
-        raise WireError(f"queue pairs as of {report.at_ns}, a minute from now")
+        raise WireError(f"queue pairs as of {report.at_ns}, over a minute from now")
     if not 0 <= report.bound_ns <= MAX_BOUND_NS:
         raise WireError(f"clocks off by {report.bound_ns} ns")
     for each in report.queue_pairs:

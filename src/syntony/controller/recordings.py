@@ -45,9 +45,7 @@ def read_job(
     rows = store.jobs.recording(job, first_ns, last_ns, most)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
-        raise UsageError(
-            f"nothing is known of a job {job!r} in that time; `syntony jobs list` shows jobs"
-        )
+        raise UsageError(f"no record of job {job!r} in that time; `syntony jobs list` shows jobs")
     return found
 
 

@@ -213,7 +213,7 @@ def _decompressed(name: str, data: bytes, size: int) -> pa.Buffer:
     try:
         return pa.decompress(data, decompressed_size=size, codec=CODEC)
     except (OSError, pa.ArrowException) as error:
-        raise WireError(f"{name}: columns that are not compressed as they say: {error}") from error
+        raise WireError(f"{name}: columns that cannot be decompressed: {error}") from error
 
 
 def opened(message: RowsStored, known: Names) -> Told:
@@ -252,7 +252,7 @@ def _probed(
     data = _decompressed(name, columns.values, columns.values_size)
     values = _values(name, data)
     if sum(each.rows for each in mine) != len(next(iter(values.values()))):
-        raise WireError(f"{name}: other rows than its batches have")
+        raise WireError(f"{name}: rows that do not match its batches")
     instants = values.pop(_INSTANT, None)
     seconds = [each.first_ns // S for each in mine]
     rows = Probed(name, [each.host for each in mine], seconds, names, values)
@@ -270,7 +270,7 @@ def _names(
     found: list[pa.RecordBatch] = []
     rows: pa.RecordBatch | None = None
     if not fresh <= set(range(len(batches))):
-        raise WireError(f"{name}: names of batches that it does not tell of")
+        raise WireError(f"{name}: names of batches that it does not announce")
     if fresh:
         data = _decompressed(name, columns.names, columns.names_size)
         rows = _rows(name, data, NAMES[name])
@@ -281,10 +281,10 @@ def _names(
             start += batch.rows
         names = known.get(key)
         if names is None or names.num_rows != batch.rows:
-            raise WireError(f"{name}: rows of {batch.host[:80]!r}, of which it was not told what")
+            raise WireError(f"{name}: rows of {batch.host[:80]!r}, which are not announced")
         found.append(names)
     if rows is not None and start != rows.num_rows:
-        raise WireError(f"{name}: {rows.num_rows} names, other than its batches have")
+        raise WireError(f"{name}: {rows.num_rows} names, which is not the number of its batches")
     return found
 
 
@@ -303,7 +303,9 @@ def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
         whole = pa.types.is_integer(_type(TABLES[name], field.name))
         fits = pa.types.is_integer(field.type) if whole else pa.types.is_floating(field.type)
         if column.null_count or not fits or field.type == pa.uint64():
-            raise WireError(f"{name}: column {field.name} of {field.type} cannot be")
+            raise WireError(
+                f"{name}: column {field.name} has type {field.type}, which is not allowed"
+            )
         values[field.name] = column.to_numpy()
     return values
 
@@ -314,7 +316,7 @@ def _type(table: Table, column: str) -> pa.DataType:
 
 def _outcome(batch: StoredBatch) -> Outcome:
     if batch.seq < 1 or batch.rows < 0 or not 0 <= batch.first_ns <= batch.last_ns:
-        raise WireError(f"a batch of {batch.host[:80]!r} that cannot be: number {batch.seq}")
+        raise WireError(f"a batch of {batch.host[:80]!r} with an invalid number: {batch.seq}")
     return Outcome(
         batch.host,
         batch.stream,
@@ -332,7 +334,7 @@ def _pieces(
 ) -> Iterator[BatchPiece]:
     rows, start = _rows(name, data, COLUMNS[name]), 0
     if sum(batch.rows for batch in batches) != rows.num_rows:
-        raise WireError(f"{name}: {rows.num_rows} rows, other than its batches have")
+        raise WireError(f"{name}: {rows.num_rows} rows, which is not the number in its batches")
     for batch in batches:
         yield BatchPiece(
             TABLES[name], batch.host, batch.stream, batch.seq,

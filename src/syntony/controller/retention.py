@@ -22,7 +22,7 @@ def keep(store: Store, fleet_now_ns: int) -> None:
     if dropped:
         _log.info("retention dropped partitions=%d", dropped)
     if hours:
-        _log.info("summed up by the minute hours=%d", hours)
+        _log.info("aggregated by minute hours=%d", hours)
 
 
 def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
@@ -30,7 +30,7 @@ def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
     try:
         store.minutes.follow(fleet_now_ns)
     except StoreError as error:
-        _log.error("minutes not summed up reason=%s", error)
+        _log.error("minutes not aggregated reason=%s", error)
 
 
 def learn_minutes(store: Store, fleet_now_ns: int) -> None:
@@ -38,4 +38,4 @@ def learn_minutes(store: Store, fleet_now_ns: int) -> None:
     try:
         store.minutes.learn(fleet_now_ns)
     except StoreError as error:
-        _log.error("minutes not known reason=%s", error)
+        _log.error("aggregated minutes unknown reason=%s", error)

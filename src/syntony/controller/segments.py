@@ -59,7 +59,7 @@ class SegmentService:
                 if owner is not None and owner.partition("/")[0] != host:
                     raise WireError(f"{flow.local} is of {owner}")
         except WireError as error:
-            _log.warning("segments not used host=%s reason=%s", host, error)
+            _log.warning("segments ignored host=%s reason=%s", host, error)
             return
         self._delays.take(host, report, now_ns)
 
@@ -105,7 +105,7 @@ def check(report: SegmentsReport, now_ns: int) -> None:
         raise WireError(f"{len(report.flows)} flows, over {MAX_FLOWS}")
     if not report.clock:
         if abs(report.at_ns - now_ns) > AWAY_NS or not 0 <= report.at_ns - report.from_ns < AWAY_NS:
-            raise WireError(f"from {report.from_ns} to {report.at_ns}: not of now")
+            raise WireError(f"from {report.from_ns} to {report.at_ns}: not current")
         if not 0 <= report.bound_ns <= MAX_BOUND_NS or not 0 <= report.sigma_ns <= MAX_BOUND_NS:
             raise WireError(f"bound {report.bound_ns} ns, sigma {report.sigma_ns}")
     for flow in report.flows:

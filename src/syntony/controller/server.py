@@ -422,9 +422,9 @@ class Controller:
         flows = sum(map(len, mesh.flows.values()))
         _log.info("plan generation=%d hosts=%d flows=%d", mesh.generation, len(mesh.plans), flows)
         for ref, address in self._fleet.contested.items():
-            _log.warning("NIC left out nic=%s reason=another host claims %s too", ref, address)
+            _log.warning("NIC excluded nic=%s reason=another host claims %s too", ref, address)
         for ref, each in self._fleet.withheld.items():
-            _log.warning("addresses left out nic=%s reason=another host claims %s too", ref, each)
+            _log.warning("addresses excluded nic=%s reason=another host claims %s too", ref, each)
         self._keys.plan(mesh)
         for host, plan in mesh.plans.items():
             self._send(host, plan)
@@ -433,13 +433,13 @@ class Controller:
         try:
             await self._keys.step(self._membership.enrolment.removed)
         except StateError as error:
-            _log.error("probe keys not rotated, tried again reason=%s", error)
+            _log.error("probe keys not rotated, retrying reason=%s", error)
 
     async def _enforce(self) -> None:
         try:
             await asyncio.to_thread(self._services.access.refresh)
         except StateError as error:
-            _log.error("access tokens not read, those known hold reason=%s", error)
+            _log.error("access tokens not read, keeping the known ones reason=%s", error)
         await self._membership.enforce()
 
     async def _record_stop(self) -> None:
@@ -454,7 +454,7 @@ class Controller:
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:
-            _log.error("gateways not written down, tried again reason=%s", error)
+            _log.error("gateways not saved, retrying reason=%s", error)
 
     async def _tell(self) -> None:
         now_ns = time.monotonic_ns()

@@ -295,7 +295,7 @@ def check_relayed(who: Caller, gateway: Identity | None = None) -> None:
         DeniedError: somebody else than an agent, or the gateway itself, asks.
     """
     if who.identity.role is not Role.AGENT and who.identity != gateway:
-        raise DeniedError("gateways pass on what agents ask, and nothing else; ask the leader")
+        raise DeniedError("gateways relay requests of agents only; ask the leader")
 
 
 def _gateway(who: Caller) -> Caller:

@@ -158,7 +158,8 @@ class AgentSession:
         life, attempt = self._connection
         if life and hello.life == life and hello.attempt < attempt:
             raise RefusedError(
-                f"connection {hello.attempt} of {self.host!r}: its connection {attempt} is attached"
+                f"connection {hello.attempt} of {self.host!r}: "
+                f"its later connection {attempt} is attached"
             )
 
     def tell(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:

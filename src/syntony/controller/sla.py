@@ -84,7 +84,7 @@ class SlaService:
             StoreError: the store failed.
         """
         if grouping not in GROUPINGS:
-            raise UsageError(f"by {grouping!r}: give one of {', '.join(GROUPINGS)}")
+            raise UsageError(f"unknown grouping {grouping!r}: give one of {', '.join(GROUPINGS)}")
         last_ns = (fleet_ns - SETTLED_NS) // S * S
         now = latencies(self._store, grouping, last_ns - window_ns, last_ns, jobs)
         usual = self._usual_of(grouping, last_ns, jobs)
@@ -109,7 +109,9 @@ class SlaService:
         """
         member = self._fleet.members.get(host)
         if member is None:
-            raise UsageError(f"no host {host!r} has attached; `syntony probe plan` shows who has")
+            raise UsageError(
+                f"no host {host!r} has attached; `syntony probe plan` shows those that have"
+            )
         nics = sorted(f"{host}/{nic.name}" for nic in member.hello.nics)
         status = SlaStatus.OK if member.connected else SlaStatus.BREACH
         said = "attached" if member.connected else "not attached to the controller"

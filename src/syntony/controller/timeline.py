@@ -41,7 +41,7 @@ class TimelineKeeper:
         if kept is None:
             return 0
         self._solving.inherit(kept.memory)
-        _log.info("fleet timeline goes on clocks=%d", len(kept.memory.lines))
+        _log.info("fleet timeline restored clocks=%d", len(kept.memory.lines))
         return kept.fleet_ns
 
     async def keep(self, fleet_ns: int) -> None:
@@ -53,4 +53,4 @@ class TimelineKeeper:
         try:
             await asyncio.to_thread(self._document.save, KeptTimeline(memory, fleet_ns))
         except StateError as error:
-            _log.error("fleet timeline not kept reason=%s", error)
+            _log.error("fleet timeline not saved reason=%s", error)

@@ -71,7 +71,7 @@ class TrafficService:
         """An agent's newest report; `now_ns` is monotonic. One that speaks for another host is not
         used."""
         if not _is_of(host, report):
-            _log.warning("paths not used host=%s reason=they begin at another host", host)
+            _log.warning("paths ignored host=%s reason=they start at another host", host)
             return
         self._reports[host] = _Reported(report, now_ns)
         gone = [
@@ -133,7 +133,7 @@ class TrafficService:
             if self._unrecorded is not None:
                 self._state.set_switch(*self._unrecorded)
                 self._unrecorded = None
-                _log.warning("traffic control stopped: the order is recorded now")
+                _log.warning("traffic control stopped, order now recorded")
 
     def paths(self, query: ConnectionsQuery, now_ns: int) -> FleetConnections:
         """Connections of one job or host, or of all."""

@@ -65,7 +65,7 @@ class Channel:
         self._socket.close()
 
     def send(self, message: bytes) -> None:
-        """Raises `MissingError`: the other end has gone, or does not read."""
+        """Raises `MissingError`: the other end has closed the connection or does not read."""
         if len(message) > MAX_BYTES:
             raise MissingError(f"a message of {len(message)} bytes is not sent")
         try:
@@ -74,11 +74,11 @@ class Channel:
             raise self._lost(error) from error
 
     def receive(self) -> bytes:
-        """The next message. Raises `MissingError`: the other end has gone, or does not write."""
+        """The next message. Raises `MissingError`: the other end has closed or does not write."""
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         if length > MAX_BYTES:
             self.close()
-            raise WireError(f"a message of {length} bytes is not taken")
+            raise WireError(f"a message of {length} bytes is refused")
         return self._exactly(length)
 
     def _exactly(self, length: int) -> bytes:
@@ -89,7 +89,7 @@ class Channel:
             except OSError as error:
                 raise self._lost(error) from error
             if not part:
-                raise self._lost(ConnectionResetError("the other end has gone"))
+                raise self._lost(ConnectionResetError("the other end has closed the connection"))
             parts.append(part)
             length -= len(part)
         return b"".join(parts)

@@ -205,7 +205,7 @@ def parse_heard(message: NetlinkMessage) -> FourTuple | None:
     at = _IPV6_BYTES if ipv6 else 4 * (packet[0] & 15) if packet else 0
     ends = slice(8, 40) if ipv6 else slice(12, 20)
     if len(packet) < max(at, ends.stop) + 4 or packet[6 if ipv6 else 9] != _TCP:
-        raise WireError(f"logged packet of {len(packet)} bytes is no TCP")
+        raise WireError(f"logged packet of {len(packet)} bytes is not TCP")
     both = packet[ends]
     half = len(both) // 2
     far, near = (str(ipaddress.ip_address(each)) for each in (both[:half], both[half:]))

@@ -92,7 +92,9 @@ class FleetClock:
             if line.state in {ClockState.UNKNOWN, ClockState.DISRUPTED}:
                 raise RemoteError(f"clock {line.node} is {line.state} {line.reason}".rstrip())
         if first.component != second.component:
-            raise RemoteError(f"{a} and {b} are on islands that no probe joins: no common time")
+            raise RemoteError(
+                f"{a} and {b} are on islands that no probes connect: they have no common time"
+            )
         fleet_ns = _find(peers, peers.host).to_fleet_ns(self.local_ns())
         here = [(line, line.to_local_ns(fleet_ns)) for line in (first, second)]
         ahead_ns = here[1][1] - here[0][1]
@@ -137,7 +139,7 @@ def _find(peers: FleetTimelines, node: str) -> Timeline:
         if line.node == node:
             return line
     known = ", ".join(line.node for line in peers.timelines) or "none yet"
-    raise UsageError(f"no clock {node!r} among those the agent of {peers.host} knows: {known}")
+    raise UsageError(f"no clock {node!r} known to the agent of {peers.host}: {known}")
 
 
 def clock_directory() -> Path:

@@ -66,7 +66,7 @@ def read_dumps(folder: Path) -> Bundle:
                 raise ValueError("no rank in its name")
             rank = int(found.group(1)) if found else value["rank"]
             if not isinstance(rank, int) or not 0 <= rank <= MAX_RANK:
-                raise ValueError("its rank cannot be one")
+                raise ValueError("its rank is invalid")
             dumps.append(Dump(rank, value, file.stat().st_mtime_ns))
         except (OSError, *BROKEN) as error:
             text = " ".join(str(error).split())[:100]
@@ -80,7 +80,7 @@ def read_dumps(folder: Path) -> Bundle:
     reported = (*gaps, *read.gaps)
     if not len(read.columns["rank"]):
         why = reported[0].reason if reported else "it is empty"
-        raise InputError("no-dumps", f"{folder}: no flight-recorder entry can be used ({why})")
+        raise InputError("no-dumps", f"{folder}: no usable flight-recorder entry ({why})")
     return make_bundle(read.manifest, {"collectives": columns}, reported)
 
 

@@ -63,7 +63,7 @@ class GpuProcess:
         self._left = None
         vendors = [name for name, path in self._devices.items() if path.exists()]
         if not vendors:
-            raise MissingError("no GPU's driver is loaded any more")
+            raise MissingError("no GPU driver is loaded any more")
         missing = [LIBRARIES[name] for name in vendors if find_spec(LIBRARIES[name]) is None]
         if len(missing) == len(vendors):
             raise MissingError(f"Python's {' and '.join(missing)} is not installed")
@@ -132,5 +132,5 @@ class GpuProcess:
         *lines, self._buffer = self._buffer.split(b"\n")
         if len(self._buffer) > MAX_LINE:
             self._stop()
-            raise WireError("the reader of GPUs wrote a line without an end")
+            raise WireError("the GPU reader wrote a line without an end")
         return lines

@@ -114,7 +114,7 @@ class HostRoutes:
         try:
             body += _number(RTA_OIF, socket.if_nametoindex(nic))
         except OSError as error:
-            raise MissingError(f"no route by {nic}: {error.strerror}") from error
+            raise MissingError(f"no route through {nic}: {error.strerror}") from error
         body += _number(_RTA_PRIORITY, metric) + _number(_RTA_TABLE, TABLE)
         self._ask(NEWROUTE, body, CREATE | NLM_F_REPLACE)
 
@@ -136,7 +136,7 @@ class HostRoutes:
         except OSError as error:
             if error.errno == fine:
                 return []
-            raise MissingError(f"a route or rule is refused: {error.strerror}") from error
+            raise MissingError(f"the kernel refuses a route or rule: {error.strerror}") from error
 
     def beat(self) -> None:
         """The maker lives."""

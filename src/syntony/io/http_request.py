@@ -55,7 +55,7 @@ def http_request(
         answer = connection.getresponse()
         found = answer.read(most_bytes)
     if time.monotonic() - began_s >= DEADLINE_S:
-        raise TimeoutError(f"no whole answer within {DEADLINE_S:g} s")
+        raise TimeoutError(f"no complete answer within {DEADLINE_S:g} s")
     return HttpAnswer(answer.status, answer.reason, found)
 
 

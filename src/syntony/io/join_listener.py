@@ -106,7 +106,7 @@ def _socket(family: int) -> socket.socket:
         return socket.socket(family, socket.SOCK_STREAM, _IPPROTO_MPTCP)
     except OSError as error:
         raise MissingError(
-            f"no MPTCP here ({error.strerror}); use a kernel with CONFIG_MPTCP and "
+            f"no MPTCP on this host ({error.strerror}); use a kernel with CONFIG_MPTCP and "
             "sysctl net.mptcp.enabled=1"
         ) from error
 

@@ -91,7 +91,7 @@ class KubernetesApi:
         except ValueError as error:
             raise RemoteError(f"{what}: an answer that is not JSON") from error
         if not isinstance(found, dict):
-            raise RemoteError(f"{what}: an answer that is no object")
+            raise RemoteError(f"{what}: an answer that is not an object")
         return found
 
 

@@ -120,7 +120,7 @@ class LinkFiles(Closing):
         return found
 
     def _pread(self, path: Path) -> str | None:
-        """The file's text, None if there is no such file, "" if it cannot be read."""
+        """The file's text, None if no such file, "" if it cannot be read."""
         descriptor = self._files.get(path)
         try:
             if descriptor is None:

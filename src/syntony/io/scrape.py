@@ -122,7 +122,7 @@ def serve(listen: str, page: Page, tls: ServerTls | None) -> ScrapeServer | None
     try:
         return ScrapeServer(listen, page, tls)
     except MissingError as error:
-        _log.error("not served, going on without: %s", error)
+        _log.error("not served, continuing without: %s", error)
         return None
 
 

@@ -168,7 +168,7 @@ class TcpFlows(Closing):
     def _check(self, result: int) -> int:
         if result < 0:
             reason = os.strerror(-result)
-            raise MissingError(f"the kernel does not tell of TCP connections: {reason}")
+            raise MissingError(f"the kernel does not list TCP connections: {reason}")
         return result
 
     def _tuple_of(self, identity: bytes) -> FourTuple:

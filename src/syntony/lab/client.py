@@ -82,11 +82,11 @@ class Lab:
         return state.socket_in_charge(self.directory)
 
     def file(self) -> LabFile:
-        """What it was made from. Raises `RemoteError`: it has just ended."""
+        """What it was made from. Raises `RemoteError`: it has ended meanwhile."""
         try:
             data = (self.directory / state.LAB_FILE).read_bytes()
         except OSError as error:
-            raise RemoteError(f"lab {self.name!r} has just ended") from error
+            raise RemoteError(f"lab {self.name!r} has ended meanwhile") from error
         return msgspec.json.decode(data, type=LabFile)
 
     def status(self) -> LabStatus:

@@ -45,7 +45,9 @@ def labs_root() -> Path:
         private.mkdir(mode=0o700, exist_ok=True)
         info = private.lstat()
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-            raise MissingError(f"{private} is not yours alone (0700); remove it or set TMPDIR")
+            raise MissingError(
+                f"{private} is open to other users (need mode 0700); remove it or set TMPDIR"
+            )
         labs = private / "labs"
         labs.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
@@ -166,7 +168,7 @@ def find(name: str | None) -> Path:
     if not names:
         raise UsageError("no lab is running; start one: syntony lab up --detach")
     if len(names) > 1:
-        raise UsageError(f"several labs are running; say which: --lab {' | '.join(names)}")
+        raise UsageError(f"several labs are running; choose one: --lab {' | '.join(names)}")
     return labs_root() / names[0]
 
 

@@ -34,7 +34,7 @@ def check_address(
         number = int(port)
     except ValueError as error:
         raise ConfigError(
-            f"metrics: {listen!r} is no ADDRESS:PORT, for example 127.0.0.1:9862"
+            f"metrics: {listen!r} is not ADDRESS:PORT, for example 127.0.0.1:9862"
         ) from error
     if not colon or not 0 <= number <= 0xFFFF:
         raise ConfigError(f"metrics: {listen!r}: a port is between 0 and 65535")

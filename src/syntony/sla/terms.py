@@ -99,13 +99,13 @@ def check_terms(terms: Terms, where: str) -> Terms:
             raise ConfigError(f"{where}: class {name!r} has two objectives; put them into one")
         seen.add(name)
         if each.loss is not None and not 0 <= each.loss <= 1:
-            raise ConfigError(f"{where}: loss of {each.loss}: a share between 0 and 1")
+            raise ConfigError(f"{where}: loss is {each.loss}; give a share between 0 and 1")
     for comparison in (terms.history, terms.peers):
         if comparison.times < 1:
-            raise ConfigError(f"{where}: times of {comparison.times}: 1 or more")
+            raise ConfigError(f"{where}: times is {comparison.times}; give 1 or more")
     _check_durations(terms, where)
     if terms.history.until_ns >= terms.history.window_ns:
-        raise ConfigError(f"{where}: history: it ends before it begins; make `window` longer")
+        raise ConfigError(f"{where}: history ends before it begins; make `window` longer")
     return terms
 
 

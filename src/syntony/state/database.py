@@ -159,7 +159,7 @@ def missing(place: str, steps: Iterable[Migration], applied: Iterable[int]) -> l
     unknown = applied - {step.number for step in steps}
     if unknown:
         raise ConfigError(
-            f"control state {place} has schema {max(unknown)}, this version does not know it; "
+            f"control state {place} has unknown schema {max(unknown)}; "
             "start the version that wrote it, or a newer one"
         )
     return [step for step in steps if step.number not in applied]

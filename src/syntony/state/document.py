@@ -40,7 +40,7 @@ class Document(Generic[T]):
         try:
             return msgspec.json.decode(rows[0][0], type=self._kind)
         except msgspec.DecodeError as error:
-            _log.warning("%s starts anew: kept value unreadable: %s", self._name, error)
+            _log.warning("%s starts empty, saved value unreadable: %s", self._name, error)
         aside = {"name": f"{self._name} (unreadable)", "body": rows[0][0]}
         with self._state.transaction() as connection:
             upsert(connection, "document", aside, key="name")

@@ -21,7 +21,7 @@ def raise_epoch(
     """
     before = state.epoch
     if not before <= above < MAX_EPOCH:
-        raise UsageError(f"this controller has epoch {before}; {above} is no later one")
+        raise UsageError(f"this controller has epoch {before}; {above} is not later")
     with state.transaction() as connection:
         connection.execute("UPDATE lease SET epoch = ?", (above + 1,))
         change = ("controller epoch", str(before), str(above + 1), comment)

@@ -79,7 +79,7 @@ def parse_url(url: str) -> Address:
     default = DEFAULT_TLS_PORT if tls else DEFAULT_PORT
     cluster = _cluster(parts.query)
     if others and not cluster:
-        raise UsageError("store URL: several servers are those of a cluster; add ?cluster=NAME")
+        raise UsageError("store URL: several servers must be a cluster; add ?cluster=NAME")
     return Address(
         parts.hostname,
         port or default,
@@ -104,7 +104,7 @@ def _server(text: str, default: int) -> tuple[str, int]:
     """Raises `UsageError`: no ``host`` or ``host:port``."""
     host, _, port = text.rpartition(":") if ":" in text else (text, "", str(default))
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"store URL: {text!r} is no server; write host:8123")
+        raise UsageError(f"store URL: {text!r} is not a server; write host:8123")
     return host, int(port)
 
 

@@ -95,7 +95,7 @@ def integer(value: Value) -> int:
         return value
     if isinstance(value, int | float):
         return int(value)
-    raise StoreError(f"the store's answer has {value!r} where a number belongs")
+    raise StoreError(f"the store's answer has {value!r} in place of a number")
 
 
 def record(kind: type[T], row: Row) -> T:
@@ -106,11 +106,11 @@ def record(kind: type[T], row: Row) -> T:
             dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False
         )
     except msgspec.ValidationError as error:
-        raise StoreError(f"the store's answer is no {kind.__name__}: {error}") from error
+        raise StoreError(f"the store's answer is not a {kind.__name__}: {error}") from error
 
 
 def real(value: Value) -> float:
     """A number of an answer. Raises `StoreError` if it is something else."""
     if isinstance(value, int | float):
         return float(value)
-    raise StoreError(f"the store's answer has {value!r} where a number belongs")
+    raise StoreError(f"the store's answer has {value!r} in place of a number")

@@ -39,7 +39,7 @@ class Classes:
             if not 0 < each.weight < math.inf:
                 raise ConfigError(f"weight {each.weight} of {each.priority} jobs: give a number")
             if not each.jobs:
-                raise ConfigError(f"a class of {each.priority} jobs names none: set its `jobs`")
+                raise ConfigError(f"a class of {each.priority} jobs names no job: set `jobs`")
         self._classes = tuple(classes)
 
     def of(self, job: str) -> tuple[Priority, float]:

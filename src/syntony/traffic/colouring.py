@@ -91,7 +91,7 @@ class ChainColouring:
             ValueError: out of range, or flows are there already.
         """
         if self._busy or not (0 <= side < 2 and 0 <= leaf < len(self._leaves[0])):
-            raise ValueError("a way is barred before flows are added, and must exist")
+            raise ValueError("a path is barred before flows are added, and must exist")
         if not 0 <= colour < self._colours:
             raise ValueError(f"no colour {colour}")
         self._dead[side][leaf].add(colour)
@@ -124,7 +124,7 @@ class ChainColouring:
         for number in flow.tolist():
             ends = self._ends[number] if 0 <= number < len(self._ends) else None
             if ends is None:
-                raise ValueError(f"flow {number} is not there")
+                raise ValueError(f"no flow {number}")
             self._strip(number)
             for node in ends:
                 node.degree -= 1

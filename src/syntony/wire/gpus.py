@@ -78,4 +78,4 @@ def decode(line: bytes) -> GpuLook:
     try:
         return msgspec.json.decode(line, type=GpuLook)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WireError(f"the reader of GPUs wrote what cannot be read: {error}") from error
+        raise WireError(f"the GPU reader wrote an unreadable line: {error}") from error

@@ -154,7 +154,7 @@ def check_manifest(manifest: Manifest) -> Manifest:
         )
     ends = [each for each in (manifest.begin_ns, manifest.end_ns) if each is not None]
     if any(not 0 <= each < 2**62 for each in ends) or ends != sorted(ends):
-        raise InputError("broken-manifest", "manifest.json: begin_ns and end_ns do not fit")
+        raise InputError("broken-manifest", "manifest.json: end_ns is before begin_ns")
     if any(not 0 <= share <= 1 for share in manifest.rail_shares.values()):
         raise InputError("broken-manifest", "manifest.json: a rail share is not between 0 and 1")
     return manifest

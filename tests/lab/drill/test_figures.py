@@ -218,5 +218,5 @@ def test_scenarios_are_faults_of_the_lab_in_order(name: str) -> None:
 
 
 def test_a_scenario_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match=r"no fault 'earthquake' .* link-down"):
+    with pytest.raises(UsageError, match=r"no fault 'earthquake'; .* link-down"):
         scenarios.make("earthquake")

@@ -32,7 +32,7 @@ def load(directory: Path) -> KeptOrders:
     except FileNotFoundError:
         return KeptOrders()
     except (OSError, msgspec.DecodeError) as error:
-        _log.error("%s cannot be read, the controller's word is awaited: %s", file, error)
+        _log.error("%s cannot be read, waiting for the controller: %s", file, error)
         return KeptOrders()
 
 
@@ -41,4 +41,4 @@ def save(directory: Path, kept: KeptOrders) -> None:
     try:
         write_atomically(directory / FILE, msgspec.msgpack.encode(kept))
     except OSError as error:
-        _log.error("plan and keys cannot be kept over a restart: %s", error)
+        _log.error("plan and keys cannot be saved for a restart: %s", error)

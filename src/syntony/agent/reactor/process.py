@@ -357,7 +357,7 @@ class Reactor:
     def _log_plan_faults(self, plan: Plan, faults: Sequence[str]) -> None:
         self._plan_faults += len(faults)
         for fault in faults[:MAX_FAULTS_LOGGED]:
-            _log.warning("flows left out of plan generation=%d %s", plan.generation, fault)
+            _log.warning("flows of the plan skipped generation=%d %s", plan.generation, fault)
 
     def _start_flows(self) -> None:
         """Probe by the newest plan, from NICs that are there. Raises `MissingError`: another
@@ -378,6 +378,6 @@ class Reactor:
             if flow.flow_id in started or (flow.src not in there and flow.src in self.nics.seen)
         )
         self.steering.plan(msgspec.structs.replace(self._plan, flows=watched))
-        _log.info("plan taken generation=%d flows=%d", self._plan.generation, len(flows))
+        _log.info("plan applied generation=%d flows=%d", self._plan.generation, len(flows))
         if faults:
             raise MissingError(f"{len(wanted) - len(flows)} of {len(wanted)} flows: {faults[0]}")

@@ -80,7 +80,7 @@ class Server:
         except (MissingError, WireError) as error:
             if isinstance(answer, Records):
                 self.unsent += len(answer.records) // RECORD.itemsize
-            _log.info("the telemetry process has gone reason=%s", error)
+            _log.info("telemetry process disconnected reason=%s", error)
             self._let_go()
 
     def _answered(self, data: bytes) -> Answer:
@@ -89,7 +89,7 @@ class Server:
         except msgspec.DecodeError as error:
             return Failed(reason=f"a request of another version: {error}")
         except Exception as error:  # noqa: BLE001 - supervisor: one request must not end failover
-            _log.exception("a request failed, going on")
+            _log.exception("request failed, continuing")
             return Failed(reason=f"{type(error).__name__}: {error}")
 
     def _let_go(self) -> None:

@@ -239,7 +239,7 @@ class PathControl:
 
         self._call(take)
         if not done.wait(HANDOVER_S):
-            _log.error("path control does not let go of the probe engine")
+            _log.error("path control thread did not stop, probe engine stays open")
 
     def use(self, paths: frozenset[ProcessPath], rails: Sequence[ReportedFlow]) -> None:
         """The paths that jobs' processes use by their own word; what they send by queue pairs."""
@@ -292,7 +292,7 @@ class PathControl:
             try:
                 self._turn()
             except Exception:  # noqa: BLE001 - supervisor: one bad event must not end failover
-                _log.exception("path control failed on one event, going on")
+                _log.exception("path control failed on one event, continuing")
 
     def _turn(self) -> None:
         requested_ns = time.monotonic_ns()

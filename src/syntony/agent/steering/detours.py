@@ -97,7 +97,7 @@ class Detours:
                 sent=[(e.flow, e.wire) for e in instructions if isinstance(e, Redirect)],
             )
         except MissingError as error:
-            _log.warning("plain connections take no detours reason=%s", error)
+            _log.warning("detours of plain TCP not available reason=%s", error)
             return str(error)
         for each in instructions:
             if isinstance(each, Expect):
@@ -114,7 +114,7 @@ class Detours:
             if self._routes is not None:
                 self._routes.beat()
         except MissingError as error:
-            _log.warning("detours may end for a moment reason=%s", error)
+            _log.warning("detours not renewed, they may expire reason=%s", error)
 
     def restore(self, nic: str) -> None:
         """The kernel has dropped this NIC's routes, ours among them."""
@@ -135,7 +135,7 @@ class Detours:
             try:
                 made.routes = HostRoutes()
             except MissingError as error:
-                _log.warning("no routes to fall back on reason=%s", error)
+                _log.warning("fallback routes not available reason=%s", error)
         self._made = made
         self._call(self._take_made)
 
@@ -146,7 +146,7 @@ class Detours:
         self._table, self._routes, self.missing = made.table, made.routes, made.missing
         early, self._early = self._early, []
         if self._table is None:
-            _log.warning("plain connections take no detours reason=%s", self.missing)
+            _log.warning("detours of plain TCP not available reason=%s", self.missing)
             return
         self._opened(self._table)
         strict = strict_nics(self._nics())
@@ -172,6 +172,6 @@ class Detours:
         try:
             self._routes.offer(remote, (wire.local, wire.remote), nic, metric)
         except MissingError as error:
-            _log.warning("no route to fall back on remote=%s reason=%s", remote, error)
+            _log.warning("no fallback route remote=%s reason=%s", remote, error)
             return
         self._offered[remote, nic] = wire

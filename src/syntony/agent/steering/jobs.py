@@ -103,7 +103,7 @@ class JobFinder:
             try:
                 self._look(before, sockets)
             except OSError:
-                _log.exception("looking for the jobs of connections failed, trying again")
+                _log.exception("looking up the jobs of connections failed, retrying")
             # Anyone who is new meanwhile is looked for at once.
             fresh = self._pause(before, wait_ns)
             wait_ns = FIRST_LOOK_NS if fresh else min(2 * wait_ns, LAST_LOOK_NS)
@@ -128,7 +128,7 @@ class JobFinder:
             except OSError as error:
                 if error.errno in _REFUSED and self._reported != (why := _REFUSED[error.errno]):
                     self._reported = why
-                    _log.warning("plain connections keep the kernel's timers reason=%s", why)
+                    _log.warning("TCP timers of plain connections not set reason=%s", why)
 
     def _look(self, tokens: set[int], sockets: set[int]) -> None:
         found = listed() if tokens else []

@@ -79,7 +79,7 @@ class PathService:
         control.start()
         self._mode = config.traffic.mode
         if control.no_mptcp:
-            _log.warning("only plain TCP is managed reason=%s", control.no_mptcp)
+            _log.warning("MPTCP not available, managing plain TCP only reason=%s", control.no_mptcp)
             self._mode = f"{config.traffic.mode}, plain TCP only: {control.no_mptcp}"
         _log.info("paths managed mode=%s stopped=%s", config.traffic.mode, self.stopped)
         self._control = control
@@ -208,7 +208,7 @@ class PathService:
             if not isinstance(order, str):
                 self._control.move(order)
                 continue
-            _log.warning("order not obeyed move=%s reason=%s", move.move_id, order)
+            _log.warning("move refused move=%s reason=%s", move.move_id, order)
             self._refused.append(
                 Outcome(move_id=move.move_id, result=order, at_ns=time.monotonic_ns(), tried=False)
             )

@@ -44,7 +44,7 @@ class StopSwitch:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._file, msgspec.json.encode(self.position))
         except OSError as error:
-            _log.error("the stop switch cannot be kept over a restart: %s", error)
+            _log.error("stop switch cannot be saved for a restart: %s", error)
 
     def _load(self) -> Switch | None:
         try:

@@ -188,7 +188,7 @@ class Environment(HostCheck):
 
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
         if not host.exists("/etc"):
-            raise UnreadableError("no /etc: nothing is known of the host's environment")
+            raise UnreadableError("no /etc: the host's environment is unknown")
         settings, denied = inherited(host)
         harm = [(f"{name}={value}", why) for name, value, why in self._harmful(settings)]
         for setting, why in harm:

@@ -158,5 +158,5 @@ def one_value(host: Facts, name: str) -> str:
     """A kernel setting below /proc/sys. Raises `FactError`."""
     text = " ".join(host.read(f"/proc/sys/{name}").split())
     if not text or not text.isprintable():
-        raise UnreadableError(f"/proc/sys/{name} is empty or no text")
+        raise UnreadableError(f"/proc/sys/{name} is empty or not text")
     return text

@@ -375,6 +375,6 @@ class Iommu(HostCheck):
         got = ", ".join(sorted(types)) or "off"
         translating = set(types) & {"DMA", "DMA-FQ"}
         if set(types) - _GROUP_TYPES:
-            raise UnreadableError(f"{base}/*/type: this kernel does not tell, or something else")
+            raise UnreadableError(f"{base}/*/type: missing or unknown value")
         yield self.verdict(not translating, host, got, "off or identity", base, bad=Status.WARN)
         yield self.reading(host, "pcie.iommu", got, evidence=base)

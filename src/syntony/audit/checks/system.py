@@ -163,7 +163,7 @@ class Modules(HostCheck):
         text = host.read("/proc/modules")
         rows = [line.split() for line in text.splitlines() if line.strip()]
         if any(len(row) < 3 or not row[1].isdigit() for row in rows):
-            raise UnreadableError("/proc/modules is not of the kernel's form")
+            raise UnreadableError("/proc/modules is not in the kernel's format")
         return frozenset(row[0] for row in rows)
 
     @staticmethod

@@ -79,7 +79,7 @@ def operation(job: NcclJob, name: str) -> NcclJob:
     """The same with another of nccl-tests' programs. Raises `UsageError`."""
     path = PurePosixPath(job.binary)
     if "all_reduce" not in path.name:
-        raise UsageError(f"--ops: {path.name} does not tell where {name}_perf is")
+        raise UsageError(f"--ops: {path.name} does not give the path of {name}_perf")
     other = str(path.with_name(path.name.replace("all_reduce", name)))
     return msgspec.structs.replace(job, binary=other)
 

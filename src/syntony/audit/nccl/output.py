@@ -168,7 +168,7 @@ def _table_row(line: str) -> SizeResult | None:
 
 def _row(data: Any) -> SizeResult:
     if not isinstance(data, Mapping):
-        raise InputError("not-nccl-tests", "a result is no object")
+        raise InputError("not-nccl-tests", "a result is not an object")
     out, into = _part(data.get("out_of_place")), _part(data.get("in_place"))
     wrong = [_number(part["nwrong"]) for part in (out, into) if part.get("nwrong") is not None]
     reported = _part(data.get("out_of_place_per_iter"))

@@ -118,7 +118,7 @@ def command(
         words = ("srun", "--nodes", str(len(hosts)), "--ntasks", str(ranks))
         return (*words, "--distribution=arbitrary", f"--nodelist={hostfile}", *test)
     if job.launcher != "none":
-        raise UsageError(f"no launcher {job.launcher!r}; use {', '.join(LAUNCHERS)}")
+        raise UsageError(f"unknown launcher {job.launcher!r}; use {', '.join(LAUNCHERS)}")
     if len(hosts) > 1:
         raise UsageError("several hosts need --launcher mpirun or srun")
     return (*test[: test.index("-g") + 1], str(job.gpus), *test[test.index("-g") + 2 :])

@@ -52,7 +52,7 @@ def parse_routes(text: str, device: str) -> RoutingTable:
         if isinstance(reported, dict):
             return RoutingTable(device, frozenset(), tuple(_frr(reported)))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"{device}: an entry makes no sense: {error}") from error
+        raise UnreadableError(f"{device}: an invalid entry: {error}") from error
     raise UnreadableError(f"{device}: neither `ip -j route` nor FRR's `show ip route json`")
 
 

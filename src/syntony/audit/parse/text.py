@@ -40,7 +40,7 @@ def number_of(host_text: str, what: str) -> int:
     """A count that must be one. Raises `UnreadableError` naming `what`."""
     value = whole(host_text)
     if value is None:
-        raise UnreadableError(f"{what} holds {host_text.strip()[:40]!r}, no number")
+        raise UnreadableError(f"{what} holds {host_text.strip()[:40]!r}, not a number")
     return value
 
 

@@ -130,6 +130,6 @@ def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: byt
     said = complaint.decode("utf-8", "replace").strip() or text.strip()
     first = said.partition("\n")[0].strip()[:160]
     if status == _TIMED_OUT:
-        raise SilentError(f"`{' '.join(command)}`: {first or 'no answer in its time'}")
+        raise SilentError(f"`{' '.join(command)}`: {first or 'no answer in time'}")
     why = "not executable" if status == _NOT_EXECUTABLE else f"exit status {status}"
     raise UnreadableError(f"`{' '.join(command)}`: {first or why}")

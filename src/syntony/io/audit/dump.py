@@ -31,7 +31,9 @@ def unpack_dump(file: Path, folder: Path) -> None:
             "not-a-tree", f"{file} is neither a directory nor a dump of one"
         ) from error
     if not isinstance(content, dict) or not content or not all(map(_fits, content.items())):
-        raise InputError("not-a-tree", f"{file} is no JSON object of absolute paths to texts")
+        raise InputError(
+            "not-a-tree", f"{file} is not a JSON object that maps absolute paths to texts"
+        )
     for path, text in content.items():
         target = folder / path.lstrip("/")
         try:

@@ -171,7 +171,9 @@ def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -
         raise AbsentError(f"{root} is not a directory")
     known = ("sys", "proc", "etc", "commands")
     if not any((root / part).is_dir() for part in known):
-        raise UnreadableError(f"{root} is no recorded tree: none of {', '.join(known)} is below it")
+        raise UnreadableError(
+            f"{root} is not a recorded tree: none of {', '.join(known)} is below it"
+        )
     return HostFacts(name or _recorded_name(root), root, RecordedCommands(root), backend)
 
 

@@ -57,7 +57,7 @@ def parse_peer(text: str) -> tuple[str, int]:
         host, _, port = text.partition(":")
         port, good = port or str(DEFAULT_PORT), True
     if not host or not good or not port.isdigit() or not 0 < int(port[:6]) < 1 << 16:
-        raise UsageError(f"{text!r} is no HOST[:PORT]")
+        raise UsageError(f"{text!r} is not HOST[:PORT]")
     return host, int(port)
 
 

@@ -193,7 +193,7 @@ def _refuse_text(archive: bytes) -> None:
     if first.isascii() and first.decode().isprintable() and first:
         raise RemoteError(
             f"the host did not send a recorded tree: it said {first.decode()!r}; does a login "
-            "script (.bashrc) print to whom is no terminal?"
+            "script (.bashrc) print without a terminal?"
         )
 
 

@@ -400,7 +400,7 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
             return
         time.sleep(SAMPLE_NS / S)
     raise RemoteError(
-        f"the jobs' flows were not all known within {MAP_TIMEOUT_S:.0f} s: {len(flows)}, of "
+        f"not all of the jobs' flows were reported within {MAP_TIMEOUT_S:.0f} s: {len(flows)}, of "
         f"{senders} or more a job, delays of {len(reported)}; {traffic.why or 'deciding'}"
     )
 

@@ -145,4 +145,4 @@ def _busy_link(lab: Lab) -> str:
         way = lab.paths(src, dst, [flow.local_port], flow.peer_port, proto="tcp")[0]
         if way.spine is not None:
             return f"{way.hops[1]}/{way.spine}"
-    raise UsageError(f"no connection of {scenarios.NIC} crosses a spine: nothing to black-hole")
+    raise UsageError(f"no connection of {scenarios.NIC} crosses a spine: nothing to blackhole")

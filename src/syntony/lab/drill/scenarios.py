@@ -114,5 +114,5 @@ def make(name: str, *, outage_ns: int = OUTAGE_NS, spine_link: str = "") -> Scen
 
 def _maker(name: str) -> tuple[str, Callable[[int, str], tuple[Blow, ...]]]:
     if name not in _MAKERS:
-        raise UsageError(f"no fault {name!r} in this drill; there are: {', '.join(NAMES)}")
+        raise UsageError(f"this drill has no fault {name!r}; it has: {', '.join(NAMES)}")
     return _MAKERS[name]

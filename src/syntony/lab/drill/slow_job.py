@@ -324,4 +324,6 @@ def check_rate(text: str) -> None:
     from syntony.lab.rates import parse_rate_bps
 
     if parse_rate_bps(text) > MAX_BPS:
-        raise UsageError(f"--to {text}: its job sends less than 2.5mbit in each flow; give less")
+        raise UsageError(
+            f"--to {text}: each flow of the job sends less than 2.5mbit; give a lower rate"
+        )

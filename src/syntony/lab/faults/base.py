@@ -157,7 +157,7 @@ def _step(text: str) -> int:
     sign = -1 if text.startswith("-") else 1
     value_ns = sign * parse_duration_ns(text.lstrip("+-"))
     if value_ns == 0 or abs(value_ns) > 3600 * S:
-        raise UsageError(f"{text!r} is no step of a clock; write for example 10ms or -300us")
+        raise UsageError(f"{text!r} is not a clock step; write for example 10ms or -300us")
     return value_ns
 
 

@@ -68,7 +68,7 @@ class FlowRate(LabFault):
     @classmethod
     def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
-            raise UsageError(f"fault {cls.name} is of a NIC: {order.target} is none of a rail")
+            raise UsageError(f"fault {cls.name} needs a NIC of a rail; {order.target} is not one")
 
     def apply(self) -> None:
         flow = self.order.integer("sport"), self.order.integer("dport")

@@ -25,7 +25,7 @@ class Mtu(LabFault):
     @classmethod
     def check(cls, plan: LabPlan, order: FaultOrder) -> None:
         if plan.link(order.target).kind is not LinkKind.RAIL:
-            raise UsageError(f"fault {cls.name} is of a NIC such as h3/rail0")
+            raise UsageError(f"fault {cls.name} needs a NIC such as h3/rail0")
 
     def apply(self) -> None:
         self._set(self.order.integer("bytes"))

@@ -126,7 +126,7 @@ def _table(name: str) -> Any:
     library = ctypes.CDLL(path)
     version = c_int()
     if library.ncclGetVersion(byref(version)) or version.value < MIN_NCCL:
-        raise OSError(f"this is version {version.value} of NCCL; {MIN_NCCL} is the first to do")
+        raise OSError(f"NCCL has version {version.value}; the oldest that works is {MIN_NCCL}")
     # It has read its environment after that.
     if library.ncclGetUniqueId(ctypes.create_string_buffer(_ID)):
         raise OSError("NCCL does not start; NCCL_DEBUG=INFO says why")

@@ -69,7 +69,7 @@ BY_NAME = {
 def by_name(name: str) -> tuple[str, str]:
     """(framework, kind). Raises `UsageError`: there is no such job."""
     if name not in BY_NAME:
-        raise UsageError(f"no job {name!r}; there are: {', '.join(BY_NAME)}")
+        raise UsageError(f"no job {name!r}; known: {', '.join(BY_NAME)}")
     return BY_NAME[name]
 
 

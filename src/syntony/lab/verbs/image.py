@@ -115,7 +115,7 @@ def _newest_kernel() -> str:
     said = _run(["apt-cache", "depends", "--important", KERNEL])
     names = [line.split()[-1] for line in said.splitlines() if "Depends: linux-image" in line]
     if not names:
-        raise MissingError(f"apt knows no {KERNEL}; apt-get update, or use Debian on x86-64")
+        raise MissingError(f"apt does not know {KERNEL}; apt-get update, or use Debian on x86-64")
     return names[0]
 
 
