@@ -81,6 +81,21 @@ def batch(seq: int, *ts_ns: int) -> Batch:
     return Batch(seq=seq, table=HEARD.name, rows=count, dropped=0, arrow=data)
 
 
+def path_batch(seq: int, *ts_ns: int) -> Batch:
+    count = len(ts_ns)
+    rows: dict[str, list[str] | list[int]] = {
+        "ts_ns": list(ts_ns),
+        "src": ["h1/rail0"] * count,
+        "dst": ["h2/rail0"] * count,
+        "sport": [61_000 + each for each in range(count)],
+        "dport": [8620] * count,
+        "hops": ["leaf0"] * count,
+        "proto": ["tcp"] * count,
+    }
+    arrow = encode_columns(PATH, rows)
+    return Batch(seq=seq, table=PATH.name, rows=count, dropped=0, arrow=arrow)
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_module, "GATHER_NS", 0)
@@ -163,6 +178,32 @@ def test_rows_of_the_controllers_own_are_not_gathered_for_long(
     drive(work)
 
 
+def test_a_table_that_cannot_be_stored_by_a_bug_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(FlakyStore):
+        def insert(self, table: Table, rows: pa.Table) -> None:
+            if table is PATH:
+                raise KeyError("seq")
+            super().insert(table, rows)
+
+    async def work() -> None:
+        bench = Bench(Broken())
+        bench.greet("h1", "s")
+        assert await bench.put("h1", "s", path_batch(1, T0))
+        assert await bench.put("h1", "s", batch(2, T0 + S))
+        with caplog.at_level(logging.ERROR):
+            await bench.ingest.flush()
+        assert [(each.seq, each.refused) for each in bench.reported] == [(1, True), (2, False)]
+        assert bench.reported[0].paths_from_ns is None
+        assert sum(bench.store.rows.values()) == 1
+        assert bench.ingest.failures == 1
+
+    drive(work)
+    assert "rows refused, by a bug: table=path" in caplog.text
+    assert "KeyError" in caplog.text, "with a traceback"
+
+
 def test_a_repetition_is_not_queued() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
@@ -183,18 +224,8 @@ def test_the_oldest_path_of_a_batch_is_told_once_it_is_stored() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
         bench.greet("h1", "s")
-        rows: dict[str, list[str] | list[int]] = {
-            "ts_ns": [T0 - 40 * S, T0 - 90 * S],
-            "src": ["h1/rail0"] * 2,
-            "dst": ["h2/rail0"] * 2,
-            "sport": [61_000, 61_001],
-            "dport": [8620] * 2,
-            "hops": ["leaf0"] * 2,
-            "proto": ["tcp"] * 2,
-        }
-        arrow = encode_columns(PATH, rows)
         await bench.put("h1", "s", batch(1, T0))
-        await bench.put("h1", "s", Batch(seq=2, table=PATH.name, rows=2, dropped=0, arrow=arrow))
+        await bench.put("h1", "s", path_batch(2, T0 - 40 * S, T0 - 90 * S))
         await bench.ingest.flush()
         assert [outcome.paths_from_ns for outcome in bench.reported] == [None, T0 - 90 * S]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.store import StoredPart
-from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
+from syntony.store.schema import DAY_NS, HOUR_NS, batch_column, partition_ns
 from syntony.wire.arrow import check_values, read_rows
 from syntony.wire.messages import Batch
 from syntony.wire.tables import PROBE, TABLES, Table
@@ -130,18 +130,16 @@ def _checked(pieces: Sequence[BatchPiece], fleet_now_ns: int | None) -> list[Bat
 
 
 def joined(pieces: Sequence[BatchPiece]) -> pa.Table:
-    """The rows of pieces of one table, with `host`, `stream` and `seq` (an own `host` column stays
-    its own).
-    """
+    """The rows of pieces of one table, with `schema.ORIGIN`'s columns; an own `host` stays."""
     import pyarrow as pa
 
     lengths = [piece.rows.num_rows for piece in pieces]
     rows = pa.Table.from_batches([piece.rows for piece in pieces])
-    for name in ("host", "stream"):
-        if name not in rows.column_names:
-            rows = rows.append_column(name, _repeated([getattr(x, name) for x in pieces], lengths))
+    if "host" not in rows.column_names:
+        rows = rows.append_column("host", _repeated([piece.host for piece in pieces], lengths))
+    rows = rows.append_column("stream", _repeated([piece.stream for piece in pieces], lengths))
     numbers = np.array([piece.seq for piece in pieces], np.uint64)
-    return rows.append_column("seq", pa.array(np.repeat(numbers, lengths)))
+    return rows.append_column(batch_column(pieces[0].table), pa.array(np.repeat(numbers, lengths)))
 
 
 def _repeated(names: list[str], lengths: list[int]) -> pa.DictionaryArray:

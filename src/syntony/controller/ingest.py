@@ -58,6 +58,10 @@ MAX_LOCAL = 64
 """Waiting tables of the controller's own; more are shed oldest first, and counted."""
 
 
+StoredKey = tuple[str, str, int]
+"""Host, stream and number of a batch."""
+
+
 class _Item(NamedTuple):
     batch: Batch
     source: Source
@@ -70,7 +74,7 @@ class _Item(NamedTuple):
         return len(self.batch.arrow) + ITEM_BYTES
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> StoredKey:
         """What no other batch has."""
         return self.source.host, self.source.stream, self.batch.seq
 
@@ -113,6 +117,10 @@ class Outcome(NamedTuple):
     """Requests per second it reports; None if it is not of `probe_1s`."""
     paths_from_ns: int | None
     """Fleet time of its oldest learnt path; None if it is not of `path_learnt`."""
+
+    def as_refused(self) -> Outcome:
+        """The same batch, refused."""
+        return self._replace(newest_ns=0, probes_per_s=None, paths_from_ns=None)
 
     @property
     def refused(self) -> bool:
@@ -248,11 +256,11 @@ class Ingest:
         # A backlog that is delivered again while its first delivery waits is here twice.
         single = {item.key: item for item in items}
         outcomes, pieces = await asyncio.to_thread(self._open, single.values())
-        waiting = _by_table([*pieces, *local])
+        waiting, unstorable = _by_table([*pieces, *local]), set[StoredKey]()
         while waiting:
             began_ns = time.monotonic_ns()
             try:
-                await asyncio.to_thread(self._insert, waiting, self._under_way_ns)
+                unstorable |= await asyncio.to_thread(self._insert, waiting, self._under_way_ns)
                 self._recovered()
                 self.inserts += 1
                 self.insert_ns += time.monotonic_ns() - began_ns
@@ -266,6 +274,12 @@ class Ingest:
         async with self._drained:
             self._bytes -= sum(item.size for item in items)
             self._drained.notify_all()
+        if unstorable:
+            outcomes = [
+                each.as_refused() if (each.host, each.stream, each.seq) in unstorable else each
+                for each in outcomes
+            ]
+            pieces = [each for each in pieces if _key(each) not in unstorable]
         self._on_stored(outcomes, pieces)
 
     def _take(self) -> list[_Item]:
@@ -297,27 +311,42 @@ class Ingest:
                 outcomes.append(_outcome(item, piece))
         return outcomes, pieces
 
-    def _insert(self, waiting: dict[str, _Waiting], arrived_ns: int | None) -> None:
+    def _insert(self, waiting: dict[str, _Waiting], arrived_ns: int | None) -> set[StoredKey]:
         """Insert table by table; what is done leaves `waiting`, so a retry takes up the rest.
 
         Args:
             arrived_ns: when the oldest batch did; None: there are rows of our own only.
+
+        Returns:
+            Batches of tables that cannot be stored, by a bug: refused, so that it costs no others.
         """
+        unstorable = set[StoredKey]()
         for name, work in list(waiting.items()):
-            pieces, known_ns = work.pieces, arrived_ns
-            suspects = [piece for piece in pieces if piece.check or work.tried]
-            work.tried = True
-            for _ in range(MAX_LOOKUPS):
-                if suspects:
-                    known_ns = time.monotonic_ns()
-                    pieces = self._new_of(work.table, pieces, suspects)
-                rows = joined(pieces) if pieces else None
-                if known_ns is None or time.monotonic_ns() - known_ns <= STALE_NS:
-                    break
-                suspects = pieces
-            if rows is not None:
-                self._store.insert(work.table, rows)
+            try:
+                self._insert_table(work, arrived_ns)
+            except StoreError:
+                raise
+            except Exception:  # noqa: BLE001 - one table's bug must not end ingest
+                _log.exception("rows refused, by a bug: table=%s", name)
+                self.failures += 1
+                unstorable.update(map(_key, work.pieces))
             del waiting[name]
+        return unstorable
+
+    def _insert_table(self, work: _Waiting, arrived_ns: int | None) -> None:
+        pieces, known_ns = work.pieces, arrived_ns
+        suspects = [piece for piece in pieces if piece.check or work.tried]
+        work.tried = True
+        for _ in range(MAX_LOOKUPS):
+            if suspects:
+                known_ns = time.monotonic_ns()
+                pieces = self._new_of(work.table, pieces, suspects)
+            rows = joined(pieces) if pieces else None
+            if known_ns is None or time.monotonic_ns() - known_ns <= STALE_NS:
+                break
+            suspects = pieces
+        if rows is not None:
+            self._store.insert(work.table, rows)
 
     def _new_of(
         self, table: Table, pieces: list[BatchPiece], suspects: list[BatchPiece]
@@ -340,6 +369,10 @@ class Ingest:
                 len(self._items),
                 self.local_shed,
             )
+
+
+def _key(piece: BatchPiece) -> StoredKey:
+    return piece.host, piece.stream, piece.seq
 
 
 class _Waiting:

@@ -59,6 +59,8 @@ MIGRATIONS = (
     Migration(14),
     # Smaller granules of minutes: of new tables; those that are there keep theirs.
     Migration(15),
+    # Collectives have the number of their batch beside that of the operation: a column is added.
+    Migration(16),
 )
 SUMMED_HOURS = 13
 """The version with that table: it is filled once the tables are there, of whichever layout."""

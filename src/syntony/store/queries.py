@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from syntony.model import ClockState, S
 from syntony.store.layout import Layout
-from syntony.store.schema import BUCKET_NS, partition_ns, quote
+from syntony.store.schema import BUCKET_NS, batch_column, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
 MAX_POINTS = 100_000
@@ -204,9 +204,10 @@ def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
 
 def recorded(table: Table, first_ns: int, last_ns: int) -> str:
     """Which parts of which batches have rows in the window."""
+    seq = batch_column(table)
     return (
-        f"SELECT host, stream, seq, intDiv(ts_ns, {partition_ns(table)}) AS part "
-        f"FROM {table.name} WHERE {window(first_ns, last_ns)} GROUP BY host, stream, seq, part"
+        f"SELECT host, stream, {seq}, intDiv(ts_ns, {partition_ns(table)}) AS part "
+        f"FROM {table.name} WHERE {window(first_ns, last_ns)} GROUP BY host, stream, {seq}, part"
     )
 
 

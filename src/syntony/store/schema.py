@@ -58,10 +58,18 @@ def capabilities(version: str) -> Capabilities:
     return Capabilities(low_cardinality=modern, codecs=modern)
 
 
+def batch_column(table: Table) -> str:
+    """Name of the column with a row's batch number: `job_collectives` has a `seq` of its own."""
+    own = any(column.name == "seq" for column in table.columns)
+    return "batch_seq" if own else "seq"
+
+
 def stored_columns(table: Table) -> tuple[Column, ...]:
-    """Origin columns, then the table's; a name both have (`agent_1s.host`) stands once."""
-    own = {column.name for column in table.columns}
-    return (*(column for column in ORIGIN if column.name not in own), *table.columns)
+    """Origin columns, then the table's. An own `host` is that of the agent, and stands once."""
+    own = any(column.name == "host" for column in table.columns)
+    host, stream, seq = ORIGIN
+    origin = (stream, seq._replace(name=batch_column(table)))
+    return (*(() if own else (host,)), *origin, *table.columns)
 
 
 def partition_ns(table: Table) -> int:
