@@ -46,12 +46,12 @@ function Whole({ route }: { route: Route }) {
       <div class="grid">
         <Panel title={<>{metric === "loss" ? "Loss" : "One-way delay"}, NIC × NIC <span class="crumb">rows send, columns receive</span></>} width="w7" flush>
           <Loaded answer={answer}>
-            {() => grid.names.length ? <Heatmap grid={grid} values={values} /> : <Empty what="No probe was sent in that time." next={end ? "Move the slider to another time." : <>Agents begin seconds after they attach; <a href="#/overview">the overview</a> says which are there.</>} />}
+            {() => grid.names.length ? <Heatmap grid={grid} values={values} end={end} /> : <Empty what="No probe was sent in that time." next={end ? "Move the slider to another time." : <>Agents begin seconds after they attach; <a href="#/overview">the overview</a> says which are there.</>} />}
           </Loaded>
           <TimeSlider end={end} />
         </Panel>
         <Panel title="Worst pairs" width="w5" flush>
-          <Loaded answer={answer}>{() => <Worst grid={grid} values={values} />}</Loaded>
+          <Loaded answer={answer}>{() => <Worst grid={grid} values={values} end={end} />}</Loaded>
         </Panel>
       </div>
     </>
@@ -76,11 +76,14 @@ function TimeSlider({ end }: { end: number }) {
   );
 }
 
+/** The page of a pair, at the instant that the matrix is of; 0: now. */
+const pairAt = ({ src, dst }: Cell, end: number) => href(["delay", src, dst], { end: end || undefined });
+
 const LABEL_PX = 11;
 /** Of a cell that has room for its number. */
 const NUMBER_PX = 46;
 
-function Heatmap({ grid, values }: { grid: Grid; values: Values }) {
+function Heatmap({ grid, values, end }: { grid: Grid; values: Values; end: number }) {
   const { metric } = values;
   const canvas = useRef<HTMLCanvasElement>(null);
   const box = useRef<HTMLDivElement>(null);
@@ -109,7 +112,7 @@ function Heatmap({ grid, values }: { grid: Grid; values: Values }) {
   };
   const open = (index: number | null) => {
     const found = index === null ? undefined : grid.cells[index];
-    if (found) location.hash = href(["delay", found.src, found.dst]);
+    if (found) location.hash = pairAt(found, end);
   };
   const keys = (event: KeyboardEvent) => {
     const step = { ArrowUp: -n, ArrowDown: n, ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -255,7 +258,7 @@ function Legend({ metric, scale }: { metric: Metric; scale: Scale }) {
   );
 }
 
-function Worst({ grid, values }: { grid: Grid; values: Values }) {
+function Worst({ grid, values, end }: { grid: Grid; values: Values; end: number }) {
   const rows = useMemo(() => worst(values, WORST), [values]);
   const quiet = useMemo(() => silent(grid), [grid]);
   const cell = (index: number) => grid.cells[index] as Cell;
@@ -263,7 +266,7 @@ function Worst({ grid, values }: { grid: Grid; values: Values }) {
     <>
     {quiet.pairs > 0 && <p class="problem">{many(quiet.pairs, "direction")} without an answer; most often: {quiet.nics.slice(0, 4).map(([nic, n]) => <span key={nic}><a href={href(["fabric", nic])}>{nic}</a> ({n}) </span>)}</p>}
     <Table label="Worst pairs" rows={rows} key_={(index) => index} empty={<Empty what="No pair has been measured in that time." />} columns={[
-      { title: "From → to", cell: (index) => <Name to={href(["delay", cell(index).src, cell(index).dst])}>{`${cell(index).src} →\u00a0${cell(index).dst}`}</Name> },
+      { title: "From → to", cell: (index) => <Name to={pairAt(cell(index), end)}>{`${cell(index).src} →\u00a0${cell(index).dst}`}</Name> },
       { title: "Median", num: true, cell: (index) => shown(cell(index).owd_p50_ns, "p50") },
       { title: "RTT/2", num: true, cell: (index) => shown(valueAt(grid, index, "half"), "half") },
       { title: "p99", num: true, cell: (index) => shown(cell(index).owd_p99_ns, "p99") },
@@ -278,12 +281,15 @@ function Pair({ src, dst, route }: { src: string; dst: string; route: Route }) {
   const length = LENGTH[window] ?? 600e9;
   // Whole minutes where a point each second would be more than can be seen.
   const step = length > PAIR_POINTS * 1e9 ? 60e9 : 1e9;
-  const asked = { window_ns: length, step_ns: step };
-  const there = useQuery<{ points: Point[] }>("series", { src, dst, ...asked }, { every: Math.max(5_000, step / 1e6) });
-  const here = useQuery<{ points: Point[] }>("series", { src: dst, dst: src, ...asked }, { every: Math.max(5_000, step / 1e6) });
+  const end = instantOf(route.query["end"]);
+  const asked = { window_ns: length, step_ns: step, end_ns: end || undefined };
+  const again = end ? {} : { every: Math.max(5_000, step / 1e6) };
+  const there = useQuery<{ points: Point[] }>("series", { src, dst, ...asked }, again);
+  const here = useQuery<{ points: Point[] }>("series", { src: dst, dst: src, ...asked }, again);
   return (
     <>
       <Head title={<><span class="crumb"><a href="#/delay">Delay</a> / </span><span class="mono">{src} → {dst}</span></>}>
+        {end > 0 && <><span class="nowrap">until {instant(end)}</span><button type="button" onClick={() => setQuery({ end: undefined })}>Now</button></>}
         <a class="button" href={href(["delay", dst, src], route.query)}>Other direction</a>
         <Choice label="Window" value={window} options={PAIR_WINDOWS} pick={(value) => setQuery({ window: value })} />
       </Head>

@@ -18,7 +18,7 @@ const NOW = () => Date.now() * 1e6;
 export function IncidentsView({ route }: { route: Route }) {
   const number = Number(route.path[1]);
   if (route.path[1] === "rules") return <Rules />;
-  return number > 0 ? <One key={number} number={number} then={instantOf(route.query["then"])} /> : <List route={route} />;
+  return number > 0 ? <One key={number} number={number} then={instantOf(route.query["then"])} by={route.query["by"]} /> : <List route={route} />;
 }
 
 const SHOWN = [["live", "Open"], ["day", "Last 24 h"], ["week", "Last 7 d"]] as const;
@@ -80,13 +80,13 @@ function State({ incident }: { incident: Incident }) {
   return <><Badge word={incident.state} />{words.length > 1 && <span class="note"> {words.slice(1).join(", ")}</span>}</>;
 }
 
-function One({ number, then }: { number: number; then: number }) {
+function One({ number, then, by }: { number: number; then: number; by: string | undefined }) {
   const answer = useQuery<Incidents>("incidents", { number }, { on: ["incidents"] });
   return (
     <Loaded answer={answer}>
       {(data) => {
         const [incident, ...explained] = data.incidents;
-        if (incident && then) return <Then incident={incident} at={then} />;
+        if (incident && then) return <Then incident={incident} at={then} by={by} />;
         if (incident) return <Detail incident={incident} explained={explained} done={answer.reload} />;
         return <><Head title="Incidents" /><Panel title={`Incident ${number}`}><Empty what="There is none of that number." next={<a href="#/incidents">All incidents</a>} /></Panel></>;
       }}

@@ -5,7 +5,7 @@ import { layoutOf } from "../fabric/layout";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Change, ClockHistory, FabricChange, FabricMap, Incident, Incidents, Matrix, PathEvent } from "../messages";
 import { useQuery } from "../query";
-import { href, setQuery } from "../route";
+import { choiceOf, href, setQuery } from "../route";
 import { Choice, Empty, Head, Loaded, Panel, Stat } from "../ui";
 import { MapCanvas, MapLegend } from "./fabric";
 import { IncidentTable } from "./incidents";
@@ -21,8 +21,8 @@ export function openAt(incidents: readonly Incident[], atNs: number): Incident[]
   return incidents.filter((each) => each.opened_ns <= atNs && (each.resolved_ns === null || each.resolved_ns > atNs)).map((each) => ({ ...each, state: "open" }));
 }
 
-export function Then({ incident, at }: { incident: Incident; at: number }) {
-  const [by, colour] = useState<"state" | "loss">("state");
+export function Then({ incident, at, by: wanted }: { incident: Incident; at: number; by: string | undefined }) {
+  const by = choiceOf(wanted, BY, "state");
   const [asked] = useState(Date.now() * 1e6);
   const since = Math.max(0, asked - at) + AROUND_NS;
   const matrix = useQuery<Matrix>("matrix", { window_ns: LOOK_NS, end_ns: at });
@@ -38,7 +38,7 @@ export function Then({ incident, at }: { incident: Incident; at: number }) {
   return (
     <>
       <Head title={<><span class="crumb"><a href="#/incidents">Incidents</a> / <a href={href(["incidents", String(incident.number)])}>{incident.number}</a> / </span>The fleet at {instant(at)}</>}>
-        <Choice label="Colour by" value={by} options={BY} pick={colour} />
+        <Choice label="Colour by" value={by} options={BY} pick={(value) => setQuery({ by: value })} />
       </Head>
       <div class="stack">
         <Slider opened={incident.opened_ns} at={at} />
