@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.errors import UsageError
-from syntony.model import MS, US, NicRef, S, Timeline, format_ns, parse_duration_ns
+from syntony.model import MS, US, NicRef, S, Timeline, format_bps, format_ns, parse_duration_ns
 from syntony.model.names import is_name
 
 
@@ -50,6 +50,17 @@ def test_bad_durations_are_named(text: str) -> None:
 )
 def test_formats(ns: int, text: str) -> None:
     assert format_ns(ns) == text
+
+
+@pytest.mark.parametrize(
+    ("bps", "text"),
+    [
+        (0, "0 b/s"), (999, "999 b/s"), (1e3, "1 kb/s"), (85_900, "85.9 kb/s"), (1e6, "1 Mb/s"),
+        (2.8e6, "2.8 Mb/s"), (1e9, "1 Gb/s"), (400e9, "400 Gb/s"),
+    ],
+)  # fmt: skip
+def test_formats_of_rates(bps: float, text: str) -> None:
+    assert format_bps(bps) == text
 
 
 def test_nic_refs_round_trip() -> None:

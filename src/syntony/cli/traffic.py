@@ -8,7 +8,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
-from syntony.model import S, format_ns
+from syntony.model import S, format_bps, format_ns
 from syntony.view import drawn
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
@@ -95,9 +95,9 @@ def _show(answer: Traffic) -> None:
         links.add_column(heading, justify="left" if heading == "link" else "right")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
-        load = drawn.Text(_mbps(link.bps), style="bold red" if full and link.flows > 1 else "")
-        capacity = _mbps(link.capacity_bps) if link.capacity_bps else "?"
-        shared = _mbps(link.paced_bps) if link.paced_bps else ""
+        load = drawn.Text(format_bps(link.bps), style="bold red" if full and link.flows > 1 else "")
+        capacity = format_bps(link.capacity_bps) if link.capacity_bps else "?"
+        shared = format_bps(link.paced_bps) if link.paced_bps else ""
         links.add_row(link.link, load, capacity, str(link.flows), _delay(link.queue_ns), shared)
     console.print(links)
 
@@ -183,10 +183,6 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
 
 def _rate(bps: int, pace_bps: int) -> str:
     return f"{bps / 1e6:.1f}" + (f"/{pace_bps / 1e6:.1f}" if pace_bps else "")
-
-
-def _mbps(bps: int) -> str:
-    return f"{bps / 1e6:.1f} Mb/s" if bps < 10**9 else f"{bps / 1e9:.2f} Gb/s"
 
 
 def _delay(value_ns: int | None) -> str:

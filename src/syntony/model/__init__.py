@@ -2,7 +2,7 @@
 
 from syntony.model.clocks import ClockState, Edge, SyntheticClockSpec, Timeline
 from syntony.model.names import NicRef
-from syntony.model.units import MS, NS, US, S, format_ns, parse_duration_ns
+from syntony.model.units import MS, NS, US, S, format_bps, format_ns, parse_duration_ns
 from syntony.model.utc import Utc, UtcReading
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Timeline",
     "Utc",
     "UtcReading",
+    "format_bps",
     "format_ns",
     "parse_duration_ns",
 ]

@@ -38,3 +38,11 @@ def format_ns(value_ns: float) -> str:
         if magnitude >= scale:
             return f"{value_ns / scale:.3g} {unit}"
     return f"{value_ns:.0f} ns"
+
+
+def format_bps(rate_bps: float) -> str:
+    """Bits a second for people: three significant digits and a unit (``86 kb/s``)."""
+    for unit, scale in (("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)):
+        if abs(rate_bps) >= scale:
+            return f"{rate_bps / scale:.3g} {unit}"
+    return f"{rate_bps:.0f} b/s"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from syntony.model import format_ns
+from syntony.model import format_bps, format_ns
 from syntony.workload.bundle import NULL, OWN_CLOCKS
 from syntony.workload.diagnose import diagnose
 from syntony.workload.grid import MAD_SIGMA
@@ -323,7 +323,7 @@ def show(value: float, unit: str) -> str:
     """A value for people."""
     if unit == "ns":
         return format_ns(value)
-    return f"{value / 1e9:.3g} Gb/s" if unit == "bit/s" else f"{value:.3g} {unit}".rstrip()
+    return format_bps(value) if unit == "bit/s" else f"{value:.3g} {unit}".rstrip()
 
 
 def _overall(changes: list[RunDifference], before: _Measures, after: _Measures) -> str:

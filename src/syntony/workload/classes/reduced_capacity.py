@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import format_bps
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import MAD_SIGMA, median
 from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
@@ -107,7 +108,7 @@ def _judge(
         return None
     evidence = [
         Evidence("src, dst, hops", f"{len(members)} flows left {part} and did not return"),
-        Evidence("rate_bps", f"they reach {after / 1e9:.3g} Gb/s, {before / 1e9:.3g} Gb/s before",
+        Evidence("rate_bps", f"they reach {format_bps(after)}, {format_bps(before)} before",
                  after, before),
     ]  # fmt: skip
     if dead:

@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.model import format_ns
+from syntony.model import format_bps, format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
-from syntony.workload.flows import LIKE, MIN_LIKE, MUCH_ALWAYS, SLOW_RATE, SLOW_RATIO
+from syntony.workload.flows import (
+    LIKE,
+    MIN_LIKE,
+    MUCH_ALWAYS,
+    SLOW_RATE,
+    SLOW_RATIO,
+    more_than_chance,
+)
 from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
 from syntony.workload.verdict import (
     ALIKE,
@@ -136,7 +143,7 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
         evidence += _beside(facts, flows, flow, stretch)
     if np.isfinite(rate) and np.isfinite(usual_rate):
         evidence.append(Evidence(
-            "rate_bps", f"{rate / 1e9:.3g} Gb/s, its siblings {usual_rate / 1e9:.3g} Gb/s", rate,
+            "rate_bps", f"{format_bps(rate)}, its siblings {format_bps(usual_rate)}", rate,
             usual_rate))  # fmt: skip
     begin_ns, last_ns = facts.span(stretch)
     ends = flows.leaving(flows.src[flow].split("/")[0]) | flows.entering(
@@ -148,9 +155,7 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
         last_ns=last_ns, confidence=confidence(stretch.share, both), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.CONTENTION, True, "no link of its path delays another flow"),
-            weigh(FaultClass.BAD_LINK, flow not in flows.lossy if "retransmits" in flows.table
-                  else None, "it loses no packets" if flow not in flows.lossy else
-                  "it loses packets", "retransmits"),
+            _losses(flows, flow),
             _receiver(flows, flow, part),
             weigh(FaultClass.HOST_JITTER, not others, "other flows of both hosts are not delayed"
                   if not others else f"{others} other flows of its hosts are delayed as well"),
@@ -158,6 +163,18 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
     )  # fmt: skip
+
+
+def _losses(flows: Flows, flow: int) -> Alternative:
+    """Whether its losses may be what slows it."""
+    lost = flows.retransmits[flow]
+    if not np.isfinite(lost).any():
+        return weigh(FaultClass.BAD_LINK, None, "", "retransmits")
+    total, usual = float(np.nansum(lost)), float(flows.usual_losses.sum())
+    if flow in flows.lossy or more_than_chance(total, usual):
+        return weigh(FaultClass.BAD_LINK, False, f"it sends {total:.0f} packets again")
+    return weigh(FaultClass.BAD_LINK, True, "it loses no more packets than others" if total
+                 else "it loses no packets")  # fmt: skip
 
 
 def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
