@@ -409,8 +409,10 @@ def test_a_process_that_went_back_in_time_counts_what_waits_and_begins_a_stream(
     spool.append("t", 1, b"new")
     assert spool.dropped_rows == 6
     assert spool.oldest_stream() == (before, 3)
+    spool.close()
+    spool = open_spool(tmp_path, 1 << 20)
+    assert spool.dropped_rows == 6, "more is there than was expected: nothing is taken back"
     spool.acknowledge(3)
-    assert spool.oldest_stream() == (spool.stream, None)
     assert [frame.payload for frame in pending(spool)] == [b"new"]
     spool.close()
 
