@@ -190,6 +190,53 @@ def a_reactor_is_made_anew_under_a_telemetry_process() -> None:
                 ], "their place in the plan stays"  # fmt: skip
 
 
+def a_nic_gets_another_name_and_comes_back_with_another_address() -> None:
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks()
+        host.send_plan()
+        eventually(lambda: host.flows == 8, "all flows")
+
+        def addresses() -> dict[str, tuple[str, ...]]:
+            return {nic.name: nic.addresses for nic in host.agent.hello("s").nics}
+
+        eventually(lambda: addresses() == {"va": ("10.0.0.1",), "vb": ("10.0.1.1",)}, "known")
+        ip("link set va down")
+        ip("link set va name elsewhere")
+        host.lacks("nic:va")
+        assert "no interface 'va'" in host.down()["nic:va"]
+        ip("link set elsewhere name va")
+        ip("addr flush dev va")
+        ip("addr add 10.0.7.1/24 dev va")
+        ip("link set va up")
+        host.lacks()
+        eventually(lambda: addresses()["va"] == ("10.0.7.1",), "its new address is reported")
+        eventually(lambda: host.flows == 8, "all flows again")
+        ip("addr flush dev va")
+        ip("addr add 10.0.8.1/24 dev va")
+        eventually(lambda: addresses()["va"] == ("10.0.8.1",), "an address changed in place")
+        host.lacks()
+
+
+def the_sockets_files_are_removed() -> None:
+    """As by somebody who cleans up /run: jobs and a new telemetry process once never came in."""
+    make_nic("va", 0)
+    make_nic("vb", 1)
+    with _place() as place, AgentOnHost(place).running() as host:
+        host.lacks()
+        sockets = [path for path in (place / "run").iterdir() if path.is_socket()]
+        assert len(sockets) == 6
+        for path in sockets:
+            path.unlink()
+        eventually(lambda: all(path.is_socket() for path in sockets), "all there again")
+        host.lacks()
+        for path in sockets:
+            kind = socket.SOCK_STREAM if path.name == "reactor" else socket.SOCK_SEQPACKET
+            with socket.socket(socket.AF_UNIX, kind) as client:
+                client.connect(str(path))
+
+
 def a_source_port_is_taken_at_the_start_and_freed() -> None:
     make_nic("va", 0)
     make_nic("vb", 1)
@@ -335,6 +382,8 @@ def broken_counters_and_a_broken_thread() -> None:
         a_nic_is_missing_at_the_start_and_comes,
         a_nic_goes_and_comes_back_as_another_device,
         a_reactor_is_made_anew_under_a_telemetry_process,
+        a_nic_gets_another_name_and_comes_back_with_another_address,
+        the_sockets_files_are_removed,
         a_source_port_is_taken_at_the_start_and_freed,
         the_reflectors_port_is_taken,
         the_join_port_is_taken,

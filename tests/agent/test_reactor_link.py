@@ -24,9 +24,10 @@ from syntony.agent.reactor.process import Reactor
 from syntony.agent.steering.path_log import MAX_ROWS, ROWS_AT_ONCE, PathLog
 from syntony.agent.steering.rows import PathRow
 from syntony.errors import MissingError, SyntonyError, WireError
+from syntony.io import job_socket
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
-from syntony.model import S
+from syntony.model import MS, S
 from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, PairKeys, Plan, ProbeKeys
@@ -240,6 +241,14 @@ def test_a_telemetry_process_that_hangs_is_let_go_and_costs_the_loop_little(
         assert telemetry.state is not None
         with pytest.raises(MissingError):
             hanging.receive()
+
+
+def test_one_that_is_stopped_is_called_that(tmp_path: Path) -> None:
+    listener = job_socket.listen(tmp_path / "socket", socket.SOCK_STREAM)
+    channel = Channel.connect(tmp_path / "socket", 10 * MS)
+    with pytest.raises(MissingError, match="no answer in time: stopped or hung"):
+        channel.receive()
+    listener.close()
 
 
 def _row(number: int) -> PathRow:

@@ -60,9 +60,50 @@ assert cell.sent == 80, cell
 store.close()
 """
 
+_STATE = """
+from pathlib import Path
+import os
+from syntony.errors import StateError
+from syntony.state import ControlState
+from syntony.wire.control import Issuer
+from syntony.wire.failover import Switch
+disk, ann = Path("{disk}"), Issuer("ann", "local")
+def throw(stopped, comment):
+    state.set_switch(Switch(stopped=stopped, at_ns=1, by="ann", epoch=1), ann, comment)
+state = ControlState(disk / "state")
+throw(True, "recorded")
+filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
+try:
+    while os.write(filler, bytes(4096)) == 4096:
+        pass
+except OSError:
+    pass
+refused = kept = 0
+for _ in range(40):
+    try:
+        throw(False, "x" * 2000)
+        throw(True, "x" * 2000)
+        kept += 2
+    except StateError as error:
+        assert "full" in str(error) and len(str(error).splitlines()) == 1, error
+        refused += 1
+assert refused, "the disk was not full"
+assert len(state.changes(0, 999)) - kept - 1 in range(refused + 1)
+was, changes = state.switch().stopped, len(state.changes(0, 999))
+assert state.database.failures == refused
+os.ftruncate(filler, 0)
+throw(was, "space again")
+state.close()
+state = ControlState(disk / "state")
+assert (state.switch().stopped, len(state.changes(0, 999))) == (was, changes + 1)
+throw(False, "after a restart")
+assert not state.switch().stopped
+state.close()
+"""
+
 
 @pytest.mark.lab
-@pytest.mark.parametrize(("script", "size"), [(_SPOOL, "256k"), (_STORE, "48m")])
+@pytest.mark.parametrize(("script", "size"), [(_SPOOL, "256k"), (_STORE, "48m"), (_STATE, "512k")])
 def test_on_a_full_disk(script: str, size: str, tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-Urm", "true"], check=False).returncode:

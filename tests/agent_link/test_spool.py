@@ -18,7 +18,14 @@ from tests.cases import mostly_slow
 from syntony.agent.delivery import Delivery
 from syntony.agent.spool import Spool, open_spool
 from syntony.errors import ConfigError, MissingError
-from syntony.wire.spoolfile import SEGMENT_BYTES, Frame, index_segment, pack_state, read_state
+from syntony.wire.spoolfile import (
+    SEGMENT_BYTES,
+    Frame,
+    index_segment,
+    pack_frame,
+    pack_state,
+    read_state,
+)
 
 LIMIT = 4096
 
@@ -409,9 +416,40 @@ def test_a_process_that_went_back_in_time_counts_what_waits_and_begins_a_stream(
     spool.append("t", 1, b"new")
     assert spool.dropped_rows == 6
     assert spool.oldest_stream() == (before, 3)
+    spool.close()
+    spool = open_spool(tmp_path, 1 << 20)
+    assert spool.dropped_rows == 6, "more is there than was expected: nothing is taken back"
     spool.acknowledge(3)
-    assert spool.oldest_stream() == (spool.stream, None)
     assert [frame.payload for frame in pending(spool)] == [b"new"]
+    spool.close()
+
+
+def test_what_the_medium_loses_under_an_open_spool_is_counted_once(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, 1 << 20)
+    for rows in (3, 5, 7):
+        spool.append("t", rows, b"payload")
+    (segment,) = tmp_path.glob("*.spool")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"payload")] ^= 1
+    segment.write_bytes(data)
+    for _ in range(2):
+        assert [frame.seq for frame in pending(spool)] == [2, 3]
+        assert spool.dropped_rows == 3
+    spool.close()
+    spool = open_spool(tmp_path, 1 << 20)
+    assert [frame.seq for frame in pending(spool)] == [2, 3]
+    assert spool.dropped_rows == 3
+    spool.close()
+
+
+def test_room_is_made_for_the_head_of_a_new_segment_too(tmp_path: Path) -> None:
+    frame = len(pack_frame(Frame(1, "t", 1, bytes(1000))))
+    most = 3 * frame + 2 * SEGMENT_BYTES + SEGMENT_BYTES // 2
+    spool = open_spool(tmp_path, most)  # each frame begins a segment
+    for _ in range(3):
+        spool.append("t", 1, bytes(1000))
+    assert sum(path.stat().st_size for path in tmp_path.glob("*.spool")) <= most
+    assert (len(pending(spool)), spool.dropped_rows) == (2, 1)
     spool.close()
 
 

@@ -19,11 +19,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import EnrolmentConfig
-from syntony.controller.enrolment import MAX_LIFETIME_NS, MAX_TOKEN_NS, Enrolment
+from syntony.controller.enrolment import (
+    MAX_LIFETIME_NS,
+    MAX_TOKEN_NS,
+    MIN_LIFETIME_NS,
+    Enrolment,
+)
 from syntony.controller.pki import create_authority
-from syntony.errors import ConfigError, UsageError
+from syntony.errors import ConfigError, StateError, UsageError
 from syntony.model import S
-from syntony.state import ControlState
+from syntony.state import ControlState, identities
 from syntony.state.identities import MAX_LIVE
 from syntony.state.identities import Identities as IdentityStore
 from syntony.state.sqlite import FILE
@@ -393,8 +398,49 @@ def test_an_expired_certificate_is_refused_on_an_old_connection(fleet: Fleet) ->
     """A resumed TLS session, or a stream of yesterday, is not checked by TLS any more."""
     who = fleet.join("h1")
     assert fleet.accepted(who)
-    fleet.now_ns += HOUR_NS + S
+    assert who.certificate is not None
+    fleet.now_ns = who.certificate.validity.expires_ns - 1
+    assert fleet.accepted(who)
+    fleet.now_ns += 1
     assert not fleet.accepted(who)
+
+
+def test_tokens_that_wait_are_bounded(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "MAX_TOKENS", 2)
+    tokens = [fleet.token() for _ in range(2)]
+    with pytest.raises(UsageError, match="2 join tokens wait already"):
+        fleet.token()
+    fleet.join("h1", tokens[0])
+    fleet.token()
+
+
+def test_uses_that_could_not_be_written_are_written_later(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = fleet.join("h1")
+    assert fleet.accepted(who)
+    admitted_ns = fleet.now_ns
+
+    def refuse(_: object) -> None:
+        raise StateError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.identities, "saw", refuse)
+        with pytest.raises(StateError):
+            fleet.enrolment.refresh()
+    fleet.enrolment.refresh()
+    (one,) = fleet.identities.certificates()
+    assert one.seen_ns == admitted_ns
+
+
+def test_a_renewed_certificate_lives_long_enough_to_be_renewed(fleet: Fleet) -> None:
+    authority = create_authority(fleet.directory / "ca")
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = authority.sign(key, Identity(Role.AGENT, "h1"), addresses=(), lifetime_ns=2 * S)
+    who = shows(Issued(certificate=pem, ca=b""))
+    renewed = shows(fleet.enrolment.renew(RenewQuery(csr=csr("h1")), who)).certificate
+    assert renewed is not None
+    assert renewed.validity.lifetime_ns == MIN_LIFETIME_NS
 
 
 def test_a_clock_that_was_a_year_ahead_makes_no_revoked_certificate_good(fleet: Fleet) -> None:

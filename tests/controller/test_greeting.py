@@ -206,6 +206,8 @@ def test_a_restart_of_the_controller_takes_no_address_away() -> None:
     assert after.owners["10.1.0.7"] == "h7", "of one who is not back yet"
     # A host that has moved, or one whose every certificate is revoked, keeps nothing.
     after.join(claim("h6", "10.0.0.60"), SETTLE_NS)
+    after.replan(2 * SETTLE_NS)
+    assert "10.0.0.6" not in after.owners
     after.join(claim("h8", "10.0.0.6"), SETTLE_NS)
     mesh = after.replan(3 * SETTLE_NS)
     assert mesh.nics[NicRef("h8", "rail0")].address == "10.0.0.6"

@@ -55,7 +55,8 @@ def killed_before(place: Path, number: int) -> bool:
     connect = sqlite3.connect
 
     def traced(*words: Any, **names: Any) -> sqlite3.Connection:
-        database, left = connect(*words, **names), [number]
+        database: sqlite3.Connection = connect(*words, **names)
+        left = [number]
 
         def before(_: str) -> None:
             left[0] -= 1

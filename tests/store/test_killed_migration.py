@@ -17,7 +17,8 @@ from tests.store.test_migrations import ALL, versions
 from syntony.model import S
 from syntony.store import open_store
 from syntony.store.migrations import VERSIONS
-from syntony.store.minutes import HOUR_NS, HOURS
+from syntony.store.queries import HOURS
+from syntony.store.schema import HOUR_NS
 from syntony.wire.tables import CLOCK
 
 ROOT = Path(__file__).parents[2]

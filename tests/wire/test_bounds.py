@@ -9,7 +9,18 @@ import msgspec
 import pytest
 
 from syntony.errors import WireError
-from syntony.wire.bounds import MAX_COUNT, MAX_VIEWS
+from syntony.wire.bounds import (
+    MAX_COUNT,
+    MAX_REASONS,
+    MAX_VIEWS,
+    Count,
+    Number,
+    Port,
+    Signed,
+    Text,
+    Unsigned,
+    Word,
+)
 from syntony.wire.failover import (
     MAX_PROCESS_FLOWS,
     MAX_PROCESSES,
@@ -136,3 +147,27 @@ def test_a_processs_own_word_ends_no_agents_stream(name: str) -> None:
 
 def test_reports_are_what_agents_send() -> None:
     assert set(REPORTS) < set(get_args(AgentMessage))
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (Count, (0, 1 << 62), (-1, (1 << 62) + 1)),
+        (Unsigned, (0, (1 << 64) - 1), (-1,)),
+        (Signed, (-(1 << 62), 1 << 62), (-(1 << 62) - 1, (1 << 62) + 1)),
+        (Number, (0, (1 << 32) - 1), (-1, 1 << 32)),
+        (Port, (0, 65_535), (-1, 65_536)),
+        (Word, ("", "x" * 256), ("x" * 257,)),
+        (Text, ("", "x" * 2_000), ("x" * 2_001,)),
+    ],
+)
+def test_what_each_bound_is(kind: Any, good: tuple[Any, ...], bad: tuple[Any, ...]) -> None:
+    for value in good:
+        assert msgspec.convert(value, kind) == value
+    for value in bad:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(value, kind)
+
+
+def test_what_the_docs_promise_of_lists() -> None:
+    assert (MAX_VIEWS, MAX_REASONS) == (2_000, 64)

@@ -71,8 +71,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._admission = Admission()
         self.connected = 0
         """Processes ever let in."""
-        self.fault: Exception | None = None
-        """What ended the thread."""
+        self._ended_by: Exception | None = None
         self._stop = threading.Event()
         self._wake = -1
         self._listener: socket.socket | None = None
@@ -84,7 +83,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._listener = job_socket.listen(self._path)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stop.clear()
-        self.fault = None
+        self._ended_by = None
         self._thread = threading.Thread(target=self._run, name="job-socket", daemon=True)
         self._thread.start()
 
@@ -102,6 +101,13 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._listener = None
         for fd in list(self._peers):
             self._drop(fd)
+
+    @property
+    def fault(self) -> Exception | None:
+        """Why nobody can connect any more: what ended the thread, or that the socket's file is
+        gone."""
+        missing = None if self._listener is None else job_socket.missing(self._path)
+        return self._ended_by or missing
 
     def refused(self) -> dict[str, int]:
         """Processes that were not let in, by reason."""
@@ -151,7 +157,7 @@ class JobPeers(abc.ABC, Generic[_P]):
                     self._serve(epoll, ready, self._listener)
                     self._stop.wait(TURN_NS / S)
         except Exception as error:  # noqa: BLE001 - supervisor: the agent restarts this part
-            self.fault = error
+            self._ended_by = error
 
     def _serve(self, epoll: select.epoll, ready: list[int], listener: socket.socket) -> None:
         for fd in ready:

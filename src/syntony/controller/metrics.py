@@ -82,6 +82,7 @@ class Exporter(NamedTuple):
         put_placement(sheet, services.placement.service)
         put_jobs(sheet, services.jobs)
         put_audits(sheet, services.audits)
+        sheet.put("state_failures_total", services.state.database.failures)
         put_identities(sheet, services.membership, services.leadership)
         put_gateways(sheet, services.gateways)
         await asyncio.to_thread(put_incidents, sheet, services.alerts)

@@ -96,4 +96,7 @@ class Channel:
 
     def _lost(self, error: OSError) -> MissingError:
         self.close()
-        return MissingError(error.strerror or str(error))
+        late = isinstance(error, TimeoutError)
+        return MissingError(
+            "no answer in time: stopped or hung" if late else error.strerror or str(error)
+        )

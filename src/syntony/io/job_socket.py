@@ -75,6 +75,11 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
     return listener
 
 
+def missing(path: Path) -> MissingError | None:
+    """Why nobody can connect to a socket that listens: somebody has removed its file."""
+    return None if path.is_socket() else MissingError(f"{path}: the socket was removed")
+
+
 def credentials(connection: socket.socket) -> PeerCredentials:
     """Anyone who connected, as it was then. Raises `OSError`."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -266,6 +266,8 @@ _FLEET = (
                 "of a gateway: times that a leader has taken it"),
     _controller("enrolment_refused_total", "counter", "",
                 "requests at the enrolment port that were not granted; the log says why"),
+    _controller("state_failures_total", "counter", "",
+                "transactions and queries of control state that failed; the log says why"),
     _controller("certificates_revoked", "gauge", "", "revoked certificates not expired yet"),
     _controller("agents", "gauge", "state", "agents by state: connected, absent"),
     _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),

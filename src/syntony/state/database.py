@@ -67,6 +67,8 @@ class Database(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
+        self.failures = 0
+        """Transactions and queries that have failed."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DatabaseConnection]:
@@ -76,13 +78,22 @@ class Database(ABC):
             StateError: the disk is full, the database is locked, gone or damaged.
             LeaseLostError: another controller has taken over.
         """
-        with self._lock, self._errors("written"), self._begin() as connection:
+        with self._lock, self._counted("written"), self._begin() as connection:
             yield connection
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows of a query. Raises `StateError`, `LeaseLostError`."""
-        with self._lock, self._errors("read"):
+        with self._lock, self._counted("read"):
             return self._query(sql, values)
+
+    @contextlib.contextmanager
+    def _counted(self, what: str) -> Iterator[None]:
+        try:
+            with self._errors(what):
+                yield
+        except StateError:
+            self.failures += 1
+            raise
 
     def check(self) -> None:
         """Ask the database whether this controller still holds it, and say that it is alive. Raises

@@ -162,7 +162,7 @@ def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
         found += places[places >= start].tolist()
     for place in sorted(found):
         frame = read_frame(data, place)
-        if frame is not None and frame[0].seq >= seq:
+        if frame is not None:
             return place, frame[0].seq
     return None
 

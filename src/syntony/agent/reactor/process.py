@@ -184,6 +184,7 @@ class Reactor:
         for name, fault in (
             ("join-port", self.steering.listen_fault),
             ("job-socket", self.job_link.fault),
+            ("reactor-socket", self._server.fault),
         ):
             if fault is not None and self.parts.is_running(name):
                 self.parts.fail(name, fault, now_ns)

@@ -52,6 +52,11 @@ class Server:
             self._path.unlink(missing_ok=True)
         self._listener = None
 
+    @property
+    def fault(self) -> MissingError | None:
+        """Why nobody can connect any more."""
+        return None if self._listener is None else job_socket.missing(self._path)
+
     def serve(self, timeout_ns: int) -> None:
         """Wait for a request for so long, and answer it."""
         poll = select.poll()
