@@ -280,6 +280,8 @@ def _verdict(case: Case, truth: str, name: str, confidence: float, others: tuple
         return "twin"
     if confidence <= SURE and _cable(truth) in {_cable(each) for each in others}:
         return "twin"
+    if confidence <= SURE and any(".." in each and _holds(case, truth, each) for each in others):
+        return "twin"  # What is not known one by one, and it may be in there.
     return "wrong"
 
 
