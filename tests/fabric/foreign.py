@@ -278,7 +278,10 @@ def _verdict(case: Case, truth: str, name: str, confidence: float, others: tuple
     # Whoever looks at one direction of a cable looks at the cable.
     if truth in others and "--" in truth and _cable(name) == truth:
         return "twin"
-    if confidence <= SURE and _cable(truth) in {_cable(each) for each in others}:
+    # Or what is not known one by one is a suspect, and it may be in there.
+    groups = (each for each in others if ".." in each)
+    among = _cable(truth) in {_cable(each) for each in others}
+    if confidence <= SURE and (among or any(_holds(case, truth, each) for each in groups)):
         return "twin"
     return "wrong"
 

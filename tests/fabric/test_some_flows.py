@@ -29,6 +29,12 @@ def test_one_of_parallel_cables_of_which_no_topology_tells_is_the_cable() -> Non
     assert found.component == case.truth
 
 
+def test_bursts_at_a_nic_are_no_fault_of_some_flows_of_its_switch() -> None:
+    """What is claimed of some flows says nothing of how even the losses of all are."""
+    (found,) = found_in(draw(800_006, faults=1))
+    assert found.component == "n1-1/rail0"
+
+
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_spine_that_loses_every_other_flow_is_named(share: float) -> None:
     spine = SMALL.kinds["spine"].first + 1

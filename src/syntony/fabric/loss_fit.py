@@ -71,14 +71,16 @@ class Fit:
         self._set_background()
 
     def unevenness(self) -> float:
-        """Of the paths that surely cross what was found; of those that may, each as the one that
-        explains it best says: what is found for the worst of them alone is no evidence."""
+        """Of the paths that surely cross what was found; of those that may, and of those that a
+        fault of some flows hits, each as the one that explains it best says: what is found for the
+        worst of them alone is no evidence."""
         surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
         for candidate, rate in self._found.items():
-            rows, times = self._held[candidate]
-            sure = np.isin(rows, self._entries.of(candidate)[0])
-            surely[rows[sure]] += rate * times[sure]
-            maybe[rows] = np.maximum(maybe[rows], rate * times)
+            held, often = self._held[candidate]
+            rows, times = self._entries.of(candidate)
+            if np.isin(rows, held).all():
+                surely[rows] += rate * times
+            maybe[held] = np.maximum(maybe[held], rate * often)
         rates = np.where(surely > 0, surely, maybe)
         return unevenness(self._counted.sent, self._counted.lost, rates)
 

@@ -211,6 +211,11 @@ class _Builder:
         for number in inside:
             if number is not None:
                 found.update((number, *self._one_of.get(number, ())))
+        # What two NICs of one switch send each other crosses that switch and nothing else.
+        homes = [ways.only_link(near, away=True)[2:], ways.only_link(far, away=False)[2:]]
+        if self._is_scattered and (not homes[0] or homes[0] != homes[1]):
+            anywhere = f"{ANY}{GROUP}{ANY}"
+            found.add(self._new(anywhere, ComponentKind.GROUP, True, _BOTH_WAYS))
         return frozenset(found | self._narrower(near, far, ways))
 
     def _wider(self, near: str, far: str) -> set[int]:
@@ -225,17 +230,12 @@ class _Builder:
             found.add(self._new(name, ComponentKind.GROUP, True, _BOTH_WAYS))
         for begin, end in ((near, ANY), (ANY, far)):
             found.add(self._new(f"{begin}{GROUP}{end}", ComponentKind.GROUP, True))
-        if self._is_scattered and not any("/" in each for each in (near, far)):
-            anywhere = f"{ANY}{GROUP}{ANY}"
-            found.add(self._new(anywhere, ComponentKind.GROUP, True, _BOTH_WAYS))
         return found
 
     @cached_property
     def _is_scattered(self) -> bool:
-        """Whether groups between switches have no end in common: a switch that never answers may
-        be within all of them."""
-        between = [{*pair} for pair in self._groups if not any("/" in each for each in pair)]
-        return bool(between) and not set.intersection(*between)
+        """Whether groups have no end in common: a switch that never answers may be within all."""
+        return not set.intersection(*({*pair} for pair in self._groups))
 
     def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
         """Listed groups that lie within a group at a NIC: those between the devices that the only

@@ -61,6 +61,7 @@ class WayGraph:
     def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
         """The shortest known ways of `between` as their devices, both ends among them."""
         steps = self._climbed(near)
+        stack: list[tuple[_State, tuple[str, ...]]]
         stack = [(end, (far,)) for end in self._nearest(near, far)]
         while stack:
             here, way = stack.pop()
