@@ -173,8 +173,8 @@ def test_a_host_is_drained_and_when_no_spare_is_left_fewer_ranks_go_on(
     for rank in range(4):
         expected = {n: words for n, words in base.steps(rank).items() if n < step}
         assert expected.items() <= run.steps(rank).items(), "as undisturbed until it was kept"
-    options = ["--resume", str(kept), "--min-ranks", "2"]
-    fewer = start(tmp_path, "job", WORDS, ranks=2, options=options)
+    options = ["--resume", str(kept), "--min-ranks", "3"]
+    fewer = start(tmp_path, "job", WORDS, ranks=3, options=options)
     assert fewer.wait() == 0, fewer.out.with_suffix(".out").read_text()[-2000:]
     assert int(fewer.lines(0)[-1][1]) > step, "it went on from there"
     digests = [each for each in fewer.seen("digest") if each["boundary"] > step]
