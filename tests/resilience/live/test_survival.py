@@ -132,6 +132,18 @@ for i in range(9):
 """
 
 
+WRONG = FAILS.replace(
+    "    assert i < 4", "    d.all_gather([torch.zeros(1)] * 3, torch.zeros(1))\n#"
+)
+
+
+def test_a_collective_that_fails_ends_the_program(tmp_path: Path) -> None:
+    """As it does without Syntony: nothing goes on with what is in its tensors."""
+    done = small(tmp_path, WRONG)
+    assert done.returncode != 0
+    assert "syntony: allgather failed: " in done.stderr
+
+
 @pytest.mark.parametrize(
     ("source", "line"),
     [(NO_LOOP, "no training loop"), (SHARDED, "rpc_sync: RPC is not repeated")],
