@@ -39,7 +39,7 @@ MAX_SAME_STEP = 3
 
 
 COPIED_AFTER = 2
-"""Ranks send copies at each boundary; whoever is at the next one knows that they have arrived."""
+"""Ranks send copies at each boundary; those that are at the next one have received them."""
 
 
 class Formation:
