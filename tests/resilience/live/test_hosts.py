@@ -167,6 +167,7 @@ def test_a_host_is_drained_and_when_no_spare_is_left_fewer_ranks_go_on(
     assert drain("10.9.9.3", "--or-checkpoint").returncode == 0
     assert run.wait() == PRESERVED, said(tmp_path)
     started["b"].wait(60)
+    started["c"].wait(60)
     (event,) = run.seen("checkpoint")
     kept = Path(event["path"])
     step = int(kept.name.partition("-")[2])
