@@ -117,7 +117,8 @@ class Job:
             if self.now_ns < self._paused_until_ns:
                 self.at(self._paused_until_ns + 1, up)
                 return
-            self._carry_out(self.state.on_keeper(name, rank, self.world, self.now_ns))
+            host = f"of {name}" if rank is None else f"h{rank // 2}"
+            self._carry_out(self.state.on_keeper(name, rank, self.world, self.now_ns, host))
             if rank is None:
                 self.at(self.now_ns + self.random.randrange(100, 900) * MS, ready)
 
@@ -153,6 +154,13 @@ class Job:
             if found is not None:
                 self.at_fault.add(found.name)
             self._carry_out(self.state.on_drain(rank, self.now_ns))
+        elif kind == "drain-host":
+            name = self.state.holders.get(self.random.randrange(self.world), "")
+            if name in self.state.workers:
+                host = self.state.workers[name].host
+                here = {each.name for each in self.state.workers.values() if each.host == host}
+                self.at_fault |= here
+                self._carry_out(self.state.on_drain_host(host, self.now_ns, keep=False))
         elif kind == "cut" and victim.generation >= 0 and victim.wanted == victim.generation:
             self.tell(victim, "failed", generation=victim.generation)
         elif kind == "kill":

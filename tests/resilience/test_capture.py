@@ -10,7 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: captured objects are NOT tested")
 
-from syntony.torch.capture import MISSING, Instance, capture, restore  # noqa: E402
+from syntony.torch.capture import (  # noqa: E402
+    MISSING,
+    Instance,
+    capture,
+    capture_all,
+    restore,
+)
+from syntony.torch.position import restored  # noqa: E402
 
 OURS = frozenset({__name__})
 
@@ -123,3 +130,17 @@ def test_objects_of_other_modules_are_not_followed() -> None:
     assert capture(Trainer(), frozenset({"elsewhere"})) is MISSING
     found = capture(Trainer(), frozenset({__name__.partition(".")[0]}))
     assert isinstance(found, Instance), "modules within a package are the package's"
+
+
+@pytest.mark.parametrize(
+    ("worlds", "found"),
+    [
+        ((4, 3), {"steps": 4, "half": 2, "rate": 4.0}),  # `world` stays 3
+        ((4, 4), {"world": 4, "steps": 4, "half": 2, "rate": 4.0}),
+        ((0, 0), {"world": 4, "steps": 4, "half": 2, "rate": 4.0}),
+    ],
+)
+def test_fewer_ranks_know_how_many_they_are(worlds: tuple[int, int], found: dict[str, Any]) -> None:
+    kept = {"world": 4, "steps": 4, "half": 2, "rate": 4.0}
+    data = pickle.dumps(capture_all(kept, OURS))
+    assert restored(data, {"world": 3, "steps": 0, "half": 1, "rate": 3.0}, worlds) == found

@@ -405,6 +405,15 @@ def test_a_drain_that_would_end_the_job_is_refused() -> None:
     assert not state.over
 
 
+def test_nobody_is_drained_while_ranks_are_connected() -> None:
+    state = draining("a", "a", "b", "b", spares="ccc", checkpoint="/kept")
+    state.on_exit(state.workers["r0"], -9, S)
+    line = "ranks are being connected; try again"
+    assert reason(state.on_drain(2, S)) == line
+    for keep in (False, True):
+        assert reason(state.on_drain_host("b", S, keep=keep)) == line
+
+
 def test_a_drained_rank_goes_to_another_host_if_it_can() -> None:
     state = draining("a", "a", "b", "b", spares="bc")
     state.on_heard(state.workers["s0"], 5 * S)

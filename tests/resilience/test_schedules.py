@@ -17,6 +17,7 @@ def undisturbed(parts: int = 1) -> list[list[int]]:
     return job.seen()
 
 
+FAULTS = "kill", "kill", "kill", "stop", "drain", "drain-host", "cut"
 EXPECTED = undisturbed()
 SPLIT = {2: undisturbed(2), 4: undisturbed(4)}
 """By parts: of each there are two copies, or one and a neighbour's copy of it."""
@@ -32,7 +33,7 @@ def test_any_faults_leave_every_step_of_every_rank_as_it_was(seed: int) -> None:
     choice = random.Random(seed)
     job = Job(seed, RANKS, choice.randrange(1, 4), STEPS)
     for _ in range(choice.randrange(1, 7)):
-        kind = choice.choice(("kill", "kill", "kill", "stop", "drain", "cut", "pause"))
+        kind = choice.choice((*FAULTS, "pause"))
         job.at(choice.randrange(100, 3000) * MS, lambda each=kind: job.fault(each))  # type: ignore[misc]
     job.run(60 * S)
     job.resume()  # more than half may have been stopped at once: that is an operator's pause
@@ -80,7 +81,7 @@ def test_any_faults_leave_split_parameters_as_they_were(seed: int, parts: int) -
     job = Job(seed, RANKS, 2, STEPS, parts)
     faults = choice.randrange(1, 5)
     for _ in range(faults):
-        kind = choice.choice(("kill", "kill", "kill", "stop", "drain", "cut", "pause", "crash"))
+        kind = choice.choice((*FAULTS, "pause", "crash"))
         job.at(choice.randrange(100, 4000) * MS, lambda each=kind: job.fault(each))  # type: ignore[misc]
     job.run(60 * S)
     job.resume()

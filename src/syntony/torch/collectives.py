@@ -13,6 +13,7 @@ import os
 import pickle
 import queue
 import socket
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -47,7 +48,7 @@ VERDICT_S = 60.0
 PRESERVED_S = 3600.0
 """A job whose state is kept ends at once."""
 MAX_TRIES = 2
-"""Of an operation that fails while no rank is lost: then the program hears of it."""
+"""Of an operation that fails while no rank is lost: then the process ends."""
 MAX_PROLOGUE_BYTES = 1 << 18
 """Results of collectives before the first boundary are kept up to here, each."""
 
@@ -228,7 +229,7 @@ class Executor:
                 work.wait()
             except RuntimeError as error:
                 if not self._is_wanted_after(generation):
-                    future.set_exception(error)
+                    self._end(name, error)
             else:
                 future.set_result([])
 
@@ -269,11 +270,18 @@ class Executor:
     def _guarded(self, action: Callable[[], None], operation: Operation | None) -> None:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - the program gets it where it waits
+        except Exception as error:  # noqa: BLE001 - whatever it is, the program must not go on
             if operation is not None and not operation.future.done():
-                operation.future.set_exception(error)
+                self._end(operation.name, error)
             elif operation is None:
                 self._session.event("failed", why=repr(error)[:300])
+
+    @staticmethod
+    def _end(name: str, error: Exception) -> None:
+        """A failed operation ends the process: PyTorch does not raise the exception of a future in
+        `Work.wait`, so the program would go on with what is in its tensors."""
+        print(f"syntony: {name} failed: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
 
     def _run(self, operation: Operation) -> None:
         self._forget()

@@ -38,6 +38,10 @@ MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is blamed, not the host."""
 
 
+COPIED_AFTER = 2
+"""Ranks send copies at each boundary; those that are at the next one have received them."""
+
+
 class Formation:
     """The coordinator's state. Every method returns orders, to be carried out in sequence."""
 
@@ -77,6 +81,8 @@ class Formation:
         """Rank to the part of the parameters that it has, where ranks differ."""
         self.shadowed = False
         """Ranks keep copies of each other's state, which may be a boundary behind."""
+        self._copied_from = START + COPIED_AFTER
+        """Once all ranks are at this boundary, replacements have their neighbours' copies, too."""
         self.replaced = 0
         self._deaths: dict[tuple[int, int], int] = {}
         self._digests: dict[int, dict[int, str]] = {}
@@ -357,6 +363,8 @@ class Formation:
         if forming.formed < set(self.holders):
             return []
         self.forming = None
+        if forming.lost and forming.boundary is not None:
+            self._copied_from = forming.boundary + COPIED_AFTER
         event = {"event": "formed", "generation": generation, "boundary": forming.boundary}
         took = {"lost": forming.lost, "took_ns": now_ns - forming.began_ns}
         return [Log(event | (took if generation else {}) | {"holders": dict(self.holders)})]

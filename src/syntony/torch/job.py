@@ -80,7 +80,8 @@ class RankProcess:
             plan = self.session.wait_plan()
         if "resume" in plan and plan["boundary"] == START:
             self._origin = plan["resume"]
-            self.position.aim(pickle.loads(self.session.record))
+            worlds = int(plan["resume"]["world"]), int(plan["world"])
+            self.position.aim(pickle.loads(self.session.record), worlds)
         if plan["boundary"] > START:
             self._plan = plan
             self.executor.restore_prologue(self.session.prologue)

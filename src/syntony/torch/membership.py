@@ -24,6 +24,8 @@ from syntony.torch.stragglers import REPORT_NS
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+FORMING = "ranks are being connected; try again"
+"""Who has the parameters is not known then."""
 PAUSE_NS = 1 * S
 """A coordinator that was itself away for longer starts all waiting anew."""
 ENDING = (1, 2, 15)
@@ -242,6 +244,8 @@ class Membership(Formation):
         refusal = fixed or self._undivided(ranks) or self._unswappable(ranks, ready)
         if not ranks:
             refusal = f"no rank runs on {host}"
+        elif self.forming is not None:
+            refusal = FORMING
         elif refusal and keep and not self._unkeepable():
             return self._lose({}, now_ns, shortage=f"host {host} is drained: {refusal}")
         elif refusal and keep:
@@ -256,9 +260,13 @@ class Membership(Formation):
 
     def _unswappable(self, ranks: Collection[int], ready: Collection[Worker]) -> str:
         """Why workers that run well cannot be exchanged for these spares; empty: they can."""
+        if self.forming is not None:
+            return FORMING
         fixed = f"ranks cannot be replaced: {self.fixed}" if self.fixed else ""
         refusal = "the job ends" if self.over else self._refusal(ranks)
         refusal = refusal or fixed or self._shortage(ranks)
+        if not refusal and self.shadowed and min(self._boundaries()) < self._copied_from:
+            return "a replacement has no copies of its neighbour's parameters yet; try again"
         if refusal or len(ready) >= len(ranks):
             return refusal
         if not ready:

@@ -69,6 +69,8 @@ class Position:
         self._pending: dict[str, dict[str, Any]] = {}
         """Variables to be assigned again, by site."""
         self._globals = b""
+        self._worlds = (0, 0)
+        """Ranks of the record's job and of this one."""
         self._outer: set[str] = set()
         """Sites of loops that have others in them: their variables are noted at each iteration."""
         self.last_record_bytes = 0
@@ -187,12 +189,13 @@ class Position:
 
     # --- of a replacement ---
 
-    def aim(self, record: dict[str, Any]) -> None:
-        """Go where the record was made."""
+    def aim(self, record: dict[str, Any], worlds: tuple[int, int] = (0, 0)) -> None:
+        """Go where the record was made; `worlds`: ranks of its job and of this one."""
         if record["program"] != self.program:
             sys.exit("syntony: the program or torch is another than the lost rank's")
         self._target = record["stack"]
         self._globals = record["globals"]
+        self._worlds = worlds
 
     def _reach(self, level: LoopLevel, frame: FrameType) -> None:
         """This loop is where it must be; at the last one, the replacement becomes the rank.
@@ -203,10 +206,11 @@ class Position:
         assert self._target is not None
         last = len(self._stack) == len(self._target)
         try:
-            self._pending[level.site] = _restored(level.variables, frame.f_locals)
+            here = frame.f_locals
+            self._pending[level.site] = restored(level.variables, here, self._worlds)
             if last:
                 module = vars(sys.modules["__main__"])
-                module.update(_restored(self._globals, module))
+                module.update(restored(self._globals, module, self._worlds))
         except ValueError as error:
             self._job.differs(error)
         if last:
@@ -214,10 +218,22 @@ class Position:
             self._job.become()
 
 
-def _restored(data: bytes, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables that were captured together."""
-    restoring = capture.Restoring()
-    return {name: restoring.of(kept, now.get(name)) for name, kept in pickle.loads(data).items()}
+def restored(data: bytes, now: Mapping[str, Any], worlds: tuple[int, int]) -> dict[str, Any]:
+    """Variables that were captured together.
+
+    Args:
+        data: of `Position._captured`.
+        now: the same variables after this process's prologue.
+        worlds: ranks of the job then and now. Where they differ, a variable that is the number of
+            ranks stays what it is now.
+    """
+    restoring, (before, after) = capture.Restoring(), worlds
+    found = {name: restoring.of(kept, now.get(name)) for name, kept in pickle.loads(data).items()}
+    if before == after:
+        return found
+    sizes = {name for name, value in found.items()
+             if type(value) is int and value == before and now.get(name) == after}  # fmt: skip
+    return {name: value for name, value in found.items() if name not in sizes}
 
 
 class _Enumerate:
