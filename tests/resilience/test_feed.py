@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.live import eventually
 
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.agent.takeovers import REASONS, TakeoverSocket, reason_class
 from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
 from syntony.model import S
@@ -134,7 +134,7 @@ def gathered(agent: TakeoverSocket, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def enough() -> bool:
-        for table, columns in agent.rows(lambda: Offset(time.monotonic_ns(), AHEAD_NS, 0)):
+        for table, columns in agent.rows(lambda: FleetOffset(time.monotonic_ns(), AHEAD_NS, 0)):
             assert table is TAKEOVER
             assert encode_columns(table, columns)
             rows = zip(*columns.values(), strict=True)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from syntony.clock.fit import WindowFitter, fit_window
-from syntony.clock.paths import AGREED, Disagreement, PathBalance
+from syntony.clock.paths import AGREED, PathBalance, PathDisagreement
 from syntony.clock.points import PairWindow, PathRuns, Points, windows_of
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker, Tracked
@@ -65,7 +65,7 @@ class PairEstimator:
         """One of the clocks has stepped, or changed its rate."""
         self._tracker.forget()
 
-    def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> Disagreement:
+    def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> PathDisagreement:
         """Each path beside the relation of all of them together."""
         # The tracker tells the relation of another instant, and in the same base.
         theta_ns = tracked.theta_ns + tracked.drift * (clouds.ref_ns - tracked.ref_ns)

@@ -63,7 +63,7 @@ class TimelinePiece(NamedTuple):
         return self.line.bound_ns(local_ns) + abs(self.left_ns(local_ns))
 
 
-class Served:
+class ServedTimeline:
     """One clock's served timeline. Pure: local instants are arguments, and ascend but for steps.
 
     Args:

@@ -28,8 +28,8 @@ Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 
 
-class Delay(NamedTuple):
-    """Of one second of all probes on one path."""
+class DelaySecond(NamedTuple):
+    """Delays of all probes on one path in one second."""
 
     at_ns: int
     """The second's end, fleet time."""
@@ -43,7 +43,7 @@ class ProbeSecond(NamedTuple):
     src: str
     dst: str
     links: Links
-    delay: Delay
+    delay: DelaySecond
     least_ns: int
 
 
@@ -51,7 +51,7 @@ class PathDelays:
     """The newest second of every path, and the least delay it has had recently."""
 
     def __init__(self) -> None:
-        self._now: dict[Key, Delay] = {}
+        self._now: dict[Key, DelaySecond] = {}
         self._base: dict[Key, tuple[int, int]] = {}
         """(least delay, when)."""
         self._there: set[tuple[str, str]] = set()
@@ -74,17 +74,17 @@ class PathDelays:
             if known is not None and known.at_ns > at_ns:
                 continue
             p50 = sorted(each.delay.p50_ns for each in some)[len(some) // 2]
-            self._now[key] = Delay(at_ns, p50, max(each.delay.p99_ns for each in some))
+            self._now[key] = DelaySecond(at_ns, p50, max(each.delay.p99_ns for each in some))
             least_ns = min(each.least_ns for each in some)
             base, when_ns = self._base.get(key, (least_ns, at_ns))
             if least_ns <= base or at_ns - when_ns > BASE_NS:
                 self._base[key] = (least_ns, at_ns)
 
-    def now(self, src: str, dst: str, links: Links) -> Delay | None:
+    def now(self, src: str, dst: str, links: Links) -> DelaySecond | None:
         """The newest second of one path."""
         return self._now.get((src, dst, links))
 
-    def worst(self, row: FlowEntry) -> Delay | None:
+    def worst(self, row: FlowEntry) -> DelaySecond | None:
         """The worse of the directions in which a flow sends."""
         found = [
             delay

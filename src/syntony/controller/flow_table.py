@@ -17,8 +17,8 @@ from syntony.fabric.names import ARROW, GROUP
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
-from syntony.traffic.demand import Flow, Path
-from syntony.traffic.seen import FlowRate
+from syntony.traffic.demand import CandidatePath, Flow
+from syntony.traffic.seen import MeasuredRate
 from syntony.wire.traffic import FlowsReport, FlowView
 
 WAYS = " | "
@@ -37,7 +37,7 @@ FORGET_EVERY_NS = 60 * S
 class Candidate:
     """A path that a flow could have, and the source ports that lead there."""
 
-    path: Path
+    path: CandidatePath
     ports: tuple[int, ...]
     rail: tuple[str, str] | None = None
     """Of queue pairs instead of ports: the addresses of the rail that they would go by."""
@@ -61,7 +61,7 @@ class FlowEntry:
     """None while its path is not known: it cannot be placed, and fills links that nobody knows."""
     candidates: Mapping[str, Candidate]
     """By path."""
-    rate: FlowRate
+    rate: MeasuredRate
 
     @property
     def reported(self) -> str:
@@ -196,11 +196,13 @@ class FlowTable:
             back=backward,
             flow=flow,
             candidates=candidates,
-            rate=FlowRate(at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id),
+            rate=MeasuredRate(
+                at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id
+            ),
         )
 
     def _flow(
-        self, flow_id: str, view: FlowView, path: Path, candidates: Mapping[str, Candidate]
+        self, flow_id: str, view: FlowView, path: CandidatePath, candidates: Mapping[str, Candidate]
     ) -> Flow:
         others = [each.path for each in candidates.values()]
         paths = {each.path_id: each for each in (*others, path)}
@@ -254,15 +256,15 @@ class FlowTable:
             back=(),
             flow=flow,
             candidates=candidates,
-            rate=FlowRate(at_ns=report.at_ns, bps=mean_bps, path_id=path_id),
+            rate=MeasuredRate(at_ns=report.at_ns, bps=mean_bps, path_id=path_id),
         )
 
-    def _rail(self, local: str, remote: str) -> Path | None:
+    def _rail(self, local: str, remote: str) -> CandidatePath | None:
         """From one NIC to another as far as every packet goes the same way."""
         src, dst = self.nic(local), self.nic(remote)
         links = self.ends(Way(src, dst, 0, 0)) if src and dst else ()
         names = [nic.rpartition("/")[2] for nic in (src, dst) if nic]
-        return Path(path_id=">".join(names), links=links) if links else None
+        return CandidatePath(path_id=">".join(names), links=links) if links else None
 
     def links(self, way: Way) -> tuple[str, ...]:
         """The links of a way; empty unless all of them are known."""
@@ -299,7 +301,7 @@ class FlowTable:
         self, src: str, dst: str, join_port: int, busy: frozenset[str]
     ) -> dict[str, Candidate]:
         """Paths that differ where the flow sends something, with the ports that lead there."""
-        found: dict[str, tuple[Path, list[int]]] = {}
+        found: dict[str, tuple[CandidatePath, list[int]]] = {}
         for port in sorted(self._ports.get((src, dst, join_port), ())):
             forward = self.links(Way(src, dst, port, join_port))
             backward = self.links(Way(dst, src, join_port, port))
@@ -334,13 +336,15 @@ def _rails(
     return found
 
 
-def _path(busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]) -> Path | None:
+def _path(
+    busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]
+) -> CandidatePath | None:
     """The path where it matters; None while part of that is unknown."""
     parts = [links for d, links in (("there", forward), ("back", backward)) if d in busy]
     if not all(parts):
         return None
     name = WAYS.join(map(_called, parts))
-    return Path(path_id=name, links=tuple(link for links in parts for link in links))
+    return CandidatePath(path_id=name, links=tuple(link for links in parts for link in links))
 
 
 def _called(links: tuple[str, ...]) -> str:

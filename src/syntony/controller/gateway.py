@@ -24,7 +24,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
-from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
 from syntony.controller.relayed_rows import Names, rows_stored
@@ -339,7 +339,7 @@ class Gateway:
         self._close(relayed)
         relayed.session.outbox.close()
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
+    def _stored(self, outcomes: list[BatchOutcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
             told = self._told if self.link.reads_probed else None

@@ -60,7 +60,7 @@ MAX_LOCAL = 64
 
 class _Item(NamedTuple):
     batch: Batch
-    source: Source
+    source: RowStream
     check: bool
     arrived_ns: int
     """CLOCK_MONOTONIC."""
@@ -75,8 +75,8 @@ class _Item(NamedTuple):
         return self.source.host, self.source.stream, self.batch.seq
 
 
-class Source:
-    """A stream that a host delivers, and how far it has come."""
+class RowStream:
+    """A stream of batches from a host, and the number of its last stored batch."""
 
     def __init__(self, host: str, stream: str, *, backlog: bool) -> None:
         self.host = host
@@ -99,8 +99,8 @@ class Source:
         return check
 
 
-class Outcome(NamedTuple):
-    """What became of one batch."""
+class BatchOutcome(NamedTuple):
+    """Result of one batch: stored or refused."""
 
     host: str
     stream: str
@@ -134,7 +134,7 @@ class Ingest:
         self,
         store: Store,
         fleet_now: Callable[[], int | None],
-        on_stored: Callable[[list[Outcome], list[BatchPiece]], None],
+        on_stored: Callable[[list[BatchOutcome], list[BatchPiece]], None],
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
@@ -150,7 +150,7 @@ class Ingest:
         self.failures = 0
         """… and how often one failed, to be tried again."""
         self._local: list[BatchPiece] = []
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, RowStream] = {}
         self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
@@ -174,7 +174,7 @@ class Ingest:
             oldest_ns = self._items[0].arrived_ns
         return 0 if oldest_ns is None else now_ns - oldest_ns
 
-    def greet(self, host: str, stream: str, *, backlog: bool = False) -> Source:
+    def greet(self, host: str, stream: str, *, backlog: bool = False) -> RowStream:
         """A host (re)appears with what it delivers now.
 
         Args:
@@ -185,11 +185,11 @@ class Ingest:
         """
         known = self._sources.get(host)
         if known is None or known.stream != stream or backlog:
-            known = self._sources[host] = Source(host, stream, backlog=backlog)
+            known = self._sources[host] = RowStream(host, stream, backlog=backlog)
         known.unchecked = MAX_UNACKED
         return known
 
-    def leave(self, source: Source) -> None:
+    def leave(self, source: RowStream) -> None:
         """Its agent has gone, and sends again what waits here, perhaps to another controller."""
         if self._sources.get(source.host) is not source:
             return
@@ -199,7 +199,7 @@ class Ingest:
             self._bytes -= sum(item.size for item in dropped)
             source.accepted = dropped[0].batch.seq - 1
 
-    async def put(self, source: Source, batch: Batch) -> bool:
+    async def put(self, source: RowStream, batch: Batch) -> bool:
         """Queue a batch, waiting while the queue is full.
 
         Returns:
@@ -280,7 +280,7 @@ class Ingest:
             self._arrived.clear()
         return items
 
-    def _open(self, items: Collection[_Item]) -> tuple[list[Outcome], list[BatchPiece]]:
+    def _open(self, items: Collection[_Item]) -> tuple[list[BatchOutcome], list[BatchPiece]]:
         outcomes, pieces = [], []
         opened = open_batches(map(_arrival, items), self._fleet_now())
         for item, piece in zip(items, opened, strict=True):
@@ -355,9 +355,9 @@ def _arrival(item: _Item) -> Arrival:
     return Arrival(item.batch, item.source.host, item.source.stream, item.check)
 
 
-def _outcome(item: _Item, piece: BatchPiece | None) -> Outcome:
+def _outcome(item: _Item, piece: BatchPiece | None) -> BatchOutcome:
     batch = item.batch
-    return Outcome(
+    return BatchOutcome(
         item.source.host,
         item.source.stream,
         batch.seq,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.fleet_time import FleetTime
-from syntony.controller.flow_delays import Delay, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, ProbeSecond
 from syntony.controller.flow_table import FlowEntry, capacities
 from syntony.controller.pacing import PacingService
 from syntony.controller.path_window import PathWindow
@@ -142,7 +142,7 @@ class Placement:
                 way = Way(src, each.dst, each.sport, port)
                 crossed = links(way) or self.service.table.ends(way)
                 if crossed:
-                    delay = Delay(each.at_ns, each.p50_ns, each.p99_ns)
+                    delay = DelaySecond(each.at_ns, each.p50_ns, each.p99_ns)
                     found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))
         self.service.delays.add(found)
 

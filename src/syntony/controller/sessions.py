@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from syntony.controller.greeting import RefusedError
-from syntony.controller.ingest import Source
+from syntony.controller.ingest import RowStream
 from syntony.controller.solve import Solved
 from syntony.model import MS
 from syntony.wire.messages import (
@@ -128,7 +128,7 @@ class AgentSession:
         opening: how the stream began.
     """
 
-    source: Source
+    source: RowStream
     """What it delivers, since it was attached."""
 
     def __init__(
