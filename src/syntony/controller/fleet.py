@@ -1,4 +1,4 @@
-"""Who is in the fleet, and the probe plan that follows from it. Pure: time is an argument."""
+"""Members of the fleet, and the probe plan for them. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Planner(Protocol):
 
 
 class Member:
-    """One host and what it has done."""
+    """One host and its state."""
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello

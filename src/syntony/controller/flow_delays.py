@@ -1,7 +1,7 @@
-"""One-way delays of jobs' flows, as probes on the same links have them. Pure.
+"""Estimates one-way delays of jobs' flows from probes on the same links. Pure.
 
-A TCP flow and a UDP probe with the same ports hash differently; but a probe of the same two NICs
-that was learnt to cross the same links waits in the same queues.
+A TCP flow and a UDP probe with the same ports hash differently. But a probe between the same two
+NICs whose traced path has the same links waits in the same queues.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from syntony.traffic.pacing import LinkQueue
 from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
-"""How long the least delay of a path is remembered."""
+"""Window in which the least delay of a path is kept."""
 FRESH_NS = 5 * S
 """A second is reported 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
 later, and a busy host is late."""
 FORGET_NS = 600 * S
-"""What has not been probed for so long is a path of the past."""
+"""A path without probes for this long is forgotten."""
 TOGETHER_NS = 1 * S
-"""Delays of one link's paths are compared if they are told so close to each other."""
+"""Delays of one link's paths are compared if they were reported within this time."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 

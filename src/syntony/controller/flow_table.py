@@ -1,8 +1,8 @@
-"""The fleet's managed flows as placement wants them: from both ends' reports and the learnt map.
+"""The fleet's managed flows, for placement: from both ends' reports and the traced paths.
 
-A flow is one subflow's place in its connection: connection, local NIC, remote address. Its source
-port changes when it is moved; the flow stays. The end that made the connection reports it and can
-move it; the other end's report tells the way back. Pure.
+A flow is identified by connection, local NIC and remote address. Its source port changes when it
+is moved; the flow stays the same. The end that opened the connection reports it and can move it;
+the other end's report has the path of the reverse direction. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WAYS = " | "
 """Between the way there and the way back, in a path's name."""
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
-"""Of its NIC's rate: what sends less in a direction is no matter of placement there."""
+"""Share of its NIC's rate below which a flow's direction is ignored by placement."""
 
 FORGET_NS = 1_800 * S
 """A source port's way is let go of so long after it was last heard: a connection's port is used
@@ -35,7 +35,7 @@ FORGET_EVERY_NS = 60 * S
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A path that a flow could have, and the source ports that lead there."""
+    """A path that a flow could take, and the source ports that lead to it."""
 
     path: CandidatePath
     ports: tuple[int, ...]
@@ -55,10 +55,10 @@ class FlowEntry:
     """NIC, ``host/nic``."""
     dst: str
     forward: tuple[str, ...]
-    """Links of what `src` sends, in order; empty: not known."""
+    """Links that packets from `src` cross, in order; empty: unknown."""
     back: tuple[str, ...]
     flow: Flow | None
-    """None while its path is not known: it cannot be placed, and fills links that nobody knows."""
+    """None while its path is unknown: it cannot be placed, and loads unknown links."""
     candidates: Mapping[str, Candidate]
     """By path."""
     rate: MeasuredRate
@@ -76,7 +76,7 @@ class FlowEntry:
 
 
 class FlowTable:
-    """Remembers between two looks only what makes the second one steady.
+    """Keeps only the state that makes successive results consistent.
 
     Args:
         topology: of the fabric; None: hops go by their addresses.
@@ -313,7 +313,7 @@ class FlowTable:
         }
 
     def nic(self, address: str) -> str | None:
-        """``host/nic`` of an address; None: nobody's."""
+        """``host/nic`` of an address; None: no NIC's."""
         known = self._nics.get(address)
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
@@ -328,7 +328,7 @@ def host_of(nic: str) -> str:
 def _rails(
     chosen: Iterable[tuple[str, FlowView, FlowsReport]], nic: Callable[[str], str | None]
 ) -> Mapping[tuple[str, int, str], Sequence[FlowView]]:
-    """What each process sends by queue pairs to each host, rail by rail."""
+    """Rate of each process over queue pairs to each host, by rail."""
     found: defaultdict[tuple[str, int, str], list[FlowView]] = defaultdict(list)
     for host, view, _ in chosen:
         if view.process:

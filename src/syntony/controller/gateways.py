@@ -1,7 +1,7 @@
-"""The leader's side of gateways: each relays the streams of many agents on one of its own.
+"""The leader's side of gateways: each gateway relays the streams of many agents over one stream.
 
-The stream of an agent behind a gateway is served by the same `FleetService.serve` as one that is
-attached here; nothing beyond this module knows the difference.
+`FleetService.serve` serves the stream of an agent behind a gateway like that of an agent that is
+attached directly; only this module knows the difference.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAX_NEWS = 2_000
 MAX_WAITING = 1_000
 """Messages of one agent that have not been looked at: more, and its stream ends."""
 STOPPED_NS = 5_000_000_000
-"""A gateway that has said nothing for so long counts as absent, though its stream has not ended."""
+"""A gateway that has sent nothing for this long is absent, even if its stream is open."""
 
 
 class AttachedGateway:

@@ -1,16 +1,16 @@
-"""From many streams into the store, in few large inserts, exactly once.
+"""Stores batches of many streams in few large inserts, each row exactly once.
 
-Batches of all agents are gathered for a moment and inserted together, one insert per table; a batch
-is acknowledged when the insert has returned. Three things keep a row from being stored twice:
+Batches of all agents are collected for a moment and inserted together, one insert per table; a
+batch is acknowledged when the insert has returned. To avoid storing a row twice:
 
-* a batch number at or below the newest accepted of its stream is a repetition and dropped;
-* the first `MAX_UNACKED` batches after every Hello may have been stored by a predecessor that died
-  before it acknowledged them, so they are looked up in the store first; of a stream that an earlier
-  process of the agent left, every batch is, as its spool may have gone back in time;
-* so is everything that is tried again after an insert failed, as it may have failed half done;
-* so is what has waited for long, or comes after a silence, as the agent may have gone to another
-  controller meanwhile. What still waits when its agent's stream ends is dropped: it was not
-  acknowledged, so it is sent again.
+* a batch number at or below the newest accepted one of its stream is a repetition and is dropped;
+* a batch is looked up in the store first if another process may have stored it: the first
+  `MAX_UNACKED` batches after every Hello (a predecessor may have died before it acknowledged
+  them), all batches of a stream that an earlier process of the agent left (its spool may have gone
+  back in time), retries after a failed insert (it may have failed half done), and batches that
+  have waited long or come after a silence (the agent may have been at another controller);
+* batches that still wait when their agent's stream ends are dropped: they were not acknowledged,
+  so the agent sends them again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from syntony.wire.tables import PATH, Table
 _log = logging.getLogger(__name__)
 
 GATHER_NS = 500 * MS
-"""How long batches are gathered: an embedded insert costs milliseconds however small it is."""
+"""Time for which batches are collected: even a small embedded insert costs milliseconds."""
 LOCAL_GATHER_NS = 100 * MS
 """… where rows of the controller's own wait as well: they were gathered before."""
 RETRY_NS = 1 * S
@@ -51,7 +51,7 @@ MAX_LOOKUPS = 3
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
 ITEM_BYTES = 512
-"""What a queued batch takes beside its payload, roughly: empty ones are not free."""
+"""Approximate memory of a queued batch besides its payload: empty ones are not free."""
 MAX_CYCLE_BYTES = 16 << 20
 """Of one insert cycle; keeps each insert within one block of the engine."""
 MAX_LOCAL = 64

@@ -1,4 +1,4 @@
-"""Placement as the controller runs it: the store's news in, orders and answers out."""
+"""Placement in the controller: new rows of the store in, orders and answers out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from syntony.wire.traffic import (
 )
 
 PATHS_BACK_NS = 900 * S
-"""How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
+"""Window of paths that a new controller reads; spare ports are traced again every ten minutes."""
 DEAD_FAULTS = {"blackhole"}
-"""What these are found of loses all that crosses it."""
+"""Findings of these kinds mean that the part loses all packets."""
 
 
 class Placement:

@@ -300,7 +300,7 @@ class Controller:
                 task.cancel()
 
     async def _learn_time(self) -> None:
-        """Questions about the past can be asked before the first agent is back."""
+        """Set fleet time, so that requests about the past work before the first agent is back."""
         now_ns = time.monotonic_ns()
         kept_ns = await self._timeline.load()
         if kept_ns:

@@ -1,4 +1,4 @@
-"""One attached agent: what waits to be sent to it, and who it is."""
+"""One attached agent: its identity, and the messages that wait to be sent to it."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class NewestMessages:
 
 
 class Opening(NamedTuple):
-    """How a stream began, for whoever relays it."""
+    """The start of a stream, for a gateway that relays it."""
 
     pem: bytes = b""
     """The certificate that was shown."""
