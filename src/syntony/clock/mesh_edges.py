@@ -17,7 +17,7 @@ _INSTANT = attrgetter("ref_ns")
 _FIELDS = ("theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns")
 _NUMBERS = attrgetter(*_FIELDS)
 LEAST_SIGMA_NS = 0.5
-"""No edge is believed to be better: stamps are whole nanoseconds."""
+"""Smallest sigma of an edge: stamps are whole nanoseconds."""
 
 
 class MeshComponent(NamedTuple):
@@ -80,7 +80,7 @@ class EdgeArrays(NamedTuple):
     drift_sigma: Floats
     rtt_ns: Floats
     doubt_ns: Floats
-    """1-sigma of a systematic error, beside `sigma_ns`, which is random."""
+    """1-sigma of a systematic error, in addition to the random `sigma_ns`."""
 
     @classmethod
     def of(cls, mesh: Laplacian, measured: EdgeMeasurements) -> EdgeArrays:

@@ -20,9 +20,9 @@ from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
 from syntony.model import ClockState, Edge, S, Timeline, format_ns
 
 EDGE_LIFETIME_NS = 8 * S
-"""An edge older than this says nothing about now: two estimator windows."""
+"""An older edge is not used: two estimator windows."""
 HOLDOVER_LIFETIME_NS = 600 * S
-"""How long a clock without edges keeps its last timeline, with a growing sigma."""
+"""Time for which a clock without edges keeps its last timeline, with a growing sigma."""
 DRIFT_CHANGE_PPB = 5.0
 """1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
 make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
@@ -32,15 +32,15 @@ MAX_THETA_NS = 1 << 61
 _ENDS = attrgetter("a", "b")
 NOT_YET = "its clock stepped or changed its rate, and was not measured since"
 MAX_DRIFT_PPB = 5e8
-"""Beyond, it is not drift but a clock in another unit."""
+"""Largest drift; beyond it the clock has another unit."""
 
 
 class EdgeVerdict(NamedTuple):
-    """What the last solve made of one edge."""
+    """Result of the last solve for one edge."""
 
     edge: Edge
     residual_ns: float
-    """Its theta minus what the timelines say."""
+    """Its theta minus the timelines' prediction."""
     reason: str
     """Why it was left out; empty where it was used."""
 
@@ -58,7 +58,7 @@ class NetworkSolver:
         """When a clock's epoch last changed."""
         self._ends: list[tuple[str, str]] = []
         self._parts: list[MeshComponent] = []
-        """Of the last solve; who measures whom hardly ever changes."""
+        """Of the last solve; the pairs that measure each other rarely change."""
         self._solutions: list[tuple[Sequence[Edge], Sequence[str], MeshSolution]] = []
         """Edges, clocks and solution of each connected part, as of the last solve."""
 

@@ -1,4 +1,4 @@
-"""Windows of one pair of clocks to edges: what agents send to the network solve."""
+"""Turns windows of a pair of clocks into edges, which agents send to the network solve."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PairEstimator:
         self._tracker.forget()
 
     def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> PathDisagreement:
-        """Each path beside the relation of all of them together."""
+        """Each path compared with the relation of all of them."""
         # The tracker tells the relation of another instant, and in the same base.
         theta_ns = tracked.theta_ns + tracked.drift * (clouds.ref_ns - tracked.ref_ns)
         delays = clouds.side * (clouds.y - theta_ns - tracked.drift * clouds.t)

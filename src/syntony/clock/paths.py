@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MIN_PATHS = 3
-"""Two that disagree cannot say which is right."""
+"""Fewest paths: of two that disagree the wrong one is unknown."""
 MIN_WINDOWS = 8
 """Of a path before it has a voice: half a minute."""
 FOLLOW = 0.1
@@ -28,7 +28,7 @@ _MAD_TO_SIGMA = 1.4826
 _MEDIAN_LOSS = 1.2533
 """1-sigma of a median over that of a mean of as many (√(π/2))."""
 FORGET_WINDOWS = 60
-"""A path not heard of for so many windows is no longer one of the pair's."""
+"""A path without data for this many windows is forgotten."""
 
 
 class PathDisagreement(NamedTuple):

@@ -54,7 +54,7 @@ class Disruption(NamedTuple):
     from_ns: int
     """First local reading that may already be affected."""
     step_ns: int
-    """How far the clock jumped; 0: not seen in it, but it may have."""
+    """Size of the step; 0: not measured, but possible."""
     reason: str
 
 
@@ -62,10 +62,10 @@ class Slew(NamedTuple):
     """The clock has left the pace it had."""
 
     phase_ns: float
-    """How far ahead of that pace it is by now."""
+    """Current lead over that rate."""
     tolerance_ns: float
     rate_ppb: float
-    """How much faster than at that pace it runs."""
+    """Rate in excess of that rate."""
 
 
 class ClockRate(NamedTuple):
@@ -124,7 +124,7 @@ class StepDetector:
 
     @property
     def expected(self) -> ClockRate:
-        """At which anyone who follows the clock takes it to run."""
+        """Rate that users of the clock assume."""
         slew = self.slew()
         if slew is None or self._origin is None:
             return self.pace
@@ -132,7 +132,7 @@ class StepDetector:
         return ClockRate(left.rate_ppb + slew.rate_ppb, left.tolerance_ppb)
 
     def slew(self) -> Slew | None:
-        """How the clock has left its pace, as of the last look; None: it has not."""
+        """Deviation from that rate at the last reading; None: none."""
         if self._origin is None or self._last is None:
             return None
         origin, pace = self._origin
@@ -145,11 +145,11 @@ class StepDetector:
         return Slew(phase_ns, tolerance_ns, rate_ppb)
 
     def settle(self) -> None:
-        """The clock's present pace is its pace: anyone who follows it has measured it anew."""
+        """Accept the present rate: users of the clock have measured it again."""
         self._origin = None
 
     def changed(self) -> None:
-        """The rate was changed on purpose, and anyone who follows the clock knows."""
+        """The rate was changed on purpose, and users of the clock know it."""
         self._moments.clear()
         self.pace = ClockRate()
 
