@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import FlowSeconds
-from syntony.controller.ingest import Outcome
+from syntony.controller.ingest import BatchOutcome
 from syntony.controller.memory import keep_freed
 from syntony.controller.probed_rows import RowBuffer
 from syntony.controller.relayed_rows import Names, opened, rows_stored
@@ -101,7 +101,7 @@ class Leader:
         for data in sent:
             for message in from_gateway(data):
                 if isinstance(message, RowsStored):
-                    self.rows.take_told(opened(message, self.known[gateway]))
+                    self.rows.take_relayed(opened(message, self.known[gateway]))
 
 
 def _second(made: Made, second: int, told: list[Names], leader: Leader) -> None:
@@ -154,8 +154,8 @@ def _lively(made: Made, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows
 
 
-def _outcome(piece: BatchPiece) -> Outcome:
-    return Outcome(
+def _outcome(piece: BatchPiece) -> BatchOutcome:
+    return BatchOutcome(
         piece.host, piece.stream, piece.seq, piece.rows.num_rows, 0, piece.last_ns, None, None
     )
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.agent.operations import JobTelemetry
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.io.job_hook import PATH_VARIABLE, hooked_path
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab.jobs.torch_build import find_torch
@@ -96,7 +96,7 @@ def reading(place: Path, rows: dict[str, int]) -> Iterator[None]:
 
     def read() -> None:
         while not over.wait(1.0):
-            for table, columns in telemetry.rows(lambda: Offset(time.monotonic_ns(), 0, 0)):
+            for table, columns in telemetry.rows(lambda: FleetOffset(time.monotonic_ns(), 0, 0)):
                 rows[table.name] = rows.get(table.name, 0) + len(columns["ts_ns"])
                 if "dropped" in columns:
                     rows["dropped"] = rows.get("dropped", 0) + int(sum(columns["dropped"]))

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from syntony.agent.queue_pairs import Offset, QueuePairSocket
+from syntony.agent.queue_pairs import FleetOffset, QueuePairSocket
 
 NATIVE = Path(__file__).parent.parent / "native" / "verbs"
 DOOR = NATIVE.parent / "door"
@@ -176,7 +176,7 @@ def read_ms(program: Path, place: Path, pairs: int) -> float:
         while len(took) < 20 and process.poll() is None:
             time.sleep(0.3)
             began_ns = time.process_time_ns()
-            report = agent.report(lambda: Offset(time.monotonic_ns(), 0, 0))
+            report = agent.report(lambda: FleetOffset(time.monotonic_ns(), 0, 0))
             if report is not None and len(report.queue_pairs) == pairs:
                 took.append((time.process_time_ns() - began_ns) / 1e6)
         process.kill()

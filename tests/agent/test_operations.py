@@ -19,7 +19,7 @@ from tests.nccl import profiler
 
 from syntony.agent.nccl_socket import ProcessOperations
 from syntony.agent.operations import JobTelemetry
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
 from syntony.io.job_hook import hook_directory, hooked_path
 from syntony.io.job_socket import Process
@@ -38,8 +38,8 @@ AHEAD_NS = 1_000_000 * S
 PATIENCE_S = 60.0
 
 
-def now() -> Offset:
-    return Offset(time.monotonic_ns(), AHEAD_NS, 0)
+def now() -> FleetOffset:
+    return FleetOffset(time.monotonic_ns(), AHEAD_NS, 0)
 
 
 @pytest.fixture

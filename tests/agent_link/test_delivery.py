@@ -24,7 +24,7 @@ from syntony.agent import delivery as delivery_module
 from syntony.agent.delivery import Delivery
 from syntony.agent.spool import Spool, open_spool
 from syntony.controller import ingest as ingest_module
-from syntony.controller.ingest import Ingest, Source
+from syntony.controller.ingest import Ingest, RowStream
 from syntony.errors import StoreError
 from syntony.model import S
 from syntony.store import Store, StoredPart
@@ -105,9 +105,9 @@ class World:
         self.went_back = self.shed_in_flight = False
         self._known_dropped = 0
         self._number = 0
-        self.source: Source
+        self.source: RowStream
         self.under_way: list[Batch] = []
-        self.late: list[tuple[Ingest, Source, Batch]] = []
+        self.late: list[tuple[Ingest, RowStream, Batch]] = []
         self.spool: Spool = open_spool(self.place, self.limit)
         self.start_controller()
 

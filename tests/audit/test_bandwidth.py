@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.live import live
 
 from syntony.audit.facts import UnreadableError
-from syntony.audit.hunt import Blame, Pair
+from syntony.audit.hunt import HuntOutcome, Pair
 from syntony.audit.parse.perftest import parse_write_bw
 from syntony.audit.speed_hunt import Speed, SpeedHunt
 from syntony.cli import run
@@ -65,7 +65,7 @@ def hunted(
     return hunt
 
 
-def named(hunt: SpeedHunt, thing: str = "x") -> list[tuple[Blame, tuple[str, ...]]]:
+def named(hunt: SpeedHunt, thing: str = "x") -> list[tuple[HuntOutcome, tuple[str, ...]]]:
     return [(each.blame, each.hosts) for each in hunt.named(thing)]
 
 
@@ -74,8 +74,8 @@ def test_a_slow_host_is_named_by_line_rate_and_by_the_others() -> None:
         return lambda pair, _: Speed(gbps=50 if "gpu03" in pair else 96, line_gbps=line)
 
     for line in (100.0, None):
-        assert named(hunted(speed(line))) == [(Blame.HOST, ("gpu03",))]
-        assert named(hunted(speed(line), hosts=HOSTS[:4])) == [(Blame.HOST, ("gpu03",))]
+        assert named(hunted(speed(line))) == [(HuntOutcome.HOST, ("gpu03",))]
+        assert named(hunted(speed(line), hosts=HOSTS[:4])) == [(HuntOutcome.HOST, ("gpu03",))]
     assert named(hunted(speed(None), at_least=40)) == []
     assert named(hunted(speed(None), at_least=97)) != []
 
@@ -97,7 +97,7 @@ def test_every_nic_is_hunted_by_itself() -> None:
 
     hunt = hunted(speed, ("a", "b"), share=0.96)
     assert named(hunt, "a") == []
-    assert named(hunt, "b") == [(Blame.HOST, ("gpu05",))]
+    assert named(hunt, "b") == [(HuntOutcome.HOST, ("gpu05",))]
     assert "97 Gb/s, not 384" in next(iter(hunt.said["b"].values()))
 
 
@@ -105,7 +105,7 @@ def test_gpu_memory_is_held_against_the_same_pairs_host_memory() -> None:
     def speed(pair: Pair, _: str) -> Speed:
         return Speed(gbps=190 if "gpu02" in pair else 380, line_gbps=400, least_gbps=0.95 * 391)
 
-    assert named(hunted(speed, at_least=1)) == [(Blame.HOST, ("gpu02",))]
+    assert named(hunted(speed, at_least=1)) == [(HuntOutcome.HOST, ("gpu02",))]
 
 
 def test_a_host_that_cannot_be_reached_is_not_a_pass() -> None:
@@ -123,7 +123,7 @@ def test_a_single_slow_host_is_always_named(seed: int, hosts: int, bad: int) -> 
     slow = names[bad % hosts]
     hunt = hunted(lambda pair, _: Speed(gbps=40 if slow in pair else 96, line_gbps=100),
                   hosts=names, seed=seed)  # fmt: skip
-    assert named(hunt) == [(Blame.HOST, (slow,))], f"seed {seed}"
+    assert named(hunt) == [(HuntOutcome.HOST, (slow,))], f"seed {seed}"
 
 
 def test_perftest_as_recorded() -> None:

@@ -15,7 +15,7 @@ from syntony.audit.checks.frontend import _dotted, _is_loopback, records
 from syntony.audit.checks.nccl import Hunted
 from syntony.audit.checks.uplinks import Uplinks, _fewest, _spread, _usual
 from syntony.audit.hostlist import parse_hosts
-from syntony.audit.hunt import Blame, Named
+from syntony.audit.hunt import HuntOutcome, Named
 from syntony.audit.nccl.hunted import least_hosts
 from syntony.audit.nccl.hunted import verdicts as hunted
 from syntony.audit.report.documents import MAX_TICKET_ROWS, junit, markdown, sentence
@@ -208,8 +208,8 @@ def test_whom_a_hunt_blames() -> None:
     named = [
         Named(blame=blame, hosts=hosts, failed=2, passed=1, against=against)
         for blame, hosts, against in (
-            (Blame.HOST, ("h3",), ("h1", "h2")), (Blame.PAIR, ("h4", "h5", "h6"), ()),
-            (Blame.UNDECIDED, tuple(f"h{k}" for k in range(9)), ()),
+            (HuntOutcome.HOST, ("h3",), ("h1", "h2")), (HuntOutcome.PAIR, ("h4", "h5", "h6"), ()),
+            (HuntOutcome.UNDECIDED, tuple(f"h{k}" for k in range(9)), ()),
         )
     ]  # fmt: skip
     host, pair, rest = hunted(named, 5)

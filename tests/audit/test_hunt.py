@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.audit.hunt import Blame, GroupHunt, Pair, PairHunt
+from syntony.audit.hunt import GroupHunt, HuntOutcome, Pair, PairHunt
 from syntony.audit.pairs import matchings, rounds_of, sample_rounds, sampled, slow_pairs
 
 
@@ -48,7 +48,7 @@ def test_a_single_bad_host_is_named_in_log_n_and_two_rounds(
     hunt = PairHunt(names, seed=seed)
     hunt_pairs(hunt, {names[bad % hosts]})
     assert hunt.rounds <= math.ceil(math.log2(hosts)) + 2
-    assert [(n.blame, n.hosts) for n in hunt.named()] == [(Blame.HOST, (names[bad % hosts],))]
+    assert [(n.blame, n.hosts) for n in hunt.named()] == [(HuntOutcome.HOST, (names[bad % hosts],))]
 
 
 @settings(max_examples=30)
@@ -58,14 +58,16 @@ def test_several_bad_hosts_are_all_named(hosts: int, seed: int) -> None:
     bad = set(random.Random(seed).sample(names, 3))
     hunt = PairHunt(names, seed=seed)
     hunt_pairs(hunt, bad)
-    assert {(n.blame, n.hosts[0]) for n in hunt.named()} == {(Blame.HOST, host) for host in bad}
+    assert {(n.blame, n.hosts[0]) for n in hunt.named()} == {
+        (HuntOutcome.HOST, host) for host in bad
+    }
 
 
 def test_a_path_between_two_good_hosts_is_a_pair() -> None:
     names = [f"h{number}" for number in range(16)]
     hunt = PairHunt(names, every_pair=True)
     hunt_pairs(hunt, set(), frozenset({"h3", "h9"}))
-    assert [(n.blame, n.hosts) for n in hunt.named()] == [(Blame.PAIR, ("h3", "h9"))]
+    assert [(n.blame, n.hosts) for n in hunt.named()] == [(HuntOutcome.PAIR, ("h3", "h9"))]
 
 
 @pytest.mark.parametrize("hosts", [2, 3])
@@ -73,7 +75,7 @@ def test_without_anybody_known_good_nothing_is_decided(hosts: int) -> None:
     hunt = PairHunt([f"h{number}" for number in range(hosts)])
     hunt_pairs(hunt, {f"h{number}" for number in range(hosts)})
     assert hunt.named()
-    assert {n.blame for n in hunt.named()} == {Blame.UNDECIDED}
+    assert {n.blame for n in hunt.named()} == {HuntOutcome.UNDECIDED}
 
 
 def test_a_good_fleet_names_nobody_and_re_tests_nothing() -> None:
@@ -100,14 +102,14 @@ def test_groups_are_halved_until_one_host_is_left(hosts: int, bad: int, least: i
         hunt.report([culprit not in group for group in groups])
     assert hunt.rounds <= math.ceil(math.log2(hosts)) + 1
     reported = [(n.blame, n.hosts) for n in hunt.named()]
-    assert reported[-1] == (Blame.HOST, (culprit,))
+    assert reported[-1] == (HuntOutcome.HOST, (culprit,))
 
 
 def test_halves_that_pass_alone_fail_only_together() -> None:
     hunt = GroupHunt([f"h{number}" for number in range(8)])
     while groups := hunt.next_round():
         hunt.report([len(group) < 8 for group in groups])
-    assert [(n.blame, len(n.hosts)) for n in hunt.named()] == [(Blame.PAIR, 8)]
+    assert [(n.blame, len(n.hosts)) for n in hunt.named()] == [(HuntOutcome.PAIR, 8)]
 
 
 def test_slow_is_what_its_class_is_not() -> None:

@@ -21,7 +21,7 @@ from syntony.audit.nccl.plan import Case, NcclJob, cases, command, flat_order, o
 from syntony.audit.result import Result, Status
 from syntony.cli import run
 from syntony.errors import InputError, MissingError, UsageError
-from syntony.io.audit.collective import Rank, finish, run_torch
+from syntony.io.audit.collective import RankCommand, finish, run_torch
 from syntony.io.audit.ranks import LocalRanks, SshRanks
 from syntony.lab.jobs.torch_build import find_torch
 
@@ -364,10 +364,10 @@ def test_wrong_orders_are_one_line(words: list[str], capsys: pytest.CaptureFixtu
 
 
 def test_programs_are_ended_when_one_fails() -> None:
-    sleeper = Rank(("sleep", "60"), {})
-    ended = finish([sleeper, Rank(("false",), {})], 30)
+    sleeper = RankCommand(("sleep", "60"), {})
+    ended = finish([sleeper, RankCommand(("false",), {})], 30)
     assert ended[1].trouble.startswith("exit status 1")
-    assert finish([Rank(("nonexistent-program",), {})], 1)[0].started is False
+    assert finish([RankCommand(("nonexistent-program",), {})], 1)[0].started is False
 
 
 def test_gloo_really_runs_as_a_test_of_the_cpu_fabric() -> None:

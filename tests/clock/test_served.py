@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.clock.served import Served, TimelinePiece
+from syntony.clock.served import ServedTimeline, TimelinePiece
 from syntony.clock.steps import Slew
 from syntony.model import MS, US, ClockState, S, Timeline
 
@@ -42,7 +42,7 @@ events = st.tuples(
 
 @given(st.lists(events, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_served_time_never_runs_backwards(sequence, chance):  # type: ignore[no-untyped-def]
-    served = Served()
+    served = ServedTimeline()
     local_ns, last_ns, last_steps = START_NS, 0, 0
     for gap_ns, offset_ns, drift_ppb, state in sequence:
         for _ in range(4):
@@ -64,7 +64,7 @@ def test_served_time_never_runs_backwards(sequence, chance):  # type: ignore[no-
 )
 def test_the_bound_holds_while_estimates_are_as_good_as_they_claim(errors, drift_ppb):  # type: ignore[no-untyped-def]
     """Truth: a clock of constant drift. Estimates are off by up to four of their sigmas."""
-    served = Served()
+    served = ServedTimeline()
     truth = line(START_NS, 5e6, drift_ppb, 0)
     local_ns = START_NS
     for sigmas, seconds in errors:
@@ -81,7 +81,7 @@ def test_the_bound_holds_while_estimates_are_as_good_as_they_claim(errors, drift
 
 
 def test_it_arrives_at_the_solved_time_at_the_slew_rate() -> None:
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     second = served.take(line(START_NS, 100_000.0), START_NS + S)
     assert second is not None
@@ -93,7 +93,7 @@ def test_it_arrives_at_the_solved_time_at_the_slew_rate() -> None:
 
 
 def test_it_steps_where_fleet_time_itself_was_stepped() -> None:
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     later_ns = START_NS + S
     piece = served.take(line(later_ns, 50.0 * MS), later_ns, stepped=True)
@@ -103,7 +103,7 @@ def test_it_steps_where_fleet_time_itself_was_stepped() -> None:
 
 
 def test_states() -> None:
-    served = Served()
+    served = ServedTimeline()
     assert served.tick(START_NS) is None
     assert (
         served.take(msgspec.structs.replace(line(START_NS, 0.0), state=ClockState.UNKNOWN), 1)
@@ -128,7 +128,7 @@ def test_states() -> None:
 
 
 def test_after_a_step_old_timelines_are_not_believed() -> None:
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     stepped_ns = START_NS + 10 * S
     lost = served.disrupt(stepped_ns, epoch=5)
@@ -153,7 +153,7 @@ def test_after_a_step_old_timelines_are_not_believed() -> None:
 def test_through_a_slew_time_goes_on_within_its_bound(rate_ppb, looks, error_ns):  # type: ignore[no-untyped-def]
     """Truth: fleet time is the clock before its rate changed. Readings of how far it is ahead are
     off by as much as they say at most, and the rate is never reported."""
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, error_ns, sigma_ns=100.0), START_NS)
     slewed_ns = START_NS + S
     served.leave_pace(9)
@@ -184,7 +184,7 @@ def test_through_a_slew_time_goes_on_within_its_bound(rate_ppb, looks, error_ns)
 )
 def test_what_is_widened_says_the_same_less_surely(takes, back_ns, by_ns):  # type: ignore[no-untyped-def]
     """Also where the newest piece is yet to begin, as the last one taken here always is."""
-    served = Served()
+    served = ServedTimeline()
     local_ns = START_NS
     for gap_ns, offset_ns in [*takes, (1, 0.0)]:
         local_ns += gap_ns
@@ -212,7 +212,7 @@ def test_what_is_widened_says_the_same_less_surely(takes, back_ns, by_ns):  # ty
 
 def test_a_slew_noticed_before_the_newest_piece_begins_turns_no_time_back() -> None:
     """Served time is on its way at 200 ppm; the newest piece, yet to begin, has no part in it."""
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     served.take(line(START_NS + S, 500_000.0), START_NS + S)
     served.take(line(START_NS + 2 * S, -100_000.0), START_NS + 2 * S)
@@ -227,7 +227,7 @@ def test_a_slew_noticed_before_the_newest_piece_begins_turns_no_time_back() -> N
 
 
 def test_a_step_of_fleet_time_that_is_yet_to_begin_is_not_slewed_away() -> None:
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     served.take(line(START_NS + S, 90_000.0), START_NS + S, stepped=True)
     served.leave_pace(9)
@@ -239,7 +239,7 @@ def test_a_step_of_fleet_time_that_is_yet_to_begin_is_not_slewed_away() -> None:
 
 def test_only_what_is_in_force_is_widened() -> None:
     """A piece that another one overtook before it began stays overtaken."""
-    served = Served()
+    served = ServedTimeline()
     for seconds in range(3):
         served.take(line(START_NS + seconds * S, 0.0), START_NS + seconds * S)
     now_ns = START_NS + 2 * S + 1
@@ -259,7 +259,7 @@ def test_only_what_is_in_force_is_widened() -> None:
 
 def test_nothing_is_synchronized_beyond_a_millisecond() -> None:
     """However a bound came to be so wide: at the start, by the way that is left, by holdover."""
-    served = Served()
+    served = ServedTimeline()
     assert served.take(line(START_NS, 0.0, sigma_ns=0.3 * MS), START_NS) is None
     served.take(line(START_NS, 0.0), START_NS)
     coarse = line(START_NS + S, 0.0, sigma_ns=0.3 * MS)
@@ -277,18 +277,18 @@ def test_nothing_is_synchronized_beyond_a_millisecond() -> None:
 
 def test_a_successor_goes_on_without_a_jump() -> None:
     old = TimelinePiece(START_NS, line(START_NS, 1000.0), 0.0, SLEW_PPB, ClockState.SYNCHRONIZED, 7)
-    served = Served(old)
+    served = ServedTimeline(old)
     piece = served.take(line(START_NS, 1900.0), START_NS + S)
     assert piece is not None
     assert piece.to_fleet_ns(piece.from_ns) == old.to_fleet_ns(piece.from_ns)
     assert piece.steps == 7
-    reported = Served(old, step_ns=500.0).take(line(START_NS, 1900.0), START_NS + S)
+    reported = ServedTimeline(old, step_ns=500.0).take(line(START_NS, 1900.0), START_NS + S)
     assert reported is not None
     assert (reported.residual_ns, reported.steps) == (0.0, 8)
 
 
 def test_history_is_bounded() -> None:
-    served = Served()
+    served = ServedTimeline()
     for second in range(5000):
         local_ns = START_NS + second * S
         served.take(line(local_ns, 0.0), local_ns)
@@ -297,7 +297,7 @@ def test_history_is_bounded() -> None:
 
 
 def test_a_clock_that_is_lost_while_its_pace_is_followed_is_not_followed_any_more() -> None:
-    served = Served()
+    served = ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS)
     served.leave_pace(1)
     lost = served.tick(START_NS + 7_200 * S)
@@ -311,7 +311,7 @@ def test_an_hour_of_pieces_is_remembered_as_in_the_page() -> None:
     header = Path(__file__).parents[2] / "native/clock/syn_clock_page.h"
     found = re.search(r"SYN_CLOCK_PIECES = (\d+)", header.read_text(encoding="utf-8"))
     assert found is not None
-    count, served = int(found[1]), Served()
+    count, served = int(found[1]), ServedTimeline()
     served.take(line(START_NS, 0.0), START_NS - LEAD_NS)
     for later in range(1, count + 2):
         served.adjusted(START_NS + later * S, 1.0)

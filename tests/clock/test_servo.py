@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from syntony.clock.served import Served
+from syntony.clock.served import ServedTimeline
 from syntony.clock.servo import FINE_PPB, PULL_PPB, Adjustment, Servo
 from syntony.model import MS, US, ClockState, S, Timeline
 
@@ -93,7 +93,7 @@ def test_an_unsure_clock_is_left_alone() -> None:
 
 def test_served_time_knows_of_our_own_adjustments() -> None:
     """A fine one changes nothing in fleet time."""
-    served = Served()
+    served = ServedTimeline()
     line = Timeline(
         node="h0",
         ref_ns=START_NS,

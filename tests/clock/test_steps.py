@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from syntony.clock.steps import EDGE_NS, ClockWatch, Disruption, Moment, Slew
+from syntony.clock.steps import EDGE_NS, Disruption, Moment, Slew, StepDetector
 from syntony.model import MS, S
 
 FIRST = Moment(local_ns=1000 * S, mono_ns=50 * S, boot_ns=60 * S, raw_ns=49 * S, width_ns=300)
@@ -37,7 +37,7 @@ def later(gone_ns: int, *, step_ns: int = 0, slept_ns: int = 0, marker: int = 0)
     ],
 )
 def test_disruptions(now: Moment, what: tuple[int, int] | None) -> None:
-    watch = ClockWatch()
+    watch = StepDetector()
     assert watch.look(FIRST) is None
     found: Disruption | None = watch.look(now)
     assert (None if found is None else found[:2]) == what
@@ -47,7 +47,7 @@ def test_disruptions(now: Moment, what: tuple[int, int] | None) -> None:
 @pytest.mark.parametrize("step_ns", [0, 400, -400, 56 * 365 * 86_400 * S])
 def test_a_clock_that_was_never_set_is_watched_too(step_ns: int) -> None:
     """It reads less than the time since boot, until somebody sets it."""
-    watch, behind_ns = ClockWatch(), FIRST.local_ns - FIRST.mono_ns // 2
+    watch, behind_ns = StepDetector(), FIRST.local_ns - FIRST.mono_ns // 2
     found = []
     for gone_s, stepped_ns in ((0, 0), (1, 0), (2, step_ns), (3, step_ns)):
         now = later(gone_s * S, step_ns=stepped_ns)
@@ -58,7 +58,7 @@ def test_a_clock_that_was_never_set_is_watched_too(step_ns: int) -> None:
 
 
 def test_the_kernels_word_is_enough() -> None:
-    watch = ClockWatch()
+    watch = StepDetector()
     assert watch.look(FIRST, was_set=True) is None, "there is nothing before it"
     found = watch.look(later(S), was_set=True)
     assert found is not None
@@ -98,7 +98,7 @@ class Machine:
         return round(self.raw_ns + self.fast_ns)
 
 
-def looks(machine: Machine, watch: ClockWatch, seconds: float) -> list[Disruption | Slew]:
+def looks(machine: Machine, watch: StepDetector, seconds: float) -> list[Disruption | Slew]:
     """Five a second, give or take what a busy machine does; everything that was found."""
     found: list[Disruption | Slew] = []
     end_ns = machine.raw_ns + seconds * S
@@ -115,7 +115,7 @@ def looks(machine: Machine, watch: ClockWatch, seconds: float) -> list[Disruptio
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_clock_left_alone_is_left_alone(seed: int) -> None:
-    machine, watch = Machine(seed), ClockWatch()
+    machine, watch = Machine(seed), StepDetector()
     assert looks(machine, watch, 120) == [], seed
     off_ppb = abs(watch.pace.rate_ppb - machine.rate_ppb)
     assert off_ppb <= watch.pace.tolerance_ppb < 100, seed
@@ -124,7 +124,7 @@ def test_a_clock_left_alone_is_left_alone(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("step_ns", [3_000, 15_000, -19_000, 700])
 def test_small_steps_are_seen_at_the_next_look(seed: int, step_ns: int) -> None:
-    machine, watch = Machine(seed), ClockWatch()
+    machine, watch = Machine(seed), StepDetector()
     looks(machine, watch, 3)
     machine.stepped_ns += step_ns
     machine.rest(0.2 * S)
@@ -140,7 +140,7 @@ def test_small_steps_are_seen_at_the_next_look(seed: int, step_ns: int) -> None:
 @pytest.mark.parametrize("by_ppb", [20_000.0, -20_000.0, 500_000.0, -500_000.0, 300.0])
 def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
     """Within a look where it is fast; anyone who follows it knows how far the clock has gone."""
-    machine, watch = Machine(seed), ClockWatch()
+    machine, watch = Machine(seed), StepDetector()
     looks(machine, watch, 10)
     before_ppb, raw_ns, fast_ns = machine.rate_ppb, machine.raw_ns, machine.fast_ns
     machine.rate_ppb += by_ppb
@@ -163,7 +163,7 @@ def test_a_slew_is_seen_and_followed(seed: int, by_ppb: float) -> None:
 @pytest.mark.parametrize("by_ppb", [20_000.0, -500_000.0])
 def test_a_slew_that_came_and_went_while_nobody_looked_is_seen(seed: int, by_ppb: float) -> None:
     """The agent was paused; where the clock ended is known at the first look, and is told once."""
-    machine, watch = Machine(seed), ClockWatch()
+    machine, watch = Machine(seed), StepDetector()
     looks(machine, watch, 10)
     for rate_ppb, seconds in ((0.0, 5.0), (by_ppb, 1.0), (-by_ppb, 14.0)):
         machine.rate_ppb += rate_ppb
@@ -181,7 +181,7 @@ def test_a_slew_that_came_and_went_while_nobody_looked_is_seen(seed: int, by_ppb
 @pytest.mark.parametrize("seed", range(20))
 def test_a_quartz_that_warms_up_while_nobody_looks_has_left_no_pace(seed: int) -> None:
     """As fast as docs/reference/clock.md allows, which every bound holds."""
-    machine, watch = Machine(seed), ClockWatch()
+    machine, watch = Machine(seed), StepDetector()
     looks(machine, watch, 20)
     ramp_ppb = machine.chance.choice([-1.9, 1.9])
     for _ in range(machine.chance.randrange(30, 120)):
@@ -195,7 +195,7 @@ def test_a_quartz_that_warms_up_while_nobody_looks_has_left_no_pace(seed: int) -
 @pytest.mark.parametrize("gone_ns", [0, 1, 2, 10 * MS])
 def test_the_first_rate_of_a_slew_is_what_it_went_since(gone_ns: int) -> None:
     """Looks may be closer to each other than the raw clock's ticks."""
-    watch = ClockWatch()
+    watch = StepDetector()
     for at_ns in (0, S, 2 * S - 1, 2 * S):
         assert watch.look(later(at_ns)) is None
     now = later(2 * S + gone_ns)

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Iterator
 
 from syntony.clock.anchors import Vote
-from syntony.clock.served import Served, TimelinePiece
+from syntony.clock.served import ServedTimeline, TimelinePiece
 from syntony.clock.servo import Servo
-from syntony.clock.steps import ClockWatch, Disruption, Moment, Slew
+from syntony.clock.steps import Disruption, Moment, Slew, StepDetector
 from syntony.clock.utc import UtcServo
 from syntony.model import MS, ClockState, S, Timeline
 
@@ -46,7 +46,7 @@ def served() -> Iterator[str]:
     """Timelines come, stay away, step; the clock leaves its pace, is adjusted, is disrupted."""
     for seed, step_ns in ((1, math.inf), (2, 40e3)):
         chance = random.Random(seed)
-        reported, at_ns = Served(step_ns=step_ns), START_NS
+        reported, at_ns = ServedTimeline(step_ns=step_ns), START_NS
         for _ in range(50):
             at_ns += chance.randrange(10 * MS, 4 * S)
             match chance.randrange(9):
@@ -107,7 +107,7 @@ def watched() -> Iterator[str]:
     steps_ns = {20: -900, 30: 600, 40: 50_000}
     sleeps_ns = {33: 90_000, 36: 110_000}
     for seed in (1, 2):
-        chance, watch = random.Random(seed), ClockWatch()
+        chance, watch = random.Random(seed), StepDetector()
         raw_ns, fast_ns, ahead_ns, slept_ns, rate_ppb = 9 * S, 3e6, START_NS, 0, 4_000.0
         for look in range(80):
             gone_ns = chance.randrange(100 * MS, 600 * MS)
@@ -127,7 +127,7 @@ def watched() -> Iterator[str]:
             yield seen(watch, watch.look(now, was_set=look == 70), local_ns)
 
 
-def seen(watch: ClockWatch, happened: Disruption | None, local_ns: int) -> str:
+def seen(watch: StepDetector, happened: Disruption | None, local_ns: int) -> str:
     words = [f"pace={watch.pace.rate_ppb:.5g} give={watch.pace.tolerance_ppb:.5g}"]
     words.append(f"left={watch.left_pace} take={watch.expected.rate_ppb:.5g}")
     if happened is not None:

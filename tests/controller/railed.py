@@ -17,7 +17,7 @@ import numpy as np
 from syntony.agent.steering.orders import flows_report, order_of
 from syntony.agent.steering.view import View
 from syntony.controller.config import PlacementConfig, PlacementMode
-from syntony.controller.flow_delays import Delay, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, ProbeSecond
 from syntony.controller.placing import PlacementService
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.names import ComponentKind
@@ -256,7 +256,7 @@ class World:
             for rail in self.rails:
                 links = _links(src, dst, rail)
                 p50_ns = BASE_NS + QUEUE_NS * len(full & set(links))
-                delay = Delay(self.now_ns, p50_ns, p50_ns)
+                delay = DelaySecond(self.now_ns, p50_ns, p50_ns)
                 names = f"{src}/rail{rail}", f"{dst}/rail{rail}"
                 found.append(ProbeSecond(*names, links, delay, BASE_NS))
         return found

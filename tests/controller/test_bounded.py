@@ -8,7 +8,7 @@ import pytest
 from tests.store.rows import T0, rows_of
 
 from syntony.controller.flow_delays import FORGET_NS as DELAYS_NS
-from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, PathDelays, ProbeSecond
 from syntony.controller.flow_table import FORGET_EVERY_NS, FORGET_NS, FlowTable
 from syntony.controller.locating import FORGET_NS as PATHS_NS
 from syntony.controller.locating import LocateLoop
@@ -42,7 +42,7 @@ def test_delays_of_paths_of_the_past_are_let_go_of() -> None:
     for second in range(0, 20_000, 5):
         at_ns = second * S
         way = (f"{A}->leaf{second}", f"leaf{second}->{B}")
-        delays.add([ProbeSecond(A, B, way, Delay(at_ns, 1, 2), 1)])
+        delays.add([ProbeSecond(A, B, way, DelaySecond(at_ns, 1, 2), 1)])
         delays.of([], at_ns)
         largest = max(largest, len(delays))
     assert largest <= 2 * 2 * (2 * DELAYS_NS // S // 5 + 1)

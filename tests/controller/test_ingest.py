@@ -13,7 +13,7 @@ import pytest
 from tests.link import T0
 
 from syntony.controller import ingest as ingest_module
-from syntony.controller.ingest import Ingest, Outcome, Source
+from syntony.controller.ingest import BatchOutcome, Ingest, RowStream
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError
 from syntony.model import S
@@ -108,8 +108,8 @@ class Bench:
 
     def __init__(self, store: FlakyStore) -> None:
         self.store = store
-        self.reported: list[Outcome] = []
-        self.sources: dict[tuple[str, str], Source] = {}
+        self.reported: list[BatchOutcome] = []
+        self.sources: dict[tuple[str, str], RowStream] = {}
         self.ingest = Ingest(
             cast("Store", store), lambda: T0, lambda told, _: self.reported.extend(told)
         )
@@ -153,7 +153,7 @@ def test_rows_of_the_controllers_own_are_not_gathered_for_long(
     async def work() -> None:
         bench, stored = Bench(FlakyStore()), asyncio.Event()
 
-        def on_stored(found: list[Outcome], _: object) -> None:
+        def on_stored(found: list[BatchOutcome], _: object) -> None:
             bench.reported.extend(found)
             stored.set()
 

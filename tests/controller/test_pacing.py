@@ -6,7 +6,7 @@ import pytest
 from tests.controller.placed import RATE_BPS, Fabric
 
 from syntony.controller.config import PacingConfig, PlacementMode
-from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, PathDelays, ProbeSecond
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.pacing import EXPIRY_NS, PacingService
 from syntony.model import MS, S
@@ -151,7 +151,7 @@ def _ended(view: FlowView) -> FlowView:
 
 
 def second(src: str, *links: str, p50_ns: int, at_ns: int = 10 * S) -> ProbeSecond:
-    return ProbeSecond(src, "h0/rail0", (*links, LAST), Delay(at_ns, p50_ns, p50_ns), 1_000)
+    return ProbeSecond(src, "h0/rail0", (*links, LAST), DelaySecond(at_ns, p50_ns, p50_ns), 1_000)
 
 
 def test_a_queue_is_what_all_that_cross_a_link_wait() -> None:

@@ -9,7 +9,7 @@ from tests.cases import mostly_slow
 from tests.controller.railed import Job, World
 
 from syntony.controller.config import PlacementMode
-from syntony.controller.flow_delays import Delay, PathDelays, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, PathDelays, ProbeSecond
 from syntony.model import S
 
 WIDE = Job("wide", 11, "h0", "h2", (0, 1), demand=0.8)
@@ -100,7 +100,7 @@ def test_packets_that_wait_are_known_of_all_links_or_not_at_all() -> None:
         wait_ns = 5_000 if link == links[1] else 1_000
         for p50_ns in (100, 100 + wait_ns):
             now_ns += 2 * S
-            delays.add([ProbeSecond(src, dst, (link,), Delay(now_ns, p50_ns, p50_ns), 100)])
+            delays.add([ProbeSecond(src, dst, (link,), DelaySecond(now_ns, p50_ns, p50_ns), 100)])
     assert delays.of(world.service.rows, now_ns)[RAIL, PATH].queue_ns == 5_000
 
 

@@ -17,7 +17,7 @@ from tests.link import T0
 from syntony.controller import relayed_rows
 from syntony.controller.batches import BatchPiece
 from syntony.controller.gateway import Gateway
-from syntony.controller.ingest import Outcome
+from syntony.controller.ingest import BatchOutcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
 from syntony.controller.probed_rows import NAMES, VALUES, Probed, RowBuffer
 from syntony.controller.relayed_rows import Names, opened, rows_stored
@@ -51,13 +51,13 @@ def rows_of(table: Table, host: str, count: int, chance: random.Random) -> pa.Re
 
 def cycle(
     chance: random.Random, first: int, batches: int
-) -> tuple[list[Outcome], list[BatchPiece]]:
+) -> tuple[list[BatchOutcome], list[BatchPiece]]:
     """Of one insert: some batches refused, of several hosts and tables."""
-    outcomes, pieces = list[Outcome](), list[BatchPiece]()
+    outcomes, pieces = list[BatchOutcome](), list[BatchPiece]()
     for number in range(first, first + batches):
         host, table = f"h{chance.randrange(3)}", chance.choice(TABLES)
         if chance.random() < 0.2:
-            outcomes.append(Outcome(host, "s", number, 7, 1, 0, None, None))
+            outcomes.append(BatchOutcome(host, "s", number, 7, 1, 0, None, None))
             continue
         rows = rows_of(table, host, chance.randrange(1, 6), chance)
         instants = rows.column("ts_ns").to_numpy()
@@ -65,12 +65,12 @@ def cycle(
         rate = 2.5 if table is PROBE else None
         pieces.append(BatchPiece(table, host, "s", number, rows, low, high, False, rate))
         paths_ns = low if table is PATH else None
-        outcomes.append(Outcome(host, "s", number, rows.num_rows, 1, high, rate, paths_ns))
+        outcomes.append(BatchOutcome(host, "s", number, rows.num_rows, 1, high, rate, paths_ns))
     return outcomes, pieces
 
 
 def relayed(
-    outcomes: list[Outcome], pieces: list[BatchPiece], known: Names | None = None
+    outcomes: list[BatchOutcome], pieces: list[BatchPiece], known: Names | None = None
 ) -> list[RowsStored]:
     """Over the wire and back."""
     found = list[RowsStored]()
@@ -88,7 +88,7 @@ def test_a_leader_is_told_what_it_would_have_stored(
     monkeypatch.setattr(relayed_rows, "MAX_COLUMN_BYTES", limit)
     print(f"seed {SEED}")
     chance = random.Random(SEED)
-    told = list[Outcome]()
+    told = list[BatchOutcome]()
     here, there = RowBuffer(), RowBuffer()
     jobs_here, jobs_there = list[Any](), list[Any]()
     messages, known_here, known_there = 0, Names(), Names()
@@ -143,7 +143,7 @@ def test_rows_stored_here_and_by_gateways_are_of_one_second_together() -> None:
     chance = random.Random(SEED)
     direct = rows_of(PROBE, "h1", 3, chance)
     piece = BatchPiece(PROBE, "h1", "s", 1, direct, T0, T0 + 3 * S, False)
-    outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
+    outcome = BatchOutcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
     (message,) = relayed([outcome], [piece])
     buffer = RowBuffer()
     buffer.put([piece])
@@ -158,7 +158,7 @@ def _spoil(change: Callable[[RowsStored], RowsStored]) -> None:
     chance = random.Random(3)
     rows = rows_of(PROBE, "h1", 3, chance)
     piece = BatchPiece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
-    (message,) = relayed([Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
+    (message,) = relayed([BatchOutcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)], [piece])
     opened(message, {})
     with pytest.raises(WireError):
         opened(change(message), {})
@@ -264,7 +264,7 @@ def test_an_older_leader_or_gateway_has_the_same_rows_in_columns() -> None:
     """As all other tables; also what was not compressed is read."""
     chance = random.Random(4)
     rows = rows_of(PROBE, "h1", 3, chance)
-    outcome = Outcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
+    outcome = BatchOutcome("h1", "s", 1, 3, 0, T0 + 3 * S, None, None)
     piece = BatchPiece(PROBE, "h1", "s", 1, rows, T0, T0 + 3 * S, False)
     (message,) = rows_stored([outcome], [piece], None)
     assert not message.probed
@@ -289,7 +289,7 @@ def test_a_gateway_tells_each_leader_all_that_it_needs() -> None:
         if another:
             gateway._leader_up()
         piece = BatchPiece(PROBE, "h1", "s", number, rows, T0, T0 + 3 * S, False)
-        gateway._stored([Outcome("h1", "s", number, 3, 0, T0, None, None)], [piece])
+        gateway._stored([BatchOutcome("h1", "s", number, 3, 0, T0, None, None)], [piece])
         message = writer.post.call_args.args[0]
         assert (PROBE.name in message.columns) is not reads
         probed = message.probed.get(PROBE.name)
@@ -305,13 +305,13 @@ def test_what_rows_are_of_is_told_once_while_it_stays() -> None:
     known_here, known_there = Names(), Names()
     sent, number, before = list[int](), 0, -1
     for _ in range(60):
-        outcomes, pieces, changes = list[Outcome](), list[BatchPiece](), 0
+        outcomes, pieces, changes = list[BatchOutcome](), list[BatchPiece](), 0
         drawn = [chance.choice((0, 0, 0, 1, 2)) for _ in range(chance.randrange(1, 4))]
         for kind in drawn:
             number += 1
             rows = kinds[kind].set_column(0, "ts_ns", pa.array([T0] * 4))
             pieces.append(BatchPiece(PROBE, "h1", "s", number, rows, T0, T0, False))
-            outcomes.append(Outcome("h1", "s", number, 4, 0, T0, None, None))
+            outcomes.append(BatchOutcome("h1", "s", number, 4, 0, T0, None, None))
             changes += kind != before
             before = kind
         (message,) = relayed(outcomes, pieces, known_here)
@@ -363,7 +363,7 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
             ]
             told += batches[first : first + 6] if here is known[1][0] else []
             told = sorted(set(told), key=lambda each: each[1])
-            outcomes, pieces = list[Outcome](), list[BatchPiece]()
+            outcomes, pieces = list[BatchOutcome](), list[BatchPiece]()
             for host, number in told:
                 row = rows_of(PROBE, host, 1, chance).set_column(
                     7, "sent", pa.array([number], pa.uint32())
@@ -371,7 +371,7 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
                 at_ns = T0 + number * S
                 row = row.set_column(0, "ts_ns", pa.array([at_ns]))
                 pieces.append(BatchPiece(PROBE, host, "s", number, row, at_ns, at_ns, False))
-                outcomes.append(Outcome(host, "s", number, 1, 0, at_ns, None, None))
+                outcomes.append(BatchOutcome(host, "s", number, 1, 0, at_ns, None, None))
             for message in relayed(outcomes, pieces, here):
                 rows.take_told(opened(message, there))
     assert judged == Counter(batches)
@@ -385,7 +385,7 @@ def test_rows_that_are_known_already_leave_nothing_to_be_judged() -> None:
     told = rows_of(PROBE, "h0", 3, random.Random(1)).set_column(0, "ts_ns", pa.array([T0] * 3))
     piece = BatchPiece(PROBE, "h0", "s", 1, told, T0, T0, False)
     for _ in range(2):
-        (message,) = relayed([Outcome("h0", "s", 1, 3, 0, T0, None, None)], [piece])
+        (message,) = relayed([BatchOutcome("h0", "s", 1, 3, 0, T0, None, None)], [piece])
         rows.take_told(opened(message, {}))
     (second,) = buffer.take(PROBE.name, T0 // S, T0 // S).values()
     assert second.rows == 3
@@ -413,10 +413,10 @@ def test_a_table_of_batches_without_rows_is_of_no_second() -> None:
     assert (rows.rows, rows.hosts, places) == (0, [], [])
 
 
-def _told(host: str, stream: str, number: int) -> tuple[Outcome, BatchPiece]:
+def _told(host: str, stream: str, number: int) -> tuple[BatchOutcome, BatchPiece]:
     rows = pa.RecordBatch.from_pydict({"ts_ns": np.array([T0])})
     piece = BatchPiece(PROBE, host, stream, number, rows, T0, T0 + number, False)
-    return Outcome(host, stream, number, 1, 0, T0 + number, None, None), piece
+    return BatchOutcome(host, stream, number, 1, 0, T0 + number, None, None), piece
 
 
 def test_a_batch_is_judged_once_in_any_order_from_any_gateway() -> None:

@@ -15,8 +15,8 @@ from tests.live import eventually
 from tests.workload.test_recorded import SEED, T0, bundle, process, record, steps_of
 
 from syntony.agent.daemon import Agent
-from syntony.agent.gpus import GpuTelemetry, Member
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.gpus import GpuTelemetry, JobMember
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.io.gpu_process import GpuProcess
 from syntony.model import MS, S
 from syntony.wire.arrow import encode_columns
@@ -25,8 +25,8 @@ from syntony.wire.tables import COLLECTIVE, GPU, JOB_PROCESS
 from syntony.workload import FaultClass, diagnose
 
 AHEAD_NS = 1_000_000 * S
-NOW = Offset(100 * S, AHEAD_NS, 0)
-MEMBERS = {71: Member("night", 3), 72: Member("night", 4), 73: Member("day", -1)}
+NOW = FleetOffset(100 * S, AHEAD_NS, 0)
+MEMBERS = {71: JobMember("night", 3), 72: JobMember("night", 4), 73: JobMember("day", -1)}
 
 
 class Looks(GpuProcess):
@@ -41,7 +41,7 @@ class Looks(GpuProcess):
         return [self._looks.pop(0)] if self._looks else []
 
 
-def told(*readings: GpuReading, at_s: int = 10, offset: Offset | None = NOW) -> dict[str, Any]:
+def told(*readings: GpuReading, at_s: int = 10, offset: FleetOffset | None = NOW) -> dict[str, Any]:
     """The columns of the last of these readings, 2 s apart."""
     looks = [GpuLook(at_ns=(at_s + 2 * place) * S, gpus=(each,))
              for place, each in enumerate(readings)]  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from syntony import clock
 from syntony.clock.served import LEAD_NS, SLEW_PPB, TimelinePiece
-from syntony.clock.steps import Moment, Pace
+from syntony.clock.steps import ClockRate, Moment
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.io import clock_page, fleet_clock, run_directory
 from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter, Reading
@@ -52,7 +52,7 @@ def publish(path: Path, *pieces: TimelinePiece, ahead_ns: int = 10 * S) -> PageW
     for each in pieces:
         now = read_moment(CLOCK)
         void_ns = now.mono_ns + ahead_ns
-        writer.write(each, now, Pace(tolerance_ppb=100.0), epoch=7, void_after_ns=void_ns)
+        writer.write(each, now, ClockRate(tolerance_ppb=100.0), epoch=7, void_after_ns=void_ns)
     return writer
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.live import eventually
 
 from syntony.agent.job_peers import Peer
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.agent.takeovers import MAX_LEFT, REASONS, TakeoverSocket, _Inbox, reason_class
 from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
 from syntony.io.job_socket import Process
@@ -144,7 +144,7 @@ def gathered(agent: TakeoverSocket, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def enough() -> bool:
-        for table, columns in agent.rows(lambda: Offset(time.monotonic_ns(), AHEAD_NS, 0)):
+        for table, columns in agent.rows(lambda: FleetOffset(time.monotonic_ns(), AHEAD_NS, 0)):
             assert table is TAKEOVER
             assert encode_columns(table, columns)
             rows = zip(*columns.values(), strict=True)
@@ -167,7 +167,7 @@ def test_those_that_come_and_go_without_fleet_time_cost_little_memory(
             agent._leave(Peer(Process(1, 0, "p", "night"), ours, -1, _Inbox(ours), 0))
     assert agent.malformed == 2 * 3
     assert agent.rows(lambda: None) == []
-    assert agent.rows(lambda: Offset(time.monotonic_ns(), AHEAD_NS, 0)) == []
+    assert agent.rows(lambda: FleetOffset(time.monotonic_ns(), AHEAD_NS, 0)) == []
     assert agent.malformed == 2 * (MAX_LEFT + 3)
 
 

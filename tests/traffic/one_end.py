@@ -5,7 +5,7 @@ from __future__ import annotations
 from syntony.model import S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
-from syntony.traffic.connection import MptcpConnection, Remote, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, RemoteAddress, Subflow, SubflowState
 from syntony.traffic.failover import Failover
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic, WatchedFlow
@@ -69,8 +69,8 @@ class Host:
         self.conn.subflows[flow] = subflow
         return subflow
 
-    def announced(self, rail: int, port: int = POLICY.port) -> Remote:
-        remote = Remote(there(rail), port, rail)
+    def announced(self, rail: int, port: int = POLICY.port) -> RemoteAddress:
+        remote = RemoteAddress(there(rail), port, rail)
         self.conn.remotes[rail + 1] = remote
         return remote
 

@@ -13,7 +13,7 @@ from syntony.traffic.demand import Flow
 from syntony.traffic.fair import max_min
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import FlowMove
-from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
+from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 
 GBPS = 1e9
 
@@ -82,7 +82,7 @@ class World:
         return Seen(
             loads={link: LinkLoad(self.at_ns, noisy(bps)) for link, bps in loads.items()},
             rates={
-                flow_id: FlowRate(self.at_ns, noisy(rate), self.flows[flow_id].path_id)
+                flow_id: MeasuredRate(self.at_ns, noisy(rate), self.flows[flow_id].path_id)
                 for flow_id, rate in rates.items()
             },
             delays=delays if self._delays else {},

@@ -16,7 +16,7 @@ from syntony.traffic.connection import (
     UNREPEATED,
     FailedAttempts,
     MptcpConnection,
-    Remote,
+    RemoteAddress,
     Subflow,
     SubflowState,
 )
@@ -145,7 +145,7 @@ def test_a_port_that_is_taken_is_no_failure_but_eight_of_them_are_one() -> None:
 
 def test_an_address_joined_before_it_was_announced_gets_its_number() -> None:
     conn = MptcpConnection(7, 0, accepted=False)
-    conn.remotes = {-2: Remote("10.1.0.2", 8_621, 1), 1: Remote("10.0.0.2", 8_621, 0)}
+    conn.remotes = {-2: RemoteAddress("10.1.0.2", 8_621, 1), 1: RemoteAddress("10.0.0.2", 8_621, 0)}
     conn.joined("10.1.0.2", 1)
     assert set(conn.remotes) == {-2, 1}, "the number is another's"
     conn.joined("10.1.0.2", 2)

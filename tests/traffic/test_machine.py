@@ -21,7 +21,7 @@ from tests.traffic.one_end import (
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
-from syntony.traffic.connection import Remote, Subflow, SubflowState
+from syntony.traffic.connection import RemoteAddress, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.failover import WATCH_EVERY_NS, Failover
 from syntony.traffic.instructions import (
@@ -112,7 +112,7 @@ def test_news_of_a_connection_that_nobody_knows_are_borne() -> None:
 def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> None:
     found = machine()
     conn = found.connections[7]
-    conn.remotes[2] = Remote(there(1), POLICY.port, 1)
+    conn.remotes[2] = RemoteAddress(there(1), POLICY.port, 1)
     assert not [each for each in found.tick(NOW, back=False) if isinstance(each, Create)]
     assert [each for each in found.tick(NOW, back=True) if isinstance(each, Create)]
 

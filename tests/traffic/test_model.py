@@ -9,12 +9,12 @@ import pytest
 from tests.traffic.test_place import GBPS, leaf_spine
 
 from syntony.model import S
-from syntony.traffic.demand import Flow, Path
+from syntony.traffic.demand import CandidatePath, Flow
 from syntony.traffic.model import LEAST_LEFT, Model
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.place import place
 from syntony.traffic.problem import DEAD
-from syntony.traffic.seen import FlowRate, Fresh, LinkLoad, PathDelay, Seen
+from syntony.traffic.seen import Fresh, LinkLoad, MeasuredRate, PathDelay, Seen
 
 POLICY = MovePolicy()
 NOW = 100 * S
@@ -46,7 +46,7 @@ def use(of: Model, paths: dict[str, str] | None = None) -> dict[str, float]:
 
 def seen(bps: float, queue_ns: int | None = None, flow: str = "j0") -> Seen:
     delays = {} if queue_ns is None else {(flow, "s0"): PathDelay(NOW, queue_ns, 0)}
-    return Seen(rates={flow: FlowRate(NOW, bps, "s0")}, delays=delays)
+    return Seen(rates={flow: MeasuredRate(NOW, bps, "s0")}, delays=delays)
 
 
 def suffering(of: Model, what: Seen, paths: dict[str, str] | None = None) -> dict[str, MoveCause]:
@@ -91,7 +91,7 @@ def test_a_flow_of_which_nothing_is_known_keeps_what_it_asked_for() -> None:
     found = model()
     suffering(found, Seen())
     assert use(found)[UP] == 2.0
-    suffering(found, Seen(rates={"j0": FlowRate(NOW - POLICY.stale_ns - 1, 0.0, "s0")}))
+    suffering(found, Seen(rates={"j0": MeasuredRate(NOW - POLICY.stale_ns - 1, 0.0, "s0")}))
     assert use(found)[UP] == 2.0
 
 
@@ -147,7 +147,10 @@ def test_a_flow_without_a_path_or_on_a_dead_one_is_to_be_placed() -> None:
 def background(of: Model, load: float, ours: float = 0.0, at_ns: int = NOW) -> float:
     what = Seen(
         loads={UP: LinkLoad(at_ns, load * GBPS)},
-        rates={"j0": FlowRate(NOW, ours * GBPS, "s0"), "j1": FlowRate(NOW, 7.0 * GBPS, "s1")},
+        rates={
+            "j0": MeasuredRate(NOW, ours * GBPS, "s0"),
+            "j1": MeasuredRate(NOW, 7.0 * GBPS, "s1"),
+        },
     )
     found = of.background(fresh(what), POLICY, of.choice(ON_S0))
     return float(found[of.link[UP]]) / GBPS
@@ -168,7 +171,9 @@ def test_a_little_of_others_is_noise(load: float, counts: bool) -> None:
 
 def test_a_flow_without_a_told_path_counts_where_it_is_believed_to_be() -> None:
     found = model()
-    what = Seen(loads={UP: LinkLoad(NOW, 50.0 * GBPS)}, rates={"j0": FlowRate(NOW, 20.0 * GBPS)})
+    what = Seen(
+        loads={UP: LinkLoad(NOW, 50.0 * GBPS)}, rates={"j0": MeasuredRate(NOW, 20.0 * GBPS)}
+    )
     others = found.background(fresh(what), POLICY, found.choice(ON_S0))
     assert others[found.link[UP]] == 30.0 * GBPS
 
@@ -223,7 +228,7 @@ def test_flows_on_links() -> None:
 
 def test_where_no_capacity_is_known_all_are_taken_for_the_most_that_was_ever_seen() -> None:
     found = Model(tuple(FLOWS))
-    rates = {name: FlowRate(NOW, 30.0 * GBPS, "s0") for name in ("j0", "j1")}
+    rates = {name: MeasuredRate(NOW, 30.0 * GBPS, "s0") for name in ("j0", "j1")}
     found.learn_capacities(Seen(rates=rates))
     assert use(found)[UP] == pytest.approx(2.0), "60 Gb/s over one cable: a link is 60"
     found.background(fresh(Seen()), POLICY, found.choice(ON_S0))
@@ -263,8 +268,8 @@ def three_tiers(pairs: list[tuple[int, int]]) -> list[Flow]:
     flows = []
     for number, (src, dst) in enumerate(pairs):
         paths = tuple(
-            Path(f"s{s}c{c}", (f"h{src}->l0", f"l0->s{s}", f"s{s}->c{s}{c}", f"c{s}{c}->t{s}",
-                               f"t{s}->l1", f"l1->h{dst}"))
+            CandidatePath(f"s{s}c{c}", (f"h{src}->l0", f"l0->s{s}", f"s{s}->c{s}{c}",
+                                        f"c{s}{c}->t{s}", f"t{s}->l1", f"l1->h{dst}"))
             for s in (0, 1)
             for c in (0, 1)
         )  # fmt: skip

@@ -16,7 +16,7 @@ from syntony.model import S
 from syntony.traffic.demand import Flow
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
-from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
+from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import TrialResult
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_moved_where_nobody_suffers() -> None:
 def test_a_flow_of_unknown_demand_that_sends_little_is_no_reason_to_move() -> None:
     flows = colliding()
     mover = Mover()
-    rates = {f.flow_id: FlowRate(S, 20 * GBPS, "s0") for f in flows}
+    rates = {f.flow_id: MeasuredRate(S, 20 * GBPS, "s0") for f in flows}
     delays = {(f.flow_id, "s0"): PathDelay(S, 12_000, 10_000) for f in flows}
     mover.update(flows)
     capacities = {link: 100 * 10**9 for f in flows for p in f.paths for link in p.links}
@@ -178,7 +178,7 @@ def test_others_traffic_is_seen_and_avoided() -> None:
     flows = colliding(2, 3)
     mover = Mover()
     mover.update(flows)
-    rates = {f.flow_id: FlowRate(S, 50 * GBPS, "s0") for f in flows}
+    rates = {f.flow_id: MeasuredRate(S, 50 * GBPS, "s0") for f in flows}
     delays = {(f.flow_id, "s0"): PathDelay(S, 400_000, 10_000) for f in flows}
     loads = {"leaf0->spine0": LinkLoad(S, 100 * GBPS), "leaf0->spine1": LinkLoad(S, 95 * GBPS)}
     capacities = {link: 100 * 10**9 for f in flows for p in f.paths for link in p.links}
@@ -190,7 +190,7 @@ def test_a_path_that_queues_although_it_should_be_empty_is_not_taken() -> None:
     flows = colliding(2, 3)
     mover = Mover()
     mover.update(flows)
-    rates = {f.flow_id: FlowRate(S, 50 * GBPS, "s0") for f in flows}
+    rates = {f.flow_id: MeasuredRate(S, 50 * GBPS, "s0") for f in flows}
     delays = {(f.flow_id, "s0"): PathDelay(S, 400_000, 10_000) for f in flows}
     delays |= {(f.flow_id, "s1"): PathDelay(S, 300_000, 10_000) for f in flows}
     (move,) = mover.step(Seen(rates=rates, delays=delays), S)

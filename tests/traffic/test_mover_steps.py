@@ -16,7 +16,7 @@ from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.place import Choice
 from syntony.traffic.problem import PlacementProblem
-from syntony.traffic.seen import FlowRate, PathDelay, Seen
+from syntony.traffic.seen import MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import TrialResult
 
 POLICY = MovePolicy()
@@ -27,7 +27,7 @@ def seen_at(at_ns: int, **rates: float) -> Seen:
     world = World(colliding())
     world.at_ns = at_ns
     found = world._measure()
-    reported = {name: FlowRate(at_ns, bps * GBPS) for name, bps in rates.items()}
+    reported = {name: MeasuredRate(at_ns, bps * GBPS) for name, bps in rates.items()}
     return replace(found, rates={**found.rates, **reported})
 
 
@@ -84,7 +84,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
     moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
     mover.update(moved)
     at_ns = S + POLICY.settle_ns
-    rates = {f.flow_id: FlowRate(at_ns, after * GBPS, f.path_id) for f in moved}
+    rates = {f.flow_id: MeasuredRate(at_ns, after * GBPS, f.path_id) for f in moved}
     delays = {(f.flow_id, f.path_id): PathDelay(at_ns, 10_000, 10_000) for f in moved}
     back = mover.step(Seen(rates=rates, delays=delays), at_ns)
     assert mover.judged == {flow: verdict}
@@ -109,7 +109,7 @@ def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     moved = [replace(f, path_id=mover.path_of(f.flow_id)) for f in colliding()]
     mover.update(moved)
     at_ns = S + POLICY.settle_ns
-    rates = {f.flow_id: FlowRate(at_ns, 40 * GBPS, f.path_id) for f in moved}
+    rates = {f.flow_id: MeasuredRate(at_ns, 40 * GBPS, f.path_id) for f in moved}
     links = {link: 100 * 10**9 for f in moved for p in f.paths for link in p.links}
     found = mover.step(Seen(rates=rates, capacities=links | {"leaf0->spine0": 0}), at_ns)
     assert flow not in {move.flow_id for move in found}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.traffic.chains import Board
-from syntony.traffic.demand import Flow, Path, Priority
+from syntony.traffic.demand import CandidatePath, Flow, Priority
 from syntony.traffic.fair import max_min
 from syntony.traffic.place import place
 from syntony.traffic.problem import known_capacities, link_names, make_problem
@@ -27,7 +27,7 @@ def leaf_spine(
         a, b = src // hosts, dst // hosts
         ends = (f"h{src}->leaf{a}", f"leaf{b}->h{dst}")
         paths = tuple(
-            Path(f"s{s}", (ends[0], f"leaf{a}->spine{s}", f"spine{s}->leaf{b}", ends[1]))
+            CandidatePath(f"s{s}", (ends[0], f"leaf{a}->spine{s}", f"spine{s}->leaf{b}", ends[1]))
             for s in range(spines)
         )
         flows.append(Flow(f"{job}{number}", job, paths, **more))  # type: ignore[arg-type]

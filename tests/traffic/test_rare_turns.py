@@ -228,9 +228,9 @@ def test_rails_without_an_address_of_the_family_are_not_wanted() -> None:
 
 
 def _with_remotes(conn: MptcpConnection) -> MptcpConnection:
-    from syntony.traffic.connection import Remote
+    from syntony.traffic.connection import RemoteAddress
 
-    conn.remotes = {1: Remote("fd00::2", 0, 0), 2: Remote("fd01::2", 0, 1)}
+    conn.remotes = {1: RemoteAddress("fd00::2", 0, 0), 2: RemoteAddress("fd01::2", 0, 1)}
     return conn
 
 

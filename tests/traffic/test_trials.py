@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.model import MS, US, S
-from syntony.traffic.demand import Flow, Path
+from syntony.traffic.demand import CandidatePath, Flow
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import FlowRate, PathDelay, Seen
+from syntony.traffic.seen import MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 T0 = 100 * S
@@ -32,7 +32,7 @@ def trial(
 
 
 def judged(each: MoveTrial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
-    rates = {flow: FlowRate(SETTLED, share * WANTED) for flow, share in after.items()}
+    rates = {flow: MeasuredRate(SETTLED, share * WANTED) for flow, share in after.items()}
     return each.judge(Seen(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
 
 
@@ -99,7 +99,7 @@ def test_it_is_judged_when_all_have_answered_and_were_measured_since() -> None:
     assert judged(each, good) is TrialResult.HELPED
     assert judged(each, {"a": 0.9}) is TrialResult.WAIT
     for at_ns, verdict in ((T0 - 3 + S, TrialResult.HELPED), (T0 - 4 + S, TrialResult.WAIT)):
-        rates = {flow: FlowRate(at_ns, WANTED) for flow in "ab"}
+        rates = {flow: MeasuredRate(at_ns, WANTED) for flow in "ab"}
         wanted = dict.fromkeys("ab", WANTED)
         assert each.judge(Seen(rates=rates), wanted, POLICY, T0 + 5 * S) is verdict
     limit_ns = T0 - 3 + POLICY.judge_ns
@@ -144,7 +144,7 @@ def test_where_no_rates_are_known_queues_decide(
 
 
 def test_rates_are_a_part_of_what_each_could_get() -> None:
-    rates = {"a": FlowRate(10, 30.0), "b": FlowRate(9, 30.0), "c": FlowRate(10, 30.0)}
+    rates = {"a": MeasuredRate(10, 30.0), "b": MeasuredRate(9, 30.0), "c": MeasuredRate(10, 30.0)}
     wanted = {"a": 60.0, "b": 60.0, "c": 0.0}
     assert rates_since(rates, "abcd", wanted, 10) == {"a": 0.5}
     assert rates_since(rates, "ab", wanted, 9) == {"a": 0.5, "b": 0.5}
@@ -152,7 +152,11 @@ def test_rates_are_a_part_of_what_each_could_get() -> None:
 
 def test_moves_that_share_a_link_are_one_trial() -> None:
     def flow(name: str, old: str, new: str) -> Flow:
-        paths = (Path("old", tuple(old)), Path("new", tuple(new)), Path("other", ("z",)))
+        paths = (
+            CandidatePath("old", tuple(old)),
+            CandidatePath("new", tuple(new)),
+            CandidatePath("other", ("z",)),
+        )
         return Flow(name, "job", paths)
 
     flows = {

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from syntony.agent.job_admission import MAX_PER_PROCESS
 from syntony.agent.metrics import put_queue_pairs
-from syntony.agent.queue_pairs import Offset, QueuePairSocket
+from syntony.agent.queue_pairs import FleetOffset, QueuePairSocket
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 
@@ -68,7 +68,7 @@ def test_admissions_are_counted_and_never_uncounted(tmp_path: Path) -> None:
             wait_for(socket, "syntony_queue_pair_processes_refused_total process-full", 2)
             wait_for(socket, "syntony_queue_pair_processes_refused_total no-job", 1)
             wait_for(socket, "syntony_queue_pair_processes", MAX_PER_PROCESS)
-            report = socket.report(lambda: Offset(time.monotonic_ns(), 0, 0))
+            report = socket.report(lambda: FleetOffset(time.monotonic_ns(), 0, 0))
             assert report is not None
             assert report.malformed == MAX_PER_PROCESS  # what they sent is no page
         wait_for(socket, "syntony_queue_pair_processes", 0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from syntony.agent.queue_pairs import Offset, QueuePairSocket
+from syntony.agent.queue_pairs import FleetOffset, QueuePairSocket
 from syntony.model import MS, US
 from syntony.traffic.queue_pair_delays import Direction, MessageDelay, QueuePairDelays
 from syntony.wire.queue_pairs import QueuePairsReport
@@ -47,8 +47,8 @@ def socket(tmp_path: Path) -> Iterator[QueuePairSocket]:
     assert made.fault is None
 
 
-def offset() -> Offset:
-    return Offset(time.monotonic_ns(), OFFSET_NS, 0)
+def offset() -> FleetOffset:
+    return FleetOffset(time.monotonic_ns(), OFFSET_NS, 0)
 
 
 def run(generator: Path, socket: QueuePairSocket, *, seed: int, ms: int, delays_us: tuple[int, int],

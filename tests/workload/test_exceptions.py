@@ -14,7 +14,7 @@ from syntony.workload.classes import bad_link, pfc_storm, straggler
 from syntony.workload.diagnose import _causes, _exceptions
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import no_accidents
-from syntony.workload.verdict import Evidence, Finding
+from syntony.workload.verdict import Evidence, RuleFinding
 
 WINDOWS = 40
 F = FaultClass
@@ -45,12 +45,14 @@ def test_all_of_a_short_recording_may_be_an_episode() -> None:
     assert 3 in no_accidents(bad, valid)
 
 
-def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float = 1.0,
-            begin: int = 100, end: int = 200, flows: tuple[int, ...] = ()) -> Finding:  # fmt: skip
+def finding(
+    fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float = 1.0,
+    begin: int = 100, end: int = 200, flows: tuple[int, ...] = (),
+) -> RuleFinding:  # fmt: skip
     signals: tuple[Evidence, ...] = (Evidence("owd_p50_ns", "", delay, 0.0),) if delay else ()
     if rate:
         signals += (Evidence("rate_bps", "", rate, 2.0),)
-    return Finding(
+    return RuleFinding(
         fault=fault, subjects=(subject,), onset_ns=begin, last_ns=end, confidence=0.9,
         evidence=signals, alternatives=(), action="", flows=frozenset(flows),
     )  # fmt: skip
@@ -69,7 +71,7 @@ def finding(fault: FaultClass, subject: str, *, delay: float = 0.0, rate: float 
     ],
 )
 def test_a_flow_with_less_to_send_follows_from_what_holds_up_its_ring(
-    slow: Finding, kept: bool
+    slow: RuleFinding, kept: bool
 ) -> None:
     slot = finding(F.PCIE, "h0/n0", flows=(7,))
     for order in ([slot, slow], [slow, slot]):

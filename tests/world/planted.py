@@ -24,7 +24,7 @@ from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
 from syntony.alerts.incidents import BookState
 from syntony.controller import agent_hub, dispatch, ingest
-from syntony.controller.ingest import Source
+from syntony.controller.ingest import RowStream
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import KeyRing, KeyRotation
@@ -137,10 +137,12 @@ PLANTED: dict[str, Plant] = {
     "one-stream-for-ever": _one_stream_for_ever,
     "stops-at-damage": _patch(spool, "index_segment", _stops_at_damage),
     "acknowledged-when-accepted": _patch(
-        Source, "stored", property(lambda self: self.accepted, lambda *_: None)
+        RowStream, "stored", property(lambda self: self.accepted, lambda *_: None)
     ),
     "first-batches-not-looked-up": _patch(ingest, "MAX_UNACKED", 0),
-    "backlog-not-looked-up": _patch(Source, "backlog", property(lambda _: False, lambda *_: None)),
+    "backlog-not-looked-up": _patch(
+        RowStream, "backlog", property(lambda _: False, lambda *_: None)
+    ),
     "retries-not-looked-up": _patch(
         ingest._Waiting, "tried", property(lambda _: False, lambda *_: None)
     ),

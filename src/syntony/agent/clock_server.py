@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.clock.served import Served, TimelinePiece
-from syntony.clock.steps import ClockWatch, Moment
+from syntony.clock.served import ServedTimeline, TimelinePiece
+from syntony.clock.steps import Moment, StepDetector
 from syntony.errors import MissingError
 from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, Left, PageWriter
 from syntony.io.clocks import ClockSource, SyntheticClock
@@ -65,8 +65,8 @@ class ClockServer:
         self._disrupted_ns: int | None = None
         self._step = 0
         self._bounds_due_ns = 0
-        self._watch = ClockWatch()
-        self._served = Served(step_ns=config.step_ns or math.inf, epoch=clock.now_ns())
+        self._watch = StepDetector()
+        self._served = ServedTimeline(step_ns=config.step_ns or math.inf, epoch=clock.now_ns())
         self._config = config
         with suppress(MissingError):
             self.open()
@@ -119,7 +119,7 @@ class ClockServer:
         """The agent itself has just made the clock run faster by `rate_ppb`, or jump."""
         if coarse:
             now = read_moment(self._clock)
-            self._watch = ClockWatch()
+            self._watch = StepDetector()
             self._watch.look(now)
             self._disrupt(now.local_ns, 0, now)
             return
@@ -218,7 +218,9 @@ class ClockServer:
         boot_ns = now.boot_ns - now.mono_ns + left.seen.mono_ns
         seen = left.seen._replace(boot_ns=boot_ns, marker=now.marker)
         self._watch.resume(seen, left.pace)
-        self._served = Served(left.piece, step_ns=config.step_ns or math.inf, epoch=left.epoch)
+        self._served = ServedTimeline(
+            left.piece, step_ns=config.step_ns or math.inf, epoch=left.epoch
+        )
 
     def _publish(self, piece: TimelinePiece | None, now: Moment) -> None:
         if self._page is None:

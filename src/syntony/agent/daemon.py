@@ -21,7 +21,7 @@ from syntony.agent.early_rows import EarlyRows
 from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
-from syntony.agent.queue_pairs import Offset, fleet_offset
+from syntony.agent.queue_pairs import FleetOffset, fleet_offset
 from syntony.agent.reactor.link import NOTHING_SEEN
 from syntony.agent.reactor.messages import Reported
 from syntony.agent.spool import Spool
@@ -324,7 +324,7 @@ class Agent:
         for table, columns in rows:
             self._submit(uplink, table, columns)
 
-    def _fleet_offset(self) -> Offset | None:
+    def _fleet_offset(self) -> FleetOffset | None:
         """Of now. Two clocks, read together as close as can be."""
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         return fleet_offset(self._pipeline.timeline, local_ns, now_ns)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.io.gpu_process import GpuProcess
 from syntony.mesh.stats import Columns
 from syntony.model import S
@@ -16,8 +16,8 @@ from syntony.wire.gpus import GpuLook, GpuReading
 from syntony.wire.tables import GPU
 
 
-class Member(NamedTuple):
-    """A process of a job."""
+class JobMember(NamedTuple):
+    """The job and rank of a process that uses GPUs."""
 
     job: str
     rank: int
@@ -38,7 +38,7 @@ class GpuTelemetry:
         self._before: dict[str, tuple[int, GpuReading]] = {}
         """When each GPU was read last, CLOCK_MONOTONIC, and what was read."""
 
-    def rows(self, offset: Offset | None, members: Mapping[int, Member]) -> Columns | None:
+    def rows(self, offset: FleetOffset | None, members: Mapping[int, JobMember]) -> Columns | None:
         """Rows of what has been read since the last call; None: nothing, or no fleet time.
 
         Args:
@@ -61,7 +61,7 @@ class GpuTelemetry:
         columns["ts_ns"] += offset.offset_ns
         return columns
 
-    def _rows(self, look: GpuLook, members: Mapping[int, Member]) -> Iterator[dict[str, Any]]:
+    def _rows(self, look: GpuLook, members: Mapping[int, JobMember]) -> Iterator[dict[str, Any]]:
         """One for each process of a job on each GPU, or one for the GPU."""
         for each in look.gpus:
             at_ns, before = self._before.get(each.gpu, (look.at_ns, None))
@@ -70,7 +70,7 @@ class GpuTelemetry:
                 continue  # counters say nothing yet
             row = self._row(each, before, at_ns, look.at_ns - at_ns)
             owners = [(pid, members[pid]) for pid in each.pids if pid in members]
-            for pid, member in owners or [(0, Member("", -1))]:
+            for pid, member in owners or [(0, JobMember("", -1))]:
                 yield row | {"pid": pid, "job": member.job, "rank": member.rank}
 
     def _row(

@@ -18,7 +18,7 @@ from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.parts import MAX_BACKOFF_NS, Parts
 from syntony.agent.paths import PathTracer
-from syntony.agent.queue_pairs import Offset, QueuePairSocket
+from syntony.agent.queue_pairs import FleetOffset, QueuePairSocket
 from syntony.agent.reactor.link import RETRY_NS, ReactorLink
 from syntony.agent.segments import HostClockState, SegmentSampler
 from syntony.agent.spool import Spool
@@ -141,7 +141,7 @@ class Machine:
             self.parts.add("gpus", self.gpus.process.start, now_ns)
 
     def reported_by_jobs(
-        self, offset: Callable[[], Offset | None], now_ns: int
+        self, offset: Callable[[], FleetOffset | None], now_ns: int
     ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
         """What jobs' processes and GPUs report in addition to flows: queue pairs, and rows; once
         a second.

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syntony.agent.gpus import Member
+from syntony.agent.gpus import JobMember
 from syntony.agent.job_peers import JobPeers, Peer
 from syntony.agent.nccl_socket import NcclSocket, ProcessOperations
-from syntony.agent.queue_pairs import STEP_NS, Offset, on_fleet
+from syntony.agent.queue_pairs import STEP_NS, FleetOffset, on_fleet
 from syntony.agent.takeovers import TakeoverSocket
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
@@ -90,7 +90,7 @@ class JobTelemetry:
         self.nccl = NcclSocket(meeting_place / NCCL_SOCKET)
         self.takeovers = TakeoverSocket(host, meeting_place / TAKEOVER_SOCKET)
         self._table = JobTable(meeting_place / SOCKET_NAME)
-        self._before: Offset | None = None
+        self._before: FleetOffset | None = None
         self._looked_ns = 0
         self._dropped = 0
         """Records that were lost and that no row has counted yet."""
@@ -98,7 +98,7 @@ class JobTelemetry:
         """Process to its rank and the number of ranks, by its framework's word."""
         self._launched: dict[int, tuple[int, int]] = {}
         """… by its launcher's, in the last look."""
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, JobMember] = {}
         """Processes of jobs by number, in the last look."""
         self._sought = set[int]()
         """Processes with operations that the last look did not find."""
@@ -109,7 +109,7 @@ class JobTelemetry:
         self.nccl.close()
         self.takeovers.close()
 
-    def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
+    def rows(self, offset: Callable[[], FleetOffset | None]) -> list[tuple[Table, Columns]]:
         """Rows of what has happened since the last call. Without fleet time none: processes keep
         what they tell for as long as they have room.
 
@@ -138,7 +138,7 @@ class JobTelemetry:
             self._launched = {each.pid: (each.rank, each.ranks) for each in present}
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
             self.members = {
-                each.pid: Member(each.job, self._ranks.get(each.pid, (each.rank,))[0])
+                each.pid: JobMember(each.job, self._ranks.get(each.pid, (each.rank,))[0])
                 for each in present
                 if not each.ended
             }
@@ -167,7 +167,9 @@ class JobTelemetry:
             found.append(_Source(each.process, NewOperations(rank, ranks, operations, (), dropped)))
         return found
 
-    def _collectives(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
+    def _collectives(
+        self, sources: list[_Source], before: FleetOffset, now: FleetOffset
+    ) -> Columns | None:
         rows = [
             (each.process, each.reported.rank, operation)
             for each in sources
@@ -195,7 +197,9 @@ class JobTelemetry:
             "dropped": dropped,
         }
 
-    def _steps(self, sources: list[_Source], before: Offset, now: Offset) -> Columns | None:
+    def _steps(
+        self, sources: list[_Source], before: FleetOffset, now: FleetOffset
+    ) -> Columns | None:
         rows = [
             (each.process, each.reported.rank, step)
             for each in sources
@@ -215,7 +219,7 @@ class JobTelemetry:
         }
 
     def _processes(
-        self, found: Sequence[JobProcess], now: Offset, elapsed_ns: int
+        self, found: Sequence[JobProcess], now: FleetOffset, elapsed_ns: int
     ) -> Columns | None:
         if not found:
             return None

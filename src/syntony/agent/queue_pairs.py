@@ -32,8 +32,8 @@ STEP_NS = 1 * MS
 _Instants = TypeVar("_Instants", np.int64, NDArray[np.int64])
 
 
-class Offset(NamedTuple):
-    """Fleet time less CLOCK_MONOTONIC, at one instant."""
+class FleetOffset(NamedTuple):
+    """Fleet time minus CLOCK_MONOTONIC, at one instant."""
 
     at_ns: int
     """CLOCK_MONOTONIC."""
@@ -42,7 +42,7 @@ class Offset(NamedTuple):
     """How far fleet time may be off."""
 
 
-def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> Offset | None:
+def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> FleetOffset | None:
     """At one instant; None: nobody knows fleet time well enough.
 
     Args:
@@ -53,7 +53,7 @@ def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> Offset | 
     bound_ns = math.inf if line is None else line.bound_ns(local_ns)
     if line is None or bound_ns > MAX_BOUND_NS:
         return None
-    return Offset(now_ns, line.to_fleet_ns(local_ns) - now_ns, math.ceil(bound_ns))
+    return FleetOffset(now_ns, line.to_fleet_ns(local_ns) - now_ns, math.ceil(bound_ns))
 
 
 class QueuePairSocket(JobPeers[QueuePairPage]):
@@ -61,7 +61,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._before: Offset | None = None
+        self._before: FleetOffset | None = None
         self.malformed = 0
         """Records that could not be used, ever."""
         self.queue_pairs = 0
@@ -73,7 +73,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         owner = Owner(process.job, process.program, process.pid, process.uid)
         return QueuePairPage(connection, owner)
 
-    def report(self, offset: Callable[[], Offset | None]) -> QueuePairsReport | None:
+    def report(self, offset: Callable[[], FleetOffset | None]) -> QueuePairsReport | None:
         """What processes report now; None without fleet time, or where there is no process.
 
         Args:
@@ -114,7 +114,7 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         return found[:MAX_QUEUE_PAIRS]
 
 
-def on_fleet(at_ns: _Instants, before: Offset, now: Offset) -> _Instants:
+def on_fleet(at_ns: _Instants, before: FleetOffset, now: FleetOffset) -> _Instants:
     """Instants of CLOCK_MONOTONIC in fleet time.
 
     Between `before` and `now` the offset changed evenly: clocks drift apart by microseconds a
@@ -126,7 +126,9 @@ def on_fleet(at_ns: _Instants, before: Offset, now: Offset) -> _Instants:
     return at_ns + now.offset_ns + ((at_ns - now.at_ns) * rate).astype(np.int64)
 
 
-def on_fleet_time(figures: QueuePairFigures, before: Offset, now: Offset) -> QueuePairFigures:
+def on_fleet_time(
+    figures: QueuePairFigures, before: FleetOffset, now: FleetOffset
+) -> QueuePairFigures:
     """The same with instants in fleet time, and with few stamps."""
 
     def shift(stamps: bytes) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from syntony.agent.job_peers import JobPeers, Peer
-from syntony.agent.queue_pairs import Offset, on_fleet
+from syntony.agent.queue_pairs import FleetOffset, on_fleet
 from syntony.io.job_socket import Process
 from syntony.mesh.stats import Columns
 from syntony.model import S
@@ -127,7 +127,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
         else:
             self.malformed += len(data)
 
-    def rows(self, offset: Callable[[], Offset | None]) -> list[tuple[Table, Columns]]:
+    def rows(self, offset: Callable[[], FleetOffset | None]) -> list[tuple[Table, Columns]]:
         """Rows of takeovers since the last call; without fleet time they are kept.
 
         Args:
@@ -160,7 +160,7 @@ class TakeoverSocket(JobPeers[_Inbox]):
             self.stall_ns += message.took_ns
         self._waiting.append((job, message))
 
-    def _columns(self, found: list[tuple[str, TakeoverMessage]], now: Offset) -> Columns:
+    def _columns(self, found: list[tuple[str, TakeoverMessage]], now: FleetOffset) -> Columns:
         at = np.array([each.at_ns for _, each in found], np.int64)
         return {
             "ts_ns": on_fleet(at, now, now),

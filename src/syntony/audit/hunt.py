@@ -16,8 +16,8 @@ Pair = tuple[str, str]
 """Sorted."""
 
 
-class Blame(enum.StrEnum):
-    """What failed tests come down to."""
+class HuntOutcome(enum.StrEnum):
+    """What the failed tests of pairs show: a host, a pair or nothing certain."""
 
     HOST = "host"
     """It fails with partners that pass with everybody else."""
@@ -30,7 +30,7 @@ class Blame(enum.StrEnum):
 class Named(msgspec.Struct, frozen=True, kw_only=True):
     """A host, a pair or a set of hosts to blame."""
 
-    blame: Blame
+    blame: HuntOutcome
     hosts: tuple[str, ...]
     failed: int
     """Tests that failed, of those they took part in."""
@@ -116,7 +116,7 @@ class PairHunt:
             wins = [other for other, ok in with_good if ok]
             if len(losses) > len(wins):
                 bad.add(host)
-                found.append(self._name(Blame.HOST, (host,), losses))
+                found.append(self._name(HuntOutcome.HOST, (host,), losses))
         for host in sorted(suspects - bad):
             found += self._undecided_or_pairs(host, suspects, bad)
         return tuple(dict.fromkeys(found))
@@ -130,7 +130,7 @@ class PairHunt:
             wins = tuple(sorted(o for o, won in self._outcomes[host] if won))
             pair = tuple(sorted((host, other)))
             cleared = wins and (other not in suspects or self._won(other))
-            yield self._name(Blame.PAIR if cleared else Blame.UNDECIDED, pair, wins)
+            yield self._name(HuntOutcome.PAIR if cleared else HuntOutcome.UNDECIDED, pair, wins)
 
     def _won(self, host: str) -> bool:
         return any(ok for _, ok in self._outcomes[host])
@@ -170,7 +170,7 @@ class PairHunt:
             pairs.append((min(host, partner), max(host, partner)))
         return pairs
 
-    def _name(self, blame: Blame, hosts: tuple[str, ...], against: Iterable[str]) -> Named:
+    def _name(self, blame: HuntOutcome, hosts: tuple[str, ...], against: Iterable[str]) -> Named:
         reported = [ok for host in hosts for other, ok in self._outcomes[host]]
         return Named(
             blame=blame, hosts=hosts, failed=reported.count(False), passed=reported.count(True),
@@ -218,7 +218,7 @@ class GroupHunt:
         for group in failed:
             if len(group) == 1:
                 against = tuple(sorted(self._good))[: self._least - 1]
-                blame = Blame.HOST if self._good else Blame.UNDECIDED
+                blame = HuntOutcome.HOST if self._good else HuntOutcome.UNDECIDED
                 self._add(blame, group, against)
             else:
                 halves = group[: (len(group) + 1) // 2], group[(len(group) + 1) // 2 :]
@@ -227,7 +227,7 @@ class GroupHunt:
         self._together(results)
         for group, ok in results.items():
             if ok is None:
-                self._add(Blame.UNDECIDED, group, ())
+                self._add(HuntOutcome.UNDECIDED, group, ())
 
     def named(self) -> tuple[Named, ...]:
         """Who is to blame, as far as known."""
@@ -241,9 +241,9 @@ class GroupHunt:
                 by_parent.setdefault(self._parents[group], []).append(ok)
         for parent, outcomes in by_parent.items():
             if outcomes == [True, True]:
-                self._add(Blame.PAIR, parent, ())
+                self._add(HuntOutcome.PAIR, parent, ())
 
-    def _add(self, blame: Blame, hosts: tuple[str, ...], against: tuple[str, ...]) -> None:
+    def _add(self, blame: HuntOutcome, hosts: tuple[str, ...], against: tuple[str, ...]) -> None:
         self._named.append(
             Named(blame=blame, hosts=hosts, failed=1, passed=0, against=against)
         )  # fmt: skip

@@ -19,8 +19,8 @@ MIN_PAIRS = 8
 """Fewer do not fix a line."""
 
 
-class Fit(NamedTuple):
-    """Delay = base + hops × per hop."""
+class HopFit(NamedTuple):
+    """Linear fit of latency: delay = base + hops × per hop."""
 
     base_ns: float
     per_hop_ns: float
@@ -39,7 +39,7 @@ class Off(NamedTuple):
     tested: int
 
 
-def fit(hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], float]) -> Fit:
+def fit(hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], float]) -> HopFit:
     """The line through the median floor of each number of hops, weighted by its pairs.
 
     Args:
@@ -60,7 +60,7 @@ def fit(hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], 
     weights = np.sqrt([len(classes[int(count)]) for count in counts])
     slope, base = np.polyfit(counts, medians, 1, w=weights)
     off = [abs(ns - base - slope * hops[pair]) for pair, ns in floor_ns.items()]
-    return Fit(float(base), float(slope), statistics.median(off))
+    return HopFit(float(base), float(slope), statistics.median(off))
 
 
 def off_the_line(

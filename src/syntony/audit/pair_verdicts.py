@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from syntony.audit.check import Check
 from syntony.audit.checks.pairs import PairTest
-from syntony.audit.hunt import Blame, Named, Pair
+from syntony.audit.hunt import HuntOutcome, Named, Pair
 from syntony.audit.result import Result, Status, Suspect
 
 _LISTED = 3
@@ -64,13 +64,13 @@ def _one(check: Check, each: Named, said: Mapping[Pair, str], tested: Tested) ->
     text = f"{'; '.join(reasons)}; {tested.rounds} rounds"
     got = f"{each.failed} of {each.failed + each.passed} tests failed"
     against = ", ".join(each.against[:_LISTED])
-    if each.blame is Blame.HOST:
+    if each.blame is HuntOutcome.HOST:
         return check.result(
             Status.FAIL, _at(each.hosts[0], tested), got, "all pass",
             f"fails with {against}, which pass with others: {text}",
         )  # fmt: skip
     subject = " -- ".join(_at(host, tested) for host in each.hosts)
-    if each.blame is Blame.PAIR:
+    if each.blame is HuntOutcome.PAIR:
         return check.result(
             Status.FAIL, subject, "they fail with each other only", "all pass", text,
             suspect=Suspect.FABRIC, meaning="what is between the two, not the hosts",

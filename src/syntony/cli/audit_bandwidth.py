@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from syntony.audit.hunt import Pair
     from syntony.audit.result import Result
     from syntony.audit.speed_hunt import Speed, SpeedHunt
-    from syntony.io.audit.collective import Ranks
+    from syntony.io.audit.collective import RankStarter
 
 MAX_AT_ONCE = 512
 _TCP, _QUEUE_PAIRS = "fe.bw", "be.conn.qp"
@@ -131,7 +131,7 @@ def _lab_hosts(lab: str) -> tuple[str, ...]:
     return tuple(open_lab(lab).status().hosts)
 
 
-def _where(lab: str | None, nic: str, ssh: tuple[str, ...]) -> Ranks:
+def _where(lab: str | None, nic: str, ssh: tuple[str, ...]) -> RankStarter:
     from syntony.io.audit.pair_tests import WORKER
     from syntony.io.audit.ranks import SshRanks
 

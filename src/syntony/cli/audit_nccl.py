@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from syntony.audit.cabling import Cabling
     from syntony.audit.nccl.judge import NcclRun
     from syntony.audit.result import Result
-    from syntony.io.audit.collective import Ranks
+    from syntony.io.audit.collective import RankStarter
 
 _LAB_SIZES, _SIZES = (1 << 20, 1 << 22), (1 << 26, 1 << 28)
 """PyTorch's smallest and largest message: what a lab's 200 Mb/s and real links take seconds for."""
@@ -283,7 +283,7 @@ def _torch_starter(
     )
 
 
-def _per_host(hosts: Sequence[str], where: Ranks) -> int:
+def _per_host(hosts: Sequence[str], where: RankStarter) -> int:
     """A rank for each GPU; one where there is none. Raises `UsageError`: hosts differ."""
     from syntony.io.audit.collective import count_gpus
 
@@ -296,7 +296,7 @@ def _per_host(hosts: Sequence[str], where: Ranks) -> int:
     return max(1, numbers[0])
 
 
-def _ranks(requested: _Requested) -> Ranks:
+def _ranks(requested: _Requested) -> RankStarter:
     from syntony.io.audit.ranks import LocalRanks, SshRanks
 
     if requested.hosts:

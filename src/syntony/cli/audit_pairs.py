@@ -82,10 +82,10 @@ def _test(
     words: Sequence[str], pair: Pair, deadline_s: float, at_least: float | None
 ) -> tuple[bool | None, str]:
     """Whether it passed (None: it could not be started), and why not."""
-    from syntony.io.audit.collective import Rank, finish
+    from syntony.io.audit.collective import RankCommand, finish
 
     argv = tuple(word.replace("{a}", pair[0]).replace("{b}", pair[1]) for word in words)
-    done = finish([Rank(argv, {})], deadline_s)[0]
+    done = finish([RankCommand(argv, {})], deadline_s)[0]
     if done.trouble:
         return (False if done.started else None), done.trouble
     if at_least is None:

@@ -1,4 +1,4 @@
-"""The network solve with the UTC layer on top, and what of both outlives a restart."""
+"""The network solve with the UTC layer on top, and the state of both that survives a restart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REMEMBERED_LINES = 1_000
 
 
 class FleetMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes fleet time and its way to UTC go on after a restart."""
+    """State from which fleet time and its steering to UTC continue after a restart."""
 
     lines: tuple[Timeline, ...]
     utc: UtcMemory | None = None
@@ -41,7 +41,7 @@ class AnchoredSolver:
         self._heard: dict[str, AnchorReading] = {}
         self._lines: tuple[Timeline, ...] = ()
         self.stepped_ns = 0
-        """By how much the last solve stepped fleet time: never but at the start, or if told."""
+        """Step of fleet time by the last solve; 0 except at the start or on request."""
 
     @property
     def utc(self) -> Utc | None:
@@ -55,7 +55,7 @@ class AnchoredSolver:
         self._solver.update(edges, now_ns, epochs)
 
     def hear(self, readings: Iterable[UtcReading]) -> None:
-        """Take what hosts say of UTC; only anchors are listened to."""
+        """Take hosts' readings of UTC; only those of anchors are used."""
         wanted = {anchor.node for anchor in self._anchors if anchor.reported}
         for reading in readings:
             if reading.node not in wanted:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from syntony.model import ClockState, Timeline, UtcReading, format_ns
 
 READING_LIFETIME_NS = 10_000_000_000
-"""A reported reading older than this on its own clock says nothing about now."""
+"""A reading older than this on its own clock is ignored."""
 
 
 class Anchor(NamedTuple):
@@ -23,13 +23,13 @@ class Anchor(NamedTuple):
 
     node: str
     bound_ns: float
-    """How far its word may be from UTC."""
+    """Largest error of its readings against UTC."""
     reported: bool = False
     """Its agent reports UTC with a bound of its own; else its clock itself is taken for UTC."""
 
 
 class AnchorReading(NamedTuple):
-    """An anchor's newest reading, and how its distance to UTC has changed since the one before."""
+    """An anchor's newest reading, and the change of its offset from UTC since the previous one."""
 
     reading: UtcReading
     rate: float
@@ -71,7 +71,7 @@ class Agreement(NamedTuple):
     low_ns: float
     high_ns: float
     centre_ns: float
-    """Median of what those in favour say, within the interval."""
+    """Median of the readings that agree, within the interval."""
     nodes: tuple[str, ...]
     """Those in favour."""
 
@@ -82,7 +82,7 @@ def votes(
     heard: Mapping[str, AnchorReading],
     fleet_ns: int,
 ) -> tuple[list[Vote], dict[str, str]]:
-    """What the anchors say at an instant of fleet time, and why some say nothing (by node)."""
+    """The anchors' readings at an instant of fleet time, and why some have none (by node)."""
     said, silent = [], {}
     for anchor in anchors:
         line = lines.get(anchor.node)

@@ -1,4 +1,4 @@
-"""What the potentials of a mesh may be off by where its edges contradict each other.
+"""Bounds the error of a mesh's potentials if its edges contradict each other.
 
 A node whose peers mostly agree within what they claim is right, and the others are wrong. Where no
 such majority exists, or where what is left of the mesh has no cycle to be checked by, each of the
@@ -17,25 +17,25 @@ from syntony.clock.laplacian import Floats, Laplacian
 Mask = NDArray[np.bool_]
 
 CONTRADICTION_SIGMAS = 4.0
-"""An edge this far from what all other edges say contradicts them (6 in 100,000 by chance)."""
+"""An edge this far from the prediction of all others contradicts them (6 in 100,000 by chance)."""
 LEAST_REDUNDANCY = 0.1
 """Least part of an edge that the other edges confirm, for it to count as confirmed: a bridge has
 0, an edge of a mesh of n edges per node and end about 1 - 1/n."""
 LEAST_LEFT = 0.02
 """The same, as far as a residual is scaled up by it: a cycle of 50 edges."""
 UNCONFIRMED = 1e-6
-"""The same of an edge that no other confirms: what contradicts it may all be its own fault."""
+"""The same for an edge that no other confirms: the contradiction may be its own fault."""
 MAJORITY = 0.6
 """Share of a node's peers that must agree with it; two of three do, one of two does not."""
 LEAST_PEERS = 3
 """That must: two that agree with a third clock may do so by chance."""
 ROUNDING = 1e-9
 DISPUTED = 0.2
-"""Share of contradicting edges, of a node and its peers, from which on no majority is believed."""
+"""Share of contradicting edges, of a node and its peers, above which no majority is trusted."""
 
 
 class EdgeClaims(NamedTuple):
-    """What the edges claim, arrays of shape (edges,)."""
+    """Measurements of the edges, arrays of shape (edges,)."""
 
     residual: Floats
     sigma: Floats
@@ -46,7 +46,7 @@ class EdgeClaims(NamedTuple):
     left: Floats
     """Part of each edge that the others confirm, 1 - leverage of its pair; 0 for a bridge."""
     excluded: Mask
-    """Edges of clocks that are known to be wrong: they contradict nobody."""
+    """Edges of clocks that are known to be wrong; they count as no contradiction."""
 
 
 class Disputes(NamedTuple):
@@ -59,7 +59,7 @@ class Disputes(NamedTuple):
 
 
 def contradictions(mesh: Laplacian, claims: EdgeClaims) -> Disputes:
-    """How far nodes and edges may be off because edges contradict each other."""
+    """Possible errors of nodes and edges due to contradicting edges."""
     away, bad, vague = _deviations(mesh, claims)
     if not bad.any():
         return Disputes(np.zeros(mesh.count), np.zeros(len(bad)))
@@ -141,7 +141,7 @@ def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
 
 
 def _confirmed(mesh: Laplacian, claims: EdgeClaims, bad: Mask) -> Mask:
-    """Edges that others confirm which contradict nobody."""
+    """Edges that others confirm and that contradict none."""
     # Hardly any weight instead of none keeps the mesh in one part.
     weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
     left = redundancy(mesh, weights, mesh.spans(weights))

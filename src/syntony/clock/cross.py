@@ -10,9 +10,9 @@ from syntony.clock.windows import WINDOW_NS
 from syntony.model import Edge
 
 MIN_STAMPS = 3
-"""Two always fit a line and say nothing of its worth."""
+"""Two points always fit a line, without an estimate of its error."""
 MIN_SIGMA_NS = 1.0
-"""What a PCIe-latched pair of readings is worth at best."""
+"""Smallest error of a PCIe-latched pair of readings."""
 
 
 class CrossStamps:

@@ -1,4 +1,4 @@
-"""How far systematic errors of edges may have moved each node of a mesh."""
+"""Largest effect of edges' systematic errors on each node of a mesh."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_DRIFT_PPB = 200_000.0
 HARD_STEPS = 44
 """Golden sections from ±200 ppm to under 0.001 ppb."""
 SOFT_RANGE_PPB = 8_000.0
-"""How far from the hard slope a soft one is sought, at a span of one second."""
+"""Search range of a soft slope around the hard one, for a span of one second."""
 SOFT_STEPS = 26
 _GOLDEN = (5**0.5 - 1) / 2
 

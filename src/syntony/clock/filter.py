@@ -12,9 +12,9 @@ from typing import NamedTuple, Self
 WANDER_PPB = 7.0
 """Random walk of two clocks' relative drift per √s: 3–5 ppb each (servers at steady load)."""
 GATE_SIGMAS = 4.0
-"""How far from its prediction a lone direction may be and still be believed."""
+"""Largest deviation from the prediction at which a single direction is accepted."""
 LEAST_THETA_VAR = 1e-4
-"""(0.01 ns)²: no window of any stamps is worth more."""
+"""(0.01 ns)²: smallest variance of a window, with any stamps."""
 LEAST_DRIFT_VAR = 1e-24
 """(0.001 ppb)²: as above."""
 MOST_CORRELATED = 0.9999
@@ -50,7 +50,7 @@ class Covariance(NamedTuple):
 
 
 class OffsetDrift(NamedTuple):
-    """``theta_ns`` at some instant and its change per ns, and what is in doubt of both."""
+    """``theta_ns`` at an instant and its change per ns, with the uncertainty of both."""
 
     theta_ns: float = 0.0
     drift: float = 0.0
@@ -100,7 +100,7 @@ class OffsetDrift(NamedTuple):
         )
 
     def update_theta(self, off_ns: float, variance: float) -> Self:
-        """Take a window's measurement of the offset alone: how far it is from the prediction."""
+        """Take a window's measurement of the offset alone; returns the prediction error."""
         cov, spread = self.cov, self.cov.theta + variance
         nis = off_ns * off_ns / spread
         if nis > _MOST_NIS:

@@ -20,7 +20,7 @@ START_DEPTHS = (5, 20, 100)
 SAME_START_NS = 1.0
 """Starts closer than this at the window's ends lead EM to one place."""
 MIN_PILE = 3.0
-"""Expected pure probes per direction from which a pile-up is believed rather than an envelope."""
+"""Expected undelayed probes per direction from which their cluster is used, not the envelope."""
 SHARP_PILE = 5.0
 SHARP_CONTRAST = 1.5
 """A pile of so many probes per direction, this much denser than the delayed ones that lie among
@@ -28,7 +28,7 @@ them, is a floor and not the lower end of a standing queue."""
 FLOOR_PROBES = 5
 """How many of the fastest probes per direction, beside the very fastest, judge a hard envelope."""
 DEPTH_SPREAD = 4
-"""An envelope of the k lowest is judged by how far the 4k lowest lie above them."""
+"""The error of an envelope of the k lowest is estimated from the distance of the 4k lowest."""
 SOFT_SIGMAS = 1.12
 """That rise, in sigmas of theta, times the root of k: claims twice the error where delays fall off
 exponentially from a hard edge, and the error itself where the edge is half a bell
@@ -37,7 +37,7 @@ PILE_SHARE = 0.4
 """A mixture is chosen when it claims no more than this of the best envelope's sigma. Envelopes are
 that much worse only where stamps lie alone below the floor, or scatter like a bell around it."""
 MIN_SIGMA_NS = 1.0
-"""What a window is worth at best: NIC clocks tick at 1–8 ns, and both ends round."""
+"""Smallest error of a window: NIC clocks tick at 1–8 ns, and both ends round."""
 STAMP_CORRELATION = 0.1
 """Part of the stamps' noise that averaging does not remove: one interrupt, one cache, one tick."""
 THIN_PILE = 20.0
@@ -46,7 +46,7 @@ of them are pure is itself in doubt. Calibrated on `bench/clock_sim.py`."""
 
 
 class Prior(NamedTuple):
-    """What earlier windows say of this one's slope."""
+    """Prediction of this window's slope from earlier ones."""
 
     slope: float
     sigma: float
@@ -58,7 +58,7 @@ class WindowFit(NamedTuple):
     line: EnvelopeLine
     theta_var: float
     slope_var: float
-    """Infinite where the slope was taken from the prior: the window says nothing about it."""
+    """Infinite if the slope was taken from the prior, not measured."""
     covariance: float
     noise_ns: float
     """Scatter of the fastest probes around their floor."""
@@ -67,7 +67,7 @@ class WindowFit(NamedTuple):
     sharp: bool
     """Both directions show a pile-up at their floor."""
     apart: float = 0.0
-    """How far, as a share of the window, the piles of both directions lie apart in time."""
+    """Distance in time of both directions' minimum-delay clusters, as a share of the window."""
     certain: bool = False
     """`sharp`, and so clearly that one window is enough."""
     gap_ns: float = 0.0
@@ -146,7 +146,7 @@ def _apart(line: EnvelopeLine, other: EnvelopeLine, span_ns: float) -> float:
 
 
 def _rise(clouds: Clouds, line: EnvelopeLine) -> float:
-    """How far the line's floors lie above the very lowest points: the scale of the scatter."""
+    """Distance of the line's floors from the lowest points: the scale of the scatter."""
     heights = clouds.heights(line.slope)
     return max(
         line.forward_ns - float(heights[: clouds.forward].min()),

@@ -12,7 +12,7 @@ from syntony.clock.fit import WindowFit
 from syntony.clock.samples import Clouds
 
 FLOOR_DEPTH = 5
-"""How many of a direction's lowest points tell its floor: one alone may be a stamp gone wrong."""
+"""Lowest points that define a direction's floor: a single one may be a wrong stamp."""
 EARLY_SIGMAS = 4.0
 MAX_EARLY = 0.05
 """The floor is where that many points lie within this many sigmas of stamp noise; up to this share
@@ -36,7 +36,7 @@ class Lows(NamedTuple):
     forward_ns: float
     reverse_ns: float
     forward_scatter_ns: float
-    """How far the lowest points of that direction lie above each other."""
+    """Spread of the lowest points of that direction."""
     reverse_scatter_ns: float
 
     @property
@@ -53,7 +53,7 @@ class Lows(NamedTuple):
 
 
 class Floors(NamedTuple):
-    """Least one-way delays, ns: what they sum to was measured, how they share it was assumed."""
+    """Least one-way delays, ns: their sum was measured, its division between them assumed."""
 
     forward_ns: float
     reverse_ns: float

@@ -1,4 +1,4 @@
-"""The fleet timeline's own continuity: where it goes on, who has stepped, who is held over.
+"""Continuity of the fleet timeline between solves: detects stepped clocks and holdover.
 
 The gauge is arbitrary; it starts as the mean of the clocks of a part and is then carried on by
 continuity, so that no single host is the reference and none is missed when it dies.
@@ -95,7 +95,7 @@ def _heirs(
 
 
 def _predicted(before: Timeline, now: Timeline) -> float:
-    """How far the old timeline is from the new one at the new reference instant, ns."""
+    """Distance of the old timeline from the new one at the new reference instant, ns."""
     return before.to_fleet_ns(now.ref_ns) - now.ref_ns - now.offset_ns
 
 

@@ -1,4 +1,4 @@
-"""What a pair's innovations say of its model: noise beyond the claims, and a drift that ramps.
+"""Checks a pair's model by its innovations: noise above the claimed sigma, and ramps of drift.
 
 The Kalman filter of a pair assumes a drift that walks at random and windows that are worth what
 they claim. Where either is wrong, predictions miss by more than expected, window after
@@ -21,16 +21,16 @@ FOLLOW = 0.25
 MOST_NIS = 400.0
 """One window counts for at most this, (20 sigma)², so that a step is forgotten in a dozen."""
 EXPLAINED_NIS = 2.0
-"""Mean up to which chance explains it (95 % of means of so many windows)."""
+"""Mean up to which chance explains it (95 % of means of as many windows)."""
 RAMP_SIGMAS = 4.0
 """A change of slope between two windows without common probes beyond this is no noise."""
 RAMP_MEMORY_NS = 20e9
-"""How long a ramp that is no longer seen is reckoned with: fans and loads turn within seconds."""
+"""Time for which a past ramp is still assumed possible: fans and loads change within seconds."""
 THIRDS = 3
 FLOOR_PROBES = 3
 """Lowest probes of a third of a window that tell its floor."""
 MOST_RAMP = 2_000e-18
-"""2 ppm/s: what bends more is no clock but two queues that happen to move alike."""
+"""2 ppm/s: a larger ramp is not a clock, but two queues that happen to change alike."""
 WARMING = 200e-18
 """Clocks that warm and cool by 0.1 ppm/s: possible until windows have shown otherwise."""
 LEAST_RAMP = 10e-18
@@ -50,7 +50,7 @@ class Innovations:
 
     @property
     def factor(self) -> float:
-        """By how much variances are larger than the model says, at least 1."""
+        """Factor by which variances exceed the model's, at least 1."""
         return self._mean if self._mean > EXPLAINED_NIS else 1.0
 
 
@@ -63,13 +63,13 @@ class _Slope(NamedTuple):
 
 
 class DriftRamp:
-    """How fast the drift changes one way (temperature), per ns: as seen, and as still possible."""
+    """Rate of a one-sided change of drift (temperature), per ns: measured, and still possible."""
 
     def __init__(self) -> None:
         self.seen = 0.0
         """Beyond noise, in the last windows."""
         self._possible = 0.0
-        """What the windows so far do not exclude: much after two, nothing after ten."""
+        """The ramp that the windows so far do not exclude: large after two, none after ten."""
         self._span_ns = 0.0
         self._taken_ns: int | None = None
         self._first: _Slope | None = None
@@ -100,7 +100,7 @@ class DriftRamp:
 
     @property
     def ramp(self) -> float:
-        """1-sigma of what the bound has to reckon with."""
+        """1-sigma that the bound must include."""
         ramp = max(self.seen, self._possible)
         return ramp if ramp >= LEAST_RAMP else 0.0
 

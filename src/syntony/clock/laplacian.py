@@ -73,7 +73,7 @@ class Laplacian:
         """The last weights, and their inverse."""
 
     def forget(self) -> None:
-        """What is known of weights: others will come."""
+        """The weights; others may follow."""
         self._expander = self._inverted = None
 
     @property

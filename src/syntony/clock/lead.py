@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Lead(NamedTuple):
-    """What to do to fleet time at an instant: change its rate; at the start, or if told, step."""
+    """Steering of fleet time at an instant: a change of rate; a step at the start or on request."""
 
     at_ns: int
     step_ns: int = 0

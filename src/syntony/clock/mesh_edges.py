@@ -17,11 +17,11 @@ _INSTANT = attrgetter("ref_ns")
 _FIELDS = ("theta_ns", "drift_ppb", "sigma_ns", "drift_sigma_ppb", "rtt_floor_ns", "doubt_ns")
 _NUMBERS = attrgetter(*_FIELDS)
 LEAST_SIGMA_NS = 0.5
-"""No edge is believed to be better: stamps are whole nanoseconds."""
+"""Smallest sigma of an edge: stamps are whole nanoseconds."""
 
 
-class Part(NamedTuple):
-    """A connected part of the mesh, without what its edges measured."""
+class MeshComponent(NamedTuple):
+    """A connected component of the mesh, without its edges' measurements."""
 
     nodes: list[str]
     """Sorted."""
@@ -30,8 +30,8 @@ class Part(NamedTuple):
     mesh: Laplacian
 
 
-class Measured(NamedTuple):
-    """What edges say."""
+class EdgeMeasurements(NamedTuple):
+    """Measurements of the edges."""
 
     edges: tuple[Edge, ...]
     ref_ns: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Measured(NamedTuple):
     """`_FIELDS` of each, (edges, fields)."""
 
     @classmethod
-    def of(cls, edges: Iterable[Edge]) -> Measured:
+    def of(cls, edges: Iterable[Edge]) -> EdgeMeasurements:
         """Instants beyond 64 bits must have been left out."""
         known = tuple(edges)
         count = len(known)
@@ -51,16 +51,16 @@ class Measured(NamedTuple):
             numbers.reshape(count, len(_FIELDS)),
         )
 
-    def only(self, places: Sequence[int]) -> Measured:
+    def only(self, places: Sequence[int]) -> EdgeMeasurements:
         """Those at these places."""
         if len(places) == len(self.edges):
             return self
         edges = tuple(self.edges[place] for place in places)
         chosen = np.array(places, np.intp)
-        return Measured(edges, self.ref_ns[chosen], self.numbers[chosen])
+        return EdgeMeasurements(edges, self.ref_ns[chosen], self.numbers[chosen])
 
     @classmethod
-    def all_of(cls, each: Sequence[Measured]) -> Measured:
+    def all_of(cls, each: Sequence[EdgeMeasurements]) -> EdgeMeasurements:
         """One after the other; at least one."""
         edges, ref_ns, numbers = zip(*each, strict=True)
         joined = tuple(chain.from_iterable(edges))
@@ -80,10 +80,10 @@ class EdgeArrays(NamedTuple):
     drift_sigma: Floats
     rtt_ns: Floats
     doubt_ns: Floats
-    """1-sigma of a systematic error, beside `sigma_ns`, which is random."""
+    """1-sigma of a systematic error, in addition to the random `sigma_ns`."""
 
     @classmethod
-    def of(cls, mesh: Laplacian, measured: Measured) -> EdgeArrays:
+    def of(cls, mesh: Laplacian, measured: EdgeMeasurements) -> EdgeArrays:
         """`mesh` is of the ends of the edges."""
         theta, drift, sigma, drift_sigma, rtt, doubt = np.ascontiguousarray(measured.numbers.T)
         least = np.maximum(LEAST_SIGMA_NS, np.spacing(np.abs(theta)))
@@ -155,7 +155,7 @@ def whole(values: Floats) -> NDArray[np.int64]:
     return np.rint(values).astype(np.int64)
 
 
-def connected_parts(ends: Sequence[tuple[str, str]]) -> list[Part]:
+def connected_parts(ends: Sequence[tuple[str, str]]) -> list[MeshComponent]:
     """The parts of a mesh, by their first edges.
 
     Args:
@@ -175,9 +175,9 @@ def connected_parts(ends: Sequence[tuple[str, str]]) -> list[Part]:
     return [_part(nodes, a, b, part_of, number) for number in parts[np.argsort(first)]]
 
 
-def _part(nodes: list[str], a: Places, b: Places, part_of: Places, number: int) -> Part:
+def _part(nodes: list[str], a: Places, b: Places, part_of: Places, number: int) -> MeshComponent:
     members = np.flatnonzero(part_of == number)
     edges = np.flatnonzero(part_of[a] == number)
     a, b = (np.searchsorted(members, each[edges]) for each in (a, b))
     own = [nodes[node] for node in members.tolist()]
-    return Part(own, edges, Laplacian(a, b, len(own)))
+    return MeshComponent(own, edges, Laplacian(a, b, len(own)))

@@ -40,7 +40,7 @@ FAR_GUESS_NS = 100_000.0
 
 
 class MeshSolution(NamedTuple):
-    """Arrays of shape (nodes,) but for those of edges."""
+    """Arrays of shape (nodes,), except those of edges."""
 
     local_ns: NDArray[np.int64]
     """The instant on each node's own clock."""
@@ -78,7 +78,7 @@ class Predicted(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """One instant, and what the edges say of it."""
+    """One instant, and the edges' measurements at it."""
 
     mesh: Laplacian
     edges: EdgeArrays
@@ -222,7 +222,7 @@ def _placed(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> F
 
 
 def _spread(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
-    """A liar's sigma is the spread of what its edges say."""
+    """The sigma of a contradicting clock is the spread of its edges' measurements."""
     sigma = found.sigma.copy()
     for node in np.flatnonzero(liars):
         mine = (edges.a == node) | (edges.b == node)

@@ -32,13 +32,13 @@ ROUNDS = 14
 SETTLED = 0.004
 """Change of a floor, in sigmas of the noise, at which rounds end."""
 MIN_PURE = 2.0
-"""Expected pure probes per direction below which a floor is not a pile-up but one point."""
+"""Expected undelayed probes per direction below which a floor is one point, not a cluster."""
 PRIOR_PURE = 0.2
 _ROOT_TAU = math.sqrt(2 * math.pi)
 
 
 class Mixture(NamedTuple):
-    """What EM settled on."""
+    """Result of EM."""
 
     line: EnvelopeLine
     noise_ns: float

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from syntony.clock.gauge import carried, held, led
 from syntony.clock.laplacian import Floats
 from syntony.clock.lead import Lead
-from syntony.clock.mesh_edges import EdgeArrays, Measured, Part, connected_parts
+from syntony.clock.mesh_edges import EdgeArrays, EdgeMeasurements, MeshComponent, connected_parts
 from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
 from syntony.model import ClockState, Edge, S, Timeline, format_ns
 
 EDGE_LIFETIME_NS = 8 * S
-"""An edge older than this says nothing about now: two estimator windows."""
+"""An older edge is not used: two estimator windows."""
 HOLDOVER_LIFETIME_NS = 600 * S
-"""How long a clock without edges keeps its last timeline, with a growing sigma."""
+"""Time for which a clock without edges keeps its last timeline, with a growing sigma."""
 DRIFT_CHANGE_PPB = 5.0
 """1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
 make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
@@ -32,15 +32,15 @@ MAX_THETA_NS = 1 << 61
 _ENDS = attrgetter("a", "b")
 NOT_YET = "its clock stepped or changed its rate, and was not measured since"
 MAX_DRIFT_PPB = 5e8
-"""Beyond, it is not drift but a clock in another unit."""
+"""Largest drift; beyond it the clock has another unit."""
 
 
 class EdgeVerdict(NamedTuple):
-    """What the last solve made of one edge."""
+    """Result of the last solve for one edge."""
 
     edge: Edge
     residual_ns: float
-    """Its theta minus what the timelines say."""
+    """Its theta minus the timelines' prediction."""
     reason: str
     """Why it was left out; empty where it was used."""
 
@@ -49,7 +49,7 @@ class NetworkSolver:
     """Edges in, timelines out. One instance per fleet; not thread-safe."""
 
     def __init__(self) -> None:
-        self._edges: dict[str, tuple[int, Measured]] = {}
+        self._edges: dict[str, tuple[int, EdgeMeasurements]] = {}
         self._last: dict[str, tuple[int, Timeline]] = {}
         self._inherited: dict[str, Timeline] = {}
         self._fresh: frozenset[str] = frozenset()
@@ -57,8 +57,8 @@ class NetworkSolver:
         self._changed_ns: dict[str, int] = {}
         """When a clock's epoch last changed."""
         self._ends: list[tuple[str, str]] = []
-        self._parts: list[Part] = []
-        """Of the last solve; who measures whom hardly ever changes."""
+        self._parts: list[MeshComponent] = []
+        """Of the last solve; the pairs that measure each other rarely change."""
         self._solutions: list[tuple[Sequence[Edge], Sequence[str], MeshSolution]] = []
         """Edges, clocks and solution of each connected part, as of the last solve."""
 
@@ -80,7 +80,7 @@ class NetworkSolver:
         """
         for node, epoch in (epochs or {}).items():
             self._begin_epoch(node, epoch, now_ns)
-        measured = Measured.of(edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS)
+        measured = EdgeMeasurements.of(edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS)
         by_prober: dict[str, list[int]] = defaultdict(list)
         for place, (edge, sane) in enumerate(
             zip(measured.edges, _sane(measured.numbers).tolist(), strict=True)
@@ -128,7 +128,7 @@ class NetworkSolver:
         fresh = [
             said for taken_ns, said in self._edges.values() if now_ns - taken_ns <= EDGE_LIFETIME_NS
         ]
-        measured = Measured.all_of(fresh or [Measured.of(())])
+        measured = EdgeMeasurements.all_of(fresh or [EdgeMeasurements.of(())])
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
         torn = self._torn(previous)
         solved: dict[str, Timeline] = {}
@@ -145,7 +145,7 @@ class NetworkSolver:
         self._hold(solved, now_ns)
         return tuple(solved[node] for node in sorted(solved))
 
-    def _parts_of(self, edges: Sequence[Edge]) -> list[Part]:
+    def _parts_of(self, edges: Sequence[Edge]) -> list[MeshComponent]:
         ends = list(map(_ENDS, edges))
         if ends != self._ends:
             self._ends, self._parts = ends, connected_parts(ends) if ends else []

@@ -31,7 +31,7 @@ class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     offset_ns: float | None
-    """None, like the other numbers, where nothing can be said: state UNKNOWN."""
+    """None, like the other numbers, if the state is UNKNOWN."""
     drift_ppb: float | None
     sigma_ns: float | None
     bound_ns: float | None

@@ -1,4 +1,4 @@
-"""Windows of one pair of clocks to edges: what agents send to the network solve."""
+"""Turns windows of a pair of clocks into edges, which agents send to the network solve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from syntony.clock.fit import WindowFitter, fit_window
-from syntony.clock.paths import AGREED, Disagreement, PathBalance
+from syntony.clock.paths import AGREED, PathBalance, PathDisagreement
 from syntony.clock.points import PairWindow, PathRuns, Points, windows_of
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker, Tracked
@@ -65,8 +65,8 @@ class PairEstimator:
         """One of the clocks has stepped, or changed its rate."""
         self._tracker.forget()
 
-    def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> Disagreement:
-        """Each path beside the relation of all of them together."""
+    def _balance(self, clouds: Clouds, runs: PathRuns, tracked: Tracked) -> PathDisagreement:
+        """Each path compared with the relation of all of them."""
         # The tracker tells the relation of another instant, and in the same base.
         theta_ns = tracked.theta_ns + tracked.drift * (clouds.ref_ns - tracked.ref_ns)
         delays = clouds.side * (clouds.y - theta_ns - tracked.drift * clouds.t)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MIN_PATHS = 3
-"""Two that disagree cannot say which is right."""
+"""Fewest paths: of two that disagree the wrong one is unknown."""
 MIN_WINDOWS = 8
 """Of a path before it has a voice: half a minute."""
 FOLLOW = 0.1
@@ -28,11 +28,11 @@ _MAD_TO_SIGMA = 1.4826
 _MEDIAN_LOSS = 1.2533
 """1-sigma of a median over that of a mean of as many (√(π/2))."""
 FORGET_WINDOWS = 60
-"""A path not heard of for so many windows is no longer one of the pair's."""
+"""A path without data for this many windows is forgotten."""
 
 
-class Disagreement(NamedTuple):
-    """What the paths of one pair say beside each other."""
+class PathDisagreement(NamedTuple):
+    """How far the paths of one pair contradict each other."""
 
     paths: int
     """That have a voice."""
@@ -44,7 +44,7 @@ class Disagreement(NamedTuple):
     """1-sigma of the correction."""
 
 
-AGREED = Disagreement(0, 0.0, 0.0, 0.0)
+AGREED = PathDisagreement(0, 0.0, 0.0, 0.0)
 
 
 class _Path:
@@ -82,7 +82,7 @@ class PathBalance:
     def __init__(self) -> None:
         self._paths: dict[int, _Path] = {}
 
-    def take(self, there: Mapping[int, float], back: Mapping[int, float]) -> Disagreement:
+    def take(self, there: Mapping[int, float], back: Mapping[int, float]) -> PathDisagreement:
         """One window.
 
         Args:
@@ -102,17 +102,17 @@ class PathBalance:
                 del self._paths[number]
         return self._judge()
 
-    def _judge(self) -> Disagreement:
+    def _judge(self) -> PathDisagreement:
         voices = [path for path in self._paths.values() if path.windows >= MIN_WINDOWS]
         if len(voices) < MIN_PATHS:
-            return Disagreement(len(voices), 0.0, 0.0, 0.0)
+            return PathDisagreement(len(voices), 0.0, 0.0, 0.0)
         # A handful of numbers: numpy would take ten times as long.
         median = statistics.median(path.offset_ns for path in voices)
         away = [abs(path.offset_ns - median) for path in voices]
         noise_ns = statistics.median(path.noise_ns for path in voices)
         spread_ns = max(away)
         if spread_ns <= max(LEAST_NS, NOISES * noise_ns):
-            return Disagreement(len(voices), 0.0, 0.0, 0.0)
+            return PathDisagreement(len(voices), 0.0, 0.0, 0.0)
         scatter_ns = max(_MAD_TO_SIGMA * statistics.median(away), noise_ns)
         sigma_ns = _MEDIAN_LOSS * scatter_ns / math.sqrt(len(voices))
-        return Disagreement(len(voices), spread_ns, median, sigma_ns)
+        return PathDisagreement(len(voices), spread_ns, median, sigma_ns)

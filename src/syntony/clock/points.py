@@ -23,7 +23,7 @@ class PathRuns(NamedTuple):
     paths: list[int]
     """Path of each run; each path has at most one run a direction."""
     forward: int
-    """How many of the runs are forward ones."""
+    """Number of runs in the forward direction."""
 
 
 class PairWindow(NamedTuple):
@@ -43,7 +43,7 @@ class Points(NamedTuple):
     at_a: Instants
     """When, on the clock of the pair's prober."""
     apparent: Instants
-    """How far the other clock seems to be ahead."""
+    """Apparent lead of the other clock."""
     purity: NDArray[np.intp]
     path: Instants | None
 

@@ -16,7 +16,7 @@ from syntony.errors import InputError
 
 REQUIRED = ("src", "dst", "t_tx_ns", "t_rx_ns")
 MIN_RTT_NS = 100
-"""Light needs this for 15 m of fibre both ways; a shorter round trip is told in another unit."""
+"""Round trip of light through 15 m of fibre; a shorter one is in another unit."""
 MAX_INSTANT_NS = 1 << 61
 
 Instants = NDArray[np.int64]
@@ -124,7 +124,7 @@ def _numbers(values: NDArray[Any] | None) -> Instants | None:
 
 
 def _check_order(probes: Probes) -> None:
-    """Each direction's probes are in the order they were sent: a clock set back is not hidden."""
+    """Check that each direction's probes are in the order in which they were sent."""
     series = (probes.src * len(probes.nodes) + probes.dst) * (probes.path.max() + 1) + probes.path
     order = np.argsort(series, kind="stable")
     back = (np.diff(probes.tx_ns[order]) < 0) & (np.diff(series[order]) == 0)

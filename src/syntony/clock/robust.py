@@ -28,7 +28,7 @@ COARSE = 0.05
 """Error, in a typical edge's sigmas, of a round whose weights will change anyway."""
 FINE = 0.005
 SCALE_EDGES = 1 << 17
-"""Of more, every so many are enough for a median: half a per cent off at most."""
+"""Of more values a regular sample is enough for a median: at most half a per cent off."""
 ROUNDS, SMALL_ROUNDS = 6, 40
 """How often Huber's weights are made anew at most, in meshes of more than `SMALL_NODES` and of
 fewer."""
@@ -38,7 +38,7 @@ first, where a guess was near, unless a clock is not where it was predicted."""
 
 
 class Potentials(NamedTuple):
-    """Potentials and what each edge was worth to them."""
+    """Potentials, and each edge's weight."""
 
     x: Floats
     """(count,), mean zero."""
@@ -49,7 +49,7 @@ class Potentials(NamedTuple):
     rejected: NDArray[np.bool_]
     """(edges,)."""
     scale: float
-    """How much larger residuals are than sigmas say, at least 1."""
+    """Factor by which residuals exceed the sigmas, at least 1."""
     weights: Floats
     """(edges,), with which the potentials were solved last."""
     spans: Floats
@@ -116,7 +116,7 @@ def robust_potentials(
 
 
 def _near(residual: Floats, sigmas: Floats, used: NDArray[np.bool_]) -> bool:
-    """Whether a guess already fits most edges, so that what it does not fit stands out."""
+    """Whether a guess already fits most edges, so that outliers stand out."""
     step = 1 + len(residual) // SCALE_EDGES
     some = slice(None, None, step)
     z = (np.abs(residual[some]) / sigmas[some])[used[some]]

@@ -60,7 +60,7 @@ class Clouds(NamedTuple):
     side: Floats
     purity: NDArray[np.intp]
     forward: int
-    """n: how many of the points are forward ones."""
+    """n: number of points in the forward direction."""
 
     @classmethod
     def of(cls, samples: PairSamples) -> Clouds:

@@ -1,7 +1,7 @@
-"""What users of the fleet's time are told: monotonic, slewed, with a bound that covers the slew.
+"""Served time: the fleet time that programs read, monotonic, slewed, with a bound.
 
-A solved `Timeline` may jump a little with every solve. What is served never does: it moves towards
-the newest timeline at a bounded rate, and its bound holds the way that is left to go.
+A solved `Timeline` may jump slightly with every solve. Served time does not: it slews to the
+newest timeline at a limited rate, and its bound includes the remaining distance.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from syntony.clock.steps import Slew
 from syntony.model import MS, ClockState, S, Timeline
 
 SLEW_PPB = 200_000.0
-"""How fast the served time moves towards the solved one: a fifth of chrony's limit for an estimate
-that wanders by µs, gone within a second for 200 µs; time still runs forwards by far."""
+"""Slew rate of served time towards solved time: a fifth of chrony's limit. It removes 200 µs in a
+second, and time still runs forwards."""
 LEAD_NS = 50 * MS
-"""A new piece begins this long after it was made: a reader that is at it meanwhile reads the old
-one up to there, so that time does not go backwards while the piece is being written."""
+"""A new piece starts this long after it was made: until then readers use the old one, so that time
+does not go backwards while the new piece is written."""
 SILENCE_NS = 5 * S
 """Without a new timeline for this long (solves come every second) the clock is in holdover."""
 MAX_BOUND_NS = 1 * MS
-"""A bound beyond this is none, and no such time is served: 25 minutes of holdover at the worst
-temperature ramp. NTP would do better than that."""
+"""Largest bound of served time: reached after 25 minutes of holdover at the worst temperature ramp.
+NTP would be better then."""
 FOLLOW_NS = 20.0
-"""A clock that has left its pace is followed again once it is this far from what is served."""
+"""A clock whose rate has changed is followed again once it is this far from served time."""
 HISTORY_PIECES = 4096
 """Pieces remembered: over an hour of one per second (SYN_CLOCK_PIECES of the page)."""
 
@@ -57,20 +57,20 @@ class TimelinePiece(NamedTuple):
         return local_ns + round(self.shift_ns(local_ns))
 
     def bound_ns(self, local_ns: int) -> float:
-        """How far `to_fleet_ns` may be from fleet time; infinite where nothing can be said."""
+        """Largest error of `to_fleet_ns`; infinite if the state is UNKNOWN or DISRUPTED."""
         if self.state in {ClockState.UNKNOWN, ClockState.DISRUPTED}:
             return math.inf
         return self.line.bound_ns(local_ns) + abs(self.left_ns(local_ns))
 
 
-class Served:
-    """One clock's served timeline. Pure: local instants are arguments, and ascend but for steps.
+class ServedTimeline:
+    """One clock's served timeline. Pure: local instants are arguments, and ascend except for steps.
 
     Args:
-        piece: where a predecessor (an agent that restarted) left off; served time goes on from it.
-        step_ns: a new timeline further away than this is stepped to instead; one further away than
-            `MAX_BOUND_NS` always is.
-        epoch: of the clock, at that.
+        piece: last piece of a predecessor (an agent that restarted); served time continues from it.
+        step_ns: served time steps to a timeline that is further away than this, and always if it
+            is further away than `MAX_BOUND_NS`.
+        epoch: of the clock at that piece.
     """
 
     def __init__(

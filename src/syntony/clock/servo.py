@@ -1,4 +1,4 @@
-"""How to bring a clock to fleet time: by frequency, within limits; by a step only if told to.
+"""Steers a clock to fleet time: by frequency, within limits; by a step only if configured.
 
 The estimators believe that a quartz's frequency walks by some ppb per √s. Changes as small as that
 (*fine*) may be made at any time. A larger one (*coarse*) is a disruption: whoever makes it has no
@@ -16,7 +16,7 @@ PULL_NS = 60 * S
 """Time constant with which the remaining offset is taken away, and the least time from one coarse
 change to the next: after it the offset is gone."""
 FINE_PPB = 10.0
-"""What a quartz's frequency does by itself in `SETTLE_NS`: 5 ppb per √s."""
+"""Natural change of a quartz's frequency in `SETTLE_NS`: 5 ppb per √s."""
 COARSE_PPB = 100.0
 """Smaller changes are made in fine steps."""
 SETTLE_NS = 6 * S
@@ -26,13 +26,13 @@ PULL_PPB = 100_000.0
 
 
 class Adjustment(NamedTuple):
-    """What to do to the clock."""
+    """Correction of the clock."""
 
     rate_ppb: float
     """Frequency to set, as clock_adjtime counts it."""
     step_ns: int
     coarse: bool
-    """More than a quartz does by itself: fleet time must be found anew."""
+    """More than the natural change of a quartz: fleet time must be solved again."""
 
 
 class Servo:

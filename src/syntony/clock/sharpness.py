@@ -34,7 +34,7 @@ NEAR = 2.8
 median delay above the edge. Expected: 1.0 for delays that fall off exponentially, 1.3 for half a
 bell, 4 where they rise linearly from the edge (a walk's lower end), 12 for a whole bell."""
 TICKS_NS = 2.0
-"""What rounding of both stamps adds to that."""
+"""Contribution of rounding of both stamps."""
 LEAN = 0.43
 """Most that the median may be of the 95th percentile, both above the edge. Expected: 0.23 for
 exponential delays, 0.34 for half a bell, 0.37 for two busy hops, 0.53 for even ones, 0.6 for a
@@ -59,7 +59,7 @@ LEAST_CLUSTER = 3
 
 
 class FloorEvidence(NamedTuple):
-    """What one window says of its floors."""
+    """One window's evidence on its floors."""
 
     confirmed: bool
     """Both directions' lower edges look like floors."""
@@ -98,7 +98,7 @@ class _Side(NamedTuple):
     touched: bool
     """Its stretches come near the edge, and delays lean towards it; or a cluster lies there."""
     lean_sigmas: float
-    """How far they lean, or cluster, beyond what even delays do by chance."""
+    """Skew or clustering of the delays, beyond that of uniform delays by chance."""
     gap_ns: float
     first_ns: float
     last_ns: float

@@ -54,7 +54,7 @@ class Disruption(NamedTuple):
     from_ns: int
     """First local reading that may already be affected."""
     step_ns: int
-    """How far the clock jumped; 0: not seen in it, but it may have."""
+    """Size of the step; 0: not measured, but possible."""
     reason: str
 
 
@@ -62,30 +62,30 @@ class Slew(NamedTuple):
     """The clock has left the pace it had."""
 
     phase_ns: float
-    """How far ahead of that pace it is by now."""
+    """Current lead over that rate."""
     tolerance_ns: float
     rate_ppb: float
-    """How much faster than at that pace it runs."""
+    """Rate in excess of that rate."""
 
 
-class Pace(NamedTuple):
-    """How much faster than CLOCK_MONOTONIC_RAW the clock runs, give or take the tolerance."""
+class ClockRate(NamedTuple):
+    """Rate of the clock relative to CLOCK_MONOTONIC_RAW, with a tolerance."""
 
     rate_ppb: float = 0.0
     tolerance_ppb: float = UNKNOWN_PPB
 
 
-class ClockWatch:
-    """Compares each moment with those before."""
+class StepDetector:
+    """Detects steps and changes of rate of a clock by comparing successive moments."""
 
     def __init__(self) -> None:
         self._last: Moment | None = None
         self._ahead = _ANYWHERE
         """Interval of local minus CLOCK_MONOTONIC, constant but for steps."""
-        self._moments: deque[tuple[Moment, Pace]] = deque()
-        self._origin: tuple[Moment, Pace] | None = None
+        self._moments: deque[tuple[Moment, ClockRate]] = deque()
+        self._origin: tuple[Moment, ClockRate] | None = None
         """A moment at the pace that was left, until `settle`."""
-        self.pace = Pace()
+        self.pace = ClockRate()
         self.left_pace = False
         """Whether the last look was the first one that another rate must have led to."""
         self.off_ns = 0.0
@@ -105,13 +105,13 @@ class ClockWatch:
         if found is not None:
             self._ahead = _ANYWHERE
             self._moments.clear()
-            self.pace, self._origin = Pace(), None
+            self.pace, self._origin = ClockRate(), None
         least_ns, most_ns = _ahead_ns(now)
         self._ahead = max(self._ahead[0], least_ns), min(self._ahead[1], most_ns)
         self._follow(now)
         return found
 
-    def resume(self, seen: Moment, pace: Pace) -> None:
+    def resume(self, seen: Moment, pace: ClockRate) -> None:
         """Go on from the last look of a predecessor, and the pace it knew."""
         self.look(seen)
         self.pace = pace
@@ -123,16 +123,16 @@ class ClockWatch:
         return self._last
 
     @property
-    def expected(self) -> Pace:
-        """At which anyone who follows the clock takes it to run."""
+    def expected(self) -> ClockRate:
+        """Rate that users of the clock assume."""
         slew = self.slew()
         if slew is None or self._origin is None:
             return self.pace
         left = self._origin[1]
-        return Pace(left.rate_ppb + slew.rate_ppb, left.tolerance_ppb)
+        return ClockRate(left.rate_ppb + slew.rate_ppb, left.tolerance_ppb)
 
     def slew(self) -> Slew | None:
-        """How the clock has left its pace, as of the last look; None: it has not."""
+        """Deviation from that rate at the last reading; None: none."""
         if self._origin is None or self._last is None:
             return None
         origin, pace = self._origin
@@ -145,13 +145,13 @@ class ClockWatch:
         return Slew(phase_ns, tolerance_ns, rate_ppb)
 
     def settle(self) -> None:
-        """The clock's present pace is its pace: anyone who follows it has measured it anew."""
+        """Accept the present rate: users of the clock have measured it again."""
         self._origin = None
 
     def changed(self) -> None:
-        """The rate was changed on purpose, and anyone who follows the clock knows."""
+        """The rate was changed on purpose, and users of the clock know it."""
         self._moments.clear()
-        self.pace = Pace()
+        self.pace = ClockRate()
 
     def _compare(self, last: Moment, now: Moment, *, was_set: bool) -> Disruption | None:
         least_ns, most_ns = _ahead_ns(now)
@@ -187,16 +187,16 @@ class ClockWatch:
             if self._origin is None:
                 self._origin = self._before(now)
             moments.clear()
-            self.pace = Pace()
+            self.pace = ClockRate()
         elif moments and math.isfinite(least):
-            self.pace = Pace((least + most) / 2 * 1e9, (most - least) / 2 * 1e9)
+            self.pace = ClockRate((least + most) / 2 * 1e9, (most - least) / 2 * 1e9)
         moments.append((now, self.pace))
 
-    def _before(self, now: Moment) -> tuple[Moment, Pace]:
+    def _before(self, now: Moment) -> tuple[Moment, ClockRate]:
         """Where the clock's pace is best known from before it was left: a change is seen some time
         after it began, and spoils what is estimated meanwhile."""
 
-        def doubt_ns(at: tuple[Moment, Pace]) -> float:
+        def doubt_ns(at: tuple[Moment, ClockRate]) -> float:
             gone_ns = now.raw_ns - at[0].raw_ns
             return at[0].width_ns / 2 + at[1].tolerance_ppb * 1e-9 * gone_ns
 
@@ -211,7 +211,7 @@ def _ahead_ns(moment: Moment) -> tuple[int, int]:
     return ahead_ns - half_ns, ahead_ns + half_ns
 
 
-def _off_ns(last: Moment, now: Moment, pace: Pace) -> float:
+def _off_ns(last: Moment, now: Moment, pace: ClockRate) -> float:
     """As readers of the page take it (`slewed_ns` of syn_clock_reader.c), but for what a quartz
     does by itself, which every bound holds already."""
     gone_ns = now.raw_ns - last.raw_ns

@@ -1,6 +1,6 @@
-"""Who may use the HTTP API, by token or session. Blocks on the disk where it says so; thread-safe.
+"""Tokens and browser sessions of the HTTP API. Some methods wait for the disk; thread-safe.
 
-Tokens have 256 random bits; only their SHA-256 is kept. What is asked at each request is in memory.
+Tokens have 256 random bits; only their SHA-256 is stored. Each request is checked in memory.
 """
 
 from __future__ import annotations

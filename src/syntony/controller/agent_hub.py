@@ -1,4 +1,4 @@
-"""What agents say to the controller in charge, handed to the parts that it concerns."""
+"""Dispatches agents' messages to the parts of the leading controller."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class AgentHub:
             _log.error("audit report lost host=%s reason=%s", session.host, error)
 
     def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """What an agent says of jobs' flows; a stream that was replaced is not listened to."""
+        """An agent's report of jobs' flows; ignored from a replaced stream."""
         if not self._is_current(session):
             return
         if isinstance(report, QueuePairsReport):
@@ -166,7 +166,7 @@ class AgentHub:
             _log.info("agent detached host=%s", session.host)
 
     def _is_current(self, session: AgentSession) -> bool:
-        """Whether the agent has not attached anew since."""
+        """Whether the agent has not attached again since."""
         return self._sessions.get(session.host) is session
 
     def gateways(self) -> GatewayLinks:

@@ -1,4 +1,4 @@
-"""The questions: what command lines are reported, from the store and the controller's own state."""
+"""Handlers of requests: answers from the store and the controller's own state."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
-"""Events and clocks: all that are kept may be asked for."""
+"""Events and clocks: everything kept can be queried."""
 MAX_RECORDING_NS = DAY_NS
 """Of one job; its rows are limited besides (`syntony.store.jobs.MAX_ROWS`)."""
 MAX_REPORT_NS = 600 * S
@@ -309,7 +309,7 @@ def controller_status(requested: Requested, _: ControllerQuery) -> ControllerSta
 
 @question(CostQuery, READ, Runs.DISK)
 def costs(requested: Requested, query: CostQuery) -> CostReport:
-    """Beside the assumptions, what failed in this fleet."""
+    """Failures in this fleet, in addition to the assumptions."""
     if not query.history_ns:
         return cost.cost(query)
     cost.check(query)

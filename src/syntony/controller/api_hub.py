@@ -1,4 +1,4 @@
-"""What the HTTP API needs of a controller or gateway: it runs on an event loop of its own."""
+"""The interface of the HTTP API, on its own event loop, to a controller or gateway."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ApiHub(NamedTuple):
 
 
 class ApiService(Protocol):
-    """What a controller does with its API."""
+    """A controller's API: starts and stops it."""
 
     def start(self) -> None:
         """Begin to serve. Raises `SyntonyError`: it cannot."""

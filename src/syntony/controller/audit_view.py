@@ -34,7 +34,7 @@ _WRONG = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 
 
 def audit_view(audits: AuditRuns, query: AuditViewQuery) -> AuditView:
-    """What is known of one audit, and how it differs from another.
+    """One audit, and its differences from another one.
 
     Raises:
         UsageError: no such audit, or no longer.

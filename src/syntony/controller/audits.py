@@ -1,4 +1,4 @@
-"""Audits through agents: the orders, and the reports until anyone who asked has fetched them.
+"""Audits through agents: the orders, and the reports until they are fetched.
 
 Runs and reports are control state: a restart in the middle of an audit loses none that has arrived.
 """
@@ -56,7 +56,7 @@ class _Run:
         self.waiting = set(waiting)
         self.by = by
         self.until_ns = until_ns
-        """Fleet time at which who has not answered never will."""
+        """Fleet time after which missing answers are given up."""
 
 
 class AuditRuns:
@@ -154,7 +154,7 @@ class AuditRuns:
                 )
 
     def take(self, host: str, report: AuditReport) -> None:
-        """An agent's answer; one that nobody waits for is dropped. Raises `StateError`."""
+        """Take an agent's answer; an unexpected one is dropped. Raises `StateError`."""
         refused = report.refused[: 2 * _MAX_TEXT]
         if len(report.report) > MAX_REPORT_BYTES:
             refused = f"a report of {len(report.report)} bytes is too long"
@@ -241,7 +241,7 @@ def _record(connection: DatabaseConnection, order: str, run: _Run, old: Collecti
 
 
 def _fitting(sizes: list[int]) -> int:
-    """How many of the first reports fit an answer; one always does."""
+    """How many of the first reports fit into an answer; at least one."""
     total = 0
     for count, size in enumerate(sizes):
         total += size

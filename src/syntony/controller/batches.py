@@ -1,8 +1,8 @@
-"""What agents' batches must be before they may touch the store. Pure.
+"""Checks agents' batches before they are stored. Pure.
 
-Batches are checked together, table by table and column by column: what is done for each batch by
-itself is a small part of the work. Where something is wrong with any, each half is checked by
-itself, and so on, so that only what is wrong is refused.
+Batches are checked together, table by table and column by column, which is cheaper than one by
+one. If a check fails, each half is checked separately, and so on, so that only the wrong batches
+are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_AHEAD_NS = HOUR_NS
 
 
 class BatchPiece(NamedTuple):
-    """One batch ready to be stored, and what is known of it."""
+    """One checked batch, ready to be stored."""
 
     table: Table
     host: str
@@ -47,7 +47,7 @@ class BatchPiece(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """One batch as it came."""
+    """One batch as received."""
 
     batch: Batch
     host: str
@@ -164,7 +164,7 @@ def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:
 
 
 def unrecorded(piece: BatchPiece, recorded: frozenset[StoredPart]) -> BatchPiece | None:
-    """What of the piece is not in the store yet; None if all of it is."""
+    """The rows of the piece that are not in the store yet; None if all are."""
     import pyarrow as pa
 
     width = partition_ns(piece.table)

@@ -1,4 +1,4 @@
-"""Asking a controller, from a command line. Light: neither the engine nor pyarrow is loaded."""
+"""Requests from the command line to a controller. Loads neither the store's engine nor pyarrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _UNHEARD_OF = "not a message of this protocol: Invalid value "
-"""How a controller begins its refusal of a question whose tag it does not know (`WireError`)."""
+"""Start of a controller's refusal of a request with an unknown tag (`WireError`)."""
 
 
 def ask(

@@ -1,7 +1,7 @@
-"""What an agent says of clocks, checked where it enters. Pure.
+"""Checks the clock measurements that an agent reports. Pure.
 
-One absurd number in one edge once stopped the solve for the whole fleet; forty invented clocks from
-one certificate moved an honest host.
+Without these checks one absurd number in one edge stops the solve of the whole fleet, and forty
+invented clocks from one certificate move an honest host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_INSTANT_NS = 1 << 62
 MAX_EDGES = 16_384
 """Of one message: 128 NICs with 128 peers each."""
 MAX_DRIFT_PPB = 10e6
-"""One per cent: a hundred times what a crystal does."""
+"""One per cent: a hundred times the error of a crystal."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
 """Nothing is known to a femtosecond: a smaller sigma would outvote the fleet, or divide by zero."""
 

@@ -11,9 +11,9 @@ from syntony.model import ClockState, S, Timeline, format_ns
 
 METRICS = frozenset({"clock_unsynchronized", "unsynchronized_clocks_ratio"})
 NEW_NS = 30 * S
-"""A clock that is expected may take so long to get its first timeline."""
+"""Time that an expected clock may take to get its first timeline."""
 WORTH_BLAMING = 3
-"""Of fewer clocks, most are not many enough to blame what they share."""
+"""With fewer clocks no common cause is assumed, even if most of them are affected."""
 NAMED = 5
 
 
@@ -68,7 +68,7 @@ class ClockWatch:
 
 
 def _of_fleet(reasons: dict[str, str]) -> Observation:
-    """Most clocks at once are the fault of what measures them, not of each."""
+    """If most clocks are affected at once, the cause is the measurement, not each clock."""
     metric = "unsynchronized_clocks_ratio"
     if len(reasons) < WORTH_BLAMING:
         return Observation(metric, FLEET, None)

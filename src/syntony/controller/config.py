@@ -1,4 +1,4 @@
-"""What a controller must be reported."""
+"""Configuration of a controller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TlsFiles(NamedTuple):
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[alerts]``: which rules, and whom to tell."""
+    """``[alerts]``: rules and receivers."""
 
     rules: str = ""
     """TOML file of rules on top of the default ones."""
@@ -40,17 +40,17 @@ class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     node: str
     """A host, or ``host/nic`` for a NIC's own clock."""
     bound_ns: int = 1_000_000
-    """How far its clock may be from UTC; beside what its agent reports, if it does."""
+    """Largest error of its clock against UTC, in addition to the error that its agent reports."""
     reported: bool = False
     """Its agent reports UTC and the bound (``utc = "kernel"`` in its own configuration)."""
 
 
 class PlacementMode(enum.StrEnum):
-    """How far the controller goes against contention."""
+    """What the controller does about contention: nothing, propose moves, or order them."""
 
     OFF = "off"
     OBSERVE = "observe"
-    """Say which flows would be moved, move none."""
+    """Report the flows that would be moved, but move none."""
     ACT = "act"
 
 
@@ -68,15 +68,15 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[pacing]``: flows that crowd a link are held back; classes are those of placement."""
+    """``[pacing]``: rates for flows that share a congested link; classes are those of placement."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
     policy: PacePolicy | None = None
-    """When and how hard; None: as `PacePolicy` says."""
+    """When to pace, and how much; None: the defaults of `PacePolicy`."""
 
 
 class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[enrolment]``: who issues certificates, and where new members ask for their first."""
+    """``[enrolment]``: the CA, and the port at which new members get their first certificate."""
 
     listen: str = ""
     """``ADDRESS:PORT`` where a join token is exchanged for a certificate; empty: nowhere."""
@@ -138,11 +138,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     mesh_peers: int = 10
     """Peers of each NIC."""
     ecmp_paths: int = 2
-    """How many equal-cost paths a pair has at most; decides the number of source ports."""
+    """Largest number of equal-cost paths of a pair; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
     verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
-    """What NICs with RDMA are probed in over verbs; empty: they are not."""
+    """Classes in which NICs with RDMA are probed over verbs; empty: no such probes."""
     verbs_interval_ns: int = 1_000_000_000
     """Between two pairs over verbs on one path in one class."""
     probe_key_period: str = "24h"
@@ -175,9 +175,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     api: ApiConfig = ApiConfig()
     oidc: OidcConfig | None = None
     true_clocks: dict[str, SyntheticClockSpec] = {}
-    """Of a lab: host → the clock that it reads, so that errors can be told; else empty."""
+    """Host → its synthetic clock, to report errors; in labs only."""
     sla: str = ""
-    """TOML file of what latency should be (docs/reference/sla.md); empty: nothing is promised."""
+    """TOML file of latency objectives (docs/reference/sla.md); empty: none."""
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops go by their addresses."""

@@ -31,7 +31,7 @@ MAX_FLOWS = 2_000
 
 
 def judged(given: JobRows) -> JudgedJob:
-    """What the rules of `syntony why` say of a job. Never raises: what cannot be judged says so."""
+    """Judge a job by the rules of `syntony why`. Never raises: an error is part of the result."""
     try:
         return _judged(given)
     except SyntonyError as error:

@@ -1,7 +1,7 @@
-"""Carries out requests, whichever way they come in: checked, bounded in number, time and size.
+"""Carries out requests from all sources: checks them and limits their number, time and size.
 
-Requests that read much have threads of their own, two of them: what they do delays neither ingest
-nor decisions, which have theirs. Those that wait for a thread are bounded too.
+Requests that read much run on two separate threads, so that they delay neither ingest nor
+decisions. The number of requests that wait for a thread is limited too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def decode_query(data: bytes) -> Query[Any]:
 
 
 def authorise(query: Query[Any], who: Caller) -> Question:
-    """What holds of the request. Raises `DeniedError`: the caller's role may not make it."""
+    """The rules for the request. Raises `DeniedError`: the caller's role may not make it."""
     known = QUESTIONS[type(query)]
     role, name = who.identity
     if role not in known.roles:

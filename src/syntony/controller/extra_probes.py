@@ -1,6 +1,6 @@
-"""Asks for further probes where suspects cannot be distinguished, for a while and within bounds.
+"""Requests additional probes where suspects cannot be distinguished, limited in time and number.
 
-What the probes show is judged by localisation as it comes: extra probes only widen the mesh.
+Localisation uses their results like those of all other probes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 PAIRS = 4
 """Further pairs for one set of suspects."""
 AT_ONCE = 3
-"""Extra probes under way; what is ambiguous meanwhile goes without."""
+"""Limit of extra probes at a time; further ambiguous suspects get none."""
 LASTS_NS = 60 * S
 ANSWER_NS = 12 * S
-"""A new plan is out within a second, its paths are learnt within a few, and a few seconds' losses
-tell: a page waits so long for them."""
+"""Time that a page waits for the result: a new plan is out within a second, its paths are traced
+within a few, and a few more seconds of losses decide."""
 AGAIN_NS = 600 * S
-"""The same suspects are asked about so often."""
+"""Interval after which the same suspects may get extra probes again."""
 Separating = Callable[[Collection[str], Collection[Pair], int], ExtraProbe]
 """Suspects, planned pairs, pairs at most → `syntony.fabric.extra_probes.separating`."""
 

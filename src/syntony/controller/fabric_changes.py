@@ -1,4 +1,4 @@
-"""The fabric's changes: rows for the store, and the map that outlives the controller."""
+"""Changes of the fabric: rows for the store, and the map of the fabric, kept over restarts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ FABRIC_MAP = "map of the fabric"
 
 
 class Misplaced(NamedTuple):
-    """A NIC that is not where it belongs."""
+    """A NIC that is not at its expected switch."""
 
     nic: str
     at: str
     expected: str
     why: str
-    """Who says so."""
+    """Why this switch is expected, as text."""
 
 
 class Standing(NamedTuple):
-    """How the fabric stands; replaced whole."""
+    """Current state of the fabric; replaced as a whole."""
 
     cables: int
     lost: Mapping[str, int]

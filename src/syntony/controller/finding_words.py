@@ -1,4 +1,4 @@
-"""What is told of a finding to whoever is woken up by it. Pure."""
+"""Texts of a finding for the engineer on call. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFERS = {
 
 
 def what_suffers(found: Finding) -> str:
-    """What probes say, and over how long."""
+    """The probes' result, and the length of its window."""
     one, many = _SUFFERS[found.fault]
     paths = f"1 path {one}" if found.paths == 1 else f"{found.paths} paths {many}"
     return f"{paths}, over {found.window}"

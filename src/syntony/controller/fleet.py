@@ -1,4 +1,4 @@
-"""Who is in the fleet, and the probe plan that follows from it. Pure: time is an argument."""
+"""Members of the fleet, and the probe plan for them. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plan, ProbeFlow
 
 if TYPE_CHECKING:
-    from syntony.controller.ingest import Outcome
+    from syntony.controller.ingest import BatchOutcome
 
 SETTLE_NS = 500 * MS
 """A new plan waits this long for further arrivals: starting agents give one plan, not one each."""
@@ -53,7 +53,7 @@ class Planner(Protocol):
 
 
 class Member:
-    """One host and what it has done."""
+    """One host and its state."""
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
@@ -74,7 +74,7 @@ class Member:
         self._parts: tuple[PartStatus, ...] = ()
         self._parts_ns = 0
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: BatchOutcome) -> None:
         """What became of one of its batches."""
         self.batches += 1
         self.dropped = outcome.dropped

@@ -1,4 +1,4 @@
-"""What time it is on the fleet timeline, judged by what the fleet sends. Pure."""
+"""Estimates the current fleet time from the data that the fleet sends. Pure."""
 
 from __future__ import annotations
 

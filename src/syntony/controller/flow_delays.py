@@ -1,7 +1,7 @@
-"""One-way delays of jobs' flows, as probes on the same links have them. Pure.
+"""Estimates one-way delays of jobs' flows from probes on the same links. Pure.
 
-A TCP flow and a UDP probe with the same ports hash differently; but a probe of the same two NICs
-that was learnt to cross the same links waits in the same queues.
+A TCP flow and a UDP probe with the same ports hash differently. But a probe between the same two
+NICs whose traced path has the same links waits in the same queues.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from syntony.traffic.pacing import LinkQueue
 from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
-"""How long the least delay of a path is remembered."""
+"""Window in which the least delay of a path is kept."""
 FRESH_NS = 5 * S
 """A second is reported 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
 later, and a busy host is late."""
 FORGET_NS = 600 * S
-"""What has not been probed for so long is a path of the past."""
+"""A path without probes for this long is forgotten."""
 TOGETHER_NS = 1 * S
-"""Delays of one link's paths are compared if they are told so close to each other."""
+"""Delays of one link's paths are compared if they were reported within this time."""
 Links = tuple[str, ...]
 Key = tuple[str, str, Links]
 
 
-class Delay(NamedTuple):
-    """Of one second of all probes on one path."""
+class DelaySecond(NamedTuple):
+    """Delays of all probes on one path in one second."""
 
     at_ns: int
     """The second's end, fleet time."""
@@ -43,7 +43,7 @@ class ProbeSecond(NamedTuple):
     src: str
     dst: str
     links: Links
-    delay: Delay
+    delay: DelaySecond
     least_ns: int
 
 
@@ -51,7 +51,7 @@ class PathDelays:
     """The newest second of every path, and the least delay it has had recently."""
 
     def __init__(self) -> None:
-        self._now: dict[Key, Delay] = {}
+        self._now: dict[Key, DelaySecond] = {}
         self._base: dict[Key, tuple[int, int]] = {}
         """(least delay, when)."""
         self._there: set[tuple[str, str]] = set()
@@ -74,17 +74,17 @@ class PathDelays:
             if known is not None and known.at_ns > at_ns:
                 continue
             p50 = sorted(each.delay.p50_ns for each in some)[len(some) // 2]
-            self._now[key] = Delay(at_ns, p50, max(each.delay.p99_ns for each in some))
+            self._now[key] = DelaySecond(at_ns, p50, max(each.delay.p99_ns for each in some))
             least_ns = min(each.least_ns for each in some)
             base, when_ns = self._base.get(key, (least_ns, at_ns))
             if least_ns <= base or at_ns - when_ns > BASE_NS:
                 self._base[key] = (least_ns, at_ns)
 
-    def now(self, src: str, dst: str, links: Links) -> Delay | None:
+    def now(self, src: str, dst: str, links: Links) -> DelaySecond | None:
         """The newest second of one path."""
         return self._now.get((src, dst, links))
 
-    def worst(self, row: FlowEntry) -> Delay | None:
+    def worst(self, row: FlowEntry) -> DelaySecond | None:
         """The worse of the directions in which a flow sends."""
         found = [
             delay

@@ -79,7 +79,7 @@ class _Placed(NamedTuple):
     there: _Way
     back: _Way
     flows: int
-    """How many there are."""
+    """Number of flows."""
 
 
 class FlowSeconds:
@@ -261,7 +261,7 @@ def _summed(place: Ints, values: Values, size: int) -> Ints:
 
 
 def _find(keys: Ints, wanted: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Places of what is wanted among sorted keys, and whether it is there."""
+    """Indices of keys among sorted keys, and whether each was found."""
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)

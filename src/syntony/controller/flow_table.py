@@ -1,8 +1,8 @@
-"""The fleet's managed flows as placement wants them: from both ends' reports and the learnt map.
+"""The fleet's managed flows, for placement: from both ends' reports and the traced paths.
 
-A flow is one subflow's place in its connection: connection, local NIC, remote address. Its source
-port changes when it is moved; the flow stays. The end that made the connection reports it and can
-move it; the other end's report tells the way back. Pure.
+A flow is identified by connection, local NIC and remote address. Its source port changes when it
+is moved; the flow stays the same. The end that opened the connection reports it and can move it;
+the other end's report has the path of the reverse direction. Pure.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from syntony.fabric.names import ARROW, GROUP
 from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
-from syntony.traffic.demand import Flow, Path
-from syntony.traffic.seen import FlowRate
+from syntony.traffic.demand import CandidatePath, Flow
+from syntony.traffic.seen import MeasuredRate
 from syntony.wire.traffic import FlowsReport, FlowView
 
 WAYS = " | "
 """Between the way there and the way back, in a path's name."""
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
-"""Of its NIC's rate: what sends less in a direction is no matter of placement there."""
+"""Share of its NIC's rate below which a flow's direction is ignored by placement."""
 
 FORGET_NS = 1_800 * S
 """A source port's way is let go of so long after it was last heard: a connection's port is used
@@ -35,9 +35,9 @@ FORGET_EVERY_NS = 60 * S
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A path that a flow could have, and the source ports that lead there."""
+    """A path that a flow could take, and the source ports that lead to it."""
 
-    path: Path
+    path: CandidatePath
     ports: tuple[int, ...]
     rail: tuple[str, str] | None = None
     """Of queue pairs instead of ports: the addresses of the rail that they would go by."""
@@ -55,13 +55,13 @@ class FlowEntry:
     """NIC, ``host/nic``."""
     dst: str
     forward: tuple[str, ...]
-    """Links of what `src` sends, in order; empty: not known."""
+    """Links that packets from `src` cross, in order; empty: unknown."""
     back: tuple[str, ...]
     flow: Flow | None
-    """None while its path is not known: it cannot be placed, and fills links that nobody knows."""
+    """None while its path is unknown: it cannot be placed, and loads unknown links."""
     candidates: Mapping[str, Candidate]
     """By path."""
-    rate: FlowRate
+    rate: MeasuredRate
 
     @property
     def reported(self) -> str:
@@ -76,7 +76,7 @@ class FlowEntry:
 
 
 class FlowTable:
-    """Remembers between two looks only what makes the second one steady.
+    """Keeps only the state that makes successive results consistent.
 
     Args:
         topology: of the fabric; None: hops go by their addresses.
@@ -196,11 +196,13 @@ class FlowTable:
             back=backward,
             flow=flow,
             candidates=candidates,
-            rate=FlowRate(at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id),
+            rate=MeasuredRate(
+                at_ns=report.at_ns, bps=float(min(rates, default=0)), path_id=path_id
+            ),
         )
 
     def _flow(
-        self, flow_id: str, view: FlowView, path: Path, candidates: Mapping[str, Candidate]
+        self, flow_id: str, view: FlowView, path: CandidatePath, candidates: Mapping[str, Candidate]
     ) -> Flow:
         others = [each.path for each in candidates.values()]
         paths = {each.path_id: each for each in (*others, path)}
@@ -254,15 +256,15 @@ class FlowTable:
             back=(),
             flow=flow,
             candidates=candidates,
-            rate=FlowRate(at_ns=report.at_ns, bps=mean_bps, path_id=path_id),
+            rate=MeasuredRate(at_ns=report.at_ns, bps=mean_bps, path_id=path_id),
         )
 
-    def _rail(self, local: str, remote: str) -> Path | None:
+    def _rail(self, local: str, remote: str) -> CandidatePath | None:
         """From one NIC to another as far as every packet goes the same way."""
         src, dst = self.nic(local), self.nic(remote)
         links = self.ends(Way(src, dst, 0, 0)) if src and dst else ()
         names = [nic.rpartition("/")[2] for nic in (src, dst) if nic]
-        return Path(path_id=">".join(names), links=links) if links else None
+        return CandidatePath(path_id=">".join(names), links=links) if links else None
 
     def links(self, way: Way) -> tuple[str, ...]:
         """The links of a way; empty unless all of them are known."""
@@ -299,7 +301,7 @@ class FlowTable:
         self, src: str, dst: str, join_port: int, busy: frozenset[str]
     ) -> dict[str, Candidate]:
         """Paths that differ where the flow sends something, with the ports that lead there."""
-        found: dict[str, tuple[Path, list[int]]] = {}
+        found: dict[str, tuple[CandidatePath, list[int]]] = {}
         for port in sorted(self._ports.get((src, dst, join_port), ())):
             forward = self.links(Way(src, dst, port, join_port))
             backward = self.links(Way(dst, src, join_port, port))
@@ -311,7 +313,7 @@ class FlowTable:
         }
 
     def nic(self, address: str) -> str | None:
-        """``host/nic`` of an address; None: nobody's."""
+        """``host/nic`` of an address; None: no NIC's."""
         known = self._nics.get(address)
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
@@ -326,7 +328,7 @@ def host_of(nic: str) -> str:
 def _rails(
     chosen: Iterable[tuple[str, FlowView, FlowsReport]], nic: Callable[[str], str | None]
 ) -> Mapping[tuple[str, int, str], Sequence[FlowView]]:
-    """What each process sends by queue pairs to each host, rail by rail."""
+    """Rate of each process over queue pairs to each host, by rail."""
     found: defaultdict[tuple[str, int, str], list[FlowView]] = defaultdict(list)
     for host, view, _ in chosen:
         if view.process:
@@ -334,13 +336,15 @@ def _rails(
     return found
 
 
-def _path(busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]) -> Path | None:
+def _path(
+    busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]
+) -> CandidatePath | None:
     """The path where it matters; None while part of that is unknown."""
     parts = [links for d, links in (("there", forward), ("back", backward)) if d in busy]
     if not all(parts):
         return None
     name = WAYS.join(map(_called, parts))
-    return Path(path_id=name, links=tuple(link for links in parts for link in links))
+    return CandidatePath(path_id=name, links=tuple(link for links in parts for link in links))
 
 
 def _called(links: tuple[str, ...]) -> str:

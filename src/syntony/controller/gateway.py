@@ -1,8 +1,8 @@
-"""A gateway: takes agents in and stores their rows; a leader decides.
+"""A gateway: agents attach to it and it stores their rows; the leader decides.
 
-It holds no lease and keeps nothing that another gateway lacks. What agents say beside rows goes to
-the leader as it came, what the leader has for an agent goes to that agent. Without a leader agents
-stay attached, and rows are stored and acknowledged as before.
+It has no lease and no state that other gateways lack. Messages of agents other than rows are
+relayed to the leader unchanged, messages of the leader to the agent. Without a leader agents stay
+attached, and rows are still stored and acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
 from syntony.controller.greeting import RefusedError
-from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
 from syntony.controller.relayed_rows import Names, rows_stored
@@ -115,7 +115,7 @@ class Gateway:
         self.revocations: Revocations | None = None
         """As a leader last said."""
         self.ready = asyncio.Event()
-        """Set once a leader has said which certificates are revoked: nobody is admitted before."""
+        """Set once a leader has sent the revoked certificates; no agent is admitted before."""
         self._fleet: tuple[int, int] | None = None
         """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
         self._told: Names = {}
@@ -246,7 +246,7 @@ class Gateway:
         self._relay(session, report)
 
     def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """What an agent says of jobs' flows."""
+        """An agent's report of jobs' flows."""
         self._relay(session, report)
 
     def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
@@ -315,7 +315,7 @@ class Gateway:
     # --- to the leader ---
 
     def _current(self, session: AgentSession) -> _Relayed | None:
-        """None: the agent has attached anew since."""
+        """None: the agent has attached again since."""
         relayed = self._sessions.get(session.host)
         return relayed if relayed is not None and relayed.session is session else None
 
@@ -339,7 +339,7 @@ class Gateway:
         self._close(relayed)
         relayed.session.outbox.close()
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
+    def _stored(self, outcomes: list[BatchOutcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
             told = self._told if self.link.reads_probed else None
@@ -350,7 +350,7 @@ class Gateway:
                 relayed.session.outbox.acknowledge(relayed.session.source.stored)
 
     def _leader_up(self) -> None:
-        """Another leader, or the same again: it learns who is attached."""
+        """Another leader, or the same again: send it the attached agents."""
         self._told.clear()
         for relayed in self._sessions.values():
             self._open(relayed)

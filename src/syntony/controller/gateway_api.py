@@ -1,4 +1,4 @@
-"""What a gateway's HTTP API needs of it: its store, and its leader."""
+"""The interface of a gateway's HTTP API: the gateway's store and its leader."""
 
 from __future__ import annotations
 

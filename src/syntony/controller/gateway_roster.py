@@ -1,5 +1,5 @@
-"""Which gateways a fleet has, as control state keeps it over leaders: one that is gone is missed
-also by a leader that has never seen it."""
+"""The fleet's gateways in control state: a new leader also reports the absence of a gateway that
+it has never seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway process: its port, its certificate, its way to the leader."""
+"""The gateway process: its port, its certificate, its connection to the leader."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from syntony.wire.x509 import check_validity
 _log = logging.getLogger(__name__)
 
 LEARN_S = 60.0
-"""Between two looks at what the leader has summed up by the minute."""
+"""Interval at which the leader's aggregated minutes are read."""
 ASK_TIMEOUT_S = 70.0
 """A leader gives its longest answer within 60 s."""
 
 
 def check_gateway(config: ControllerConfig) -> None:
-    """Raises `ConfigError`: what is configured is not a gateway's, or is one's and not for one."""
+    """Raises `ConfigError`: a setting is not for a gateway, or a gateway's setting is missing."""
     if not config.gateway:
         if config.leaders:
             raise ConfigError("leaders: only for a gateway; add gateway = true")
@@ -179,7 +179,7 @@ class GatewayServer:
 
 
 class _Exporter(NamedTuple):
-    """What a gateway tells Prometheus."""
+    """A gateway's metrics for Prometheus."""
 
     gateway: Gateway
     certificate: ServerCertificate

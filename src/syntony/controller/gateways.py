@@ -1,7 +1,7 @@
-"""The leader's side of gateways: each relays the streams of many agents on one of its own.
+"""The leader's side of gateways: each gateway relays the streams of many agents over one stream.
 
-The stream of an agent behind a gateway is served by the same `FleetService.serve` as one that is
-attached here; nothing beyond this module knows the difference.
+`FleetService.serve` serves the stream of an agent behind a gateway like that of an agent that is
+attached directly; only this module knows the difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.greeting import MAX_TEXT, RefusedError
 from syntony.controller.listening import Listening
 from syntony.controller.relay_writer import RelayWriter
-from syntony.controller.relayed_rows import Names, Told, opened
+from syntony.controller.relayed_rows import Names, RelayedBatches, opened
 from syntony.controller.service import Serve, Write
 from syntony.controller.silence import gateway_subject
 from syntony.errors import WireError
@@ -53,15 +53,15 @@ MAX_NEWS = 2_000
 MAX_WAITING = 1_000
 """Messages of one agent that have not been looked at: more, and its stream ends."""
 STOPPED_NS = 5_000_000_000
-"""A gateway that has said nothing for so long counts as absent, though its stream has not ended."""
+"""A gateway that has sent nothing for this long is absent, even if its stream is open."""
 
 
-class Gateway:
-    """One gateway as its leader knows it.
+class AttachedGateway:
+    """State of one gateway at its leader.
 
     Args:
         name: in its certificate.
-        listening: is told when it says something.
+        listening: notified of every message.
     """
 
     def __init__(self, name: str, listening: Listening) -> None:
@@ -107,7 +107,7 @@ class Gateways:
         roster: those that are expected.
         listening: knows for how long they have been silent.
         follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
-        stored: takes what a gateway has told.
+        stored: takes the batches that a gateway has stored.
         revocations: in force now.
     """
 
@@ -116,7 +116,7 @@ class Gateways:
         roster: GatewayRoster,
         listening: Listening,
         follow: Callable[[str, int], Welcome],
-        stored: Callable[[Told], None],
+        stored: Callable[[RelayedBatches], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
@@ -124,7 +124,7 @@ class Gateways:
         self._follow = follow
         self._stored = stored
         self._revocations = revocations
-        self._known = {name: Gateway(name, listening) for name in roster.names}
+        self._known = {name: AttachedGateway(name, listening) for name in roster.names}
         self._absent: set[str] = set()
         self._closing = False
 
@@ -158,7 +158,7 @@ class Gateways:
             await _send(writer, Refuse(reason=str(error)))
             return
         if (gateway := self._known.get(name)) is None:
-            gateway = self._known[name] = Gateway(name, self._listening)
+            gateway = self._known[name] = AttachedGateway(name, self._listening)
         if gateway.link is not None:
             _log.warning("gateway reconnected, closing its old stream gateway=%s", name)
             gateway.link.end()
@@ -239,11 +239,11 @@ class _Link:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: AttachedGateway,
         certificate: Certificate | None,
         writer: RelayWriter,
         serve: Serve,
-        stored: Callable[[Told], None],
+        stored: Callable[[RelayedBatches], None],
     ) -> None:
         self._gateway = gateway
         self.certificate = certificate

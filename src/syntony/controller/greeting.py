@@ -1,7 +1,7 @@
-"""The first message of an agent's stream: everything it claims is checked here. Pure.
+"""Checks the first message of an agent's stream. Pure.
 
-A message that makes no sense is refused; a NIC that does costs that NIC, not the host: the others
-are served, and the reason is kept where operators see it.
+An invalid message is refused. An invalid NIC is left out, while the host's other NICs are served,
+and the reason is kept for operators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.wire.roles import Role
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_NICS = 256
-"""Of one host: above any machine built, below what would make a plan explode."""
+"""Limit per host: above any real machine, below what would make a plan too large."""
 MAX_ADDRESSES = 64
 """Of one NIC."""
 MAX_RAIL = 1_023
@@ -30,7 +30,7 @@ MAX_PARTS = 2 * MAX_NICS
 MAX_AGE_NS = 1 << 60
 _RDMA = frozenset({"", "roce", "infiniband"})
 MAX_TEXT = 200
-"""Characters of a version or of how a NIC is stamped."""
+"""Limit of the length of a version or a NIC's stamping, characters."""
 
 
 class RefusedError(SyntonyError):

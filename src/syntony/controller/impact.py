@@ -1,4 +1,4 @@
-"""What a trouble hurts, and whether the traffic of jobs may be all that it is. Pure."""
+"""Which jobs a fault affects, and whether the jobs' own traffic may be its cause. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from syntony.model.findings import Finding, Queue
 MAX_OVERFLOW = 0.05
 """Senders slow down when queues overflow by more."""
 MAX_BESIDE = 0.005
-"""What a job loses beside the queue that it waits in, where senders overflow as well."""
+"""Largest loss at a part beside a queue that is due to overflowing senders."""
 HURTS = 1e-3
-"""Share of the packets of all pairs of NICs; a part that loses less, and that no job is known to
-use, can wait for the day."""
+"""Share of the packets of all pairs of NICs; a part that loses less and that no known job uses
+sends no page."""
 HURTS_JOBS = 1e-5
-"""Share of the packets of a job across the part: less is what healthy links lose."""
+"""Share of a job's packets lost at the part; less is normal for healthy links."""
 
 
 def with_jobs(

@@ -1,4 +1,4 @@
-"""Opens control state, and moves into it what earlier versions kept in files of `state_dir`."""
+"""Opens control state, and imports the files in which earlier versions kept it in `state_dir`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the rules are held against what is known: at their own pace, and at once on news."""
+"""Evaluates the rules: periodically, and at once when findings change."""
 
 from __future__ import annotations
 

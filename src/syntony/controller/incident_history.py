@@ -1,7 +1,7 @@
-"""What happens to incidents, as rows of the store: the book forgets after 30 days, the store later.
+"""History of incidents as rows of the store, kept longer than the 30 days of the incident book.
 
-Rows wait here for the next insert; a crash in between loses rows of the history, never an incident
-or a page: those are on disk before.
+Rows wait here for the next insert; a crash in between loses history rows, but never an incident
+or a page, which are on disk before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Incidents as the controller keeps them: measured, judged, recorded, reported.
+"""Incidents of the controller: rules are evaluated, results stored and receivers notified.
 
 A change of the incident book, the messages about it and an operator's row of the audit log are one
 transaction of control state: a crash at any instant leaves all of them or none.
@@ -69,34 +69,34 @@ _log = logging.getLogger(__name__)
 
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
-"""An agent without a report for so long is silent: it sends one every second."""
+"""An agent without a report for this long is silent; it sends one every second."""
 QUEUE_KNOWN_NS = 60 * S
-"""Where packets wait for so long, and are lost, and it is no congestion, somebody has to look."""
+"""Longest time that a loss is held back because an overflowing queue may cause it."""
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 
 
 class Slas(NamedTuple):
-    """What is known of latency and of who needs it."""
+    """Latency, and the jobs that depend on it."""
 
     rows: tuple[SlaRow, ...] | None
     """Verdicts on pairs of NICs; None: not looked yet."""
     queues: tuple[Queue, ...] | None
     """Links at which packets wait; None: not looked yet."""
     crossing: Mapping[str, frozenset[str]]
-    """``a->b`` → what its paths cross."""
+    """``a->b`` → parts that its paths cross."""
     jobs: Mapping[str, frozenset[tuple[str, str]]]
     """Job → the pairs of NICs that its connections go between."""
     planes: PlanesSeen | None = None
-    """Probes over UDP beside those over verbs; None: not looked yet."""
+    """Comparison of probes over UDP and verbs; None: not evaluated yet."""
     stalls: StallsSeen | None = None
     """Jobs' queue pairs without progress; None: not looked yet."""
     nics: Mapping[str, str] = {}
     """Address to ``host/nic``."""
     judged: tuple[JudgedJob, ...] | None = None
-    """What the rules of `syntony why` say of running jobs; None: not looked yet."""
+    """Verdicts of `syntony why` on running jobs; None: not evaluated yet."""
     lost_ranks: Sequence[Observation] | None = None
-    """What became of lost ranks within the hour; None: not looked yet."""
+    """Lost ranks of the past hour; None: not evaluated yet."""
 
 
 class _FleetId(msgspec.Struct):

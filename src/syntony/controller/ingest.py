@@ -1,16 +1,16 @@
-"""From many streams into the store, in few large inserts, exactly once.
+"""Stores batches of many streams in few large inserts, each row exactly once.
 
-Batches of all agents are gathered for a moment and inserted together, one insert per table; a batch
-is acknowledged when the insert has returned. Three things keep a row from being stored twice:
+Batches of all agents are collected for a moment and inserted together, one insert per table; a
+batch is acknowledged when the insert has returned. To avoid storing a row twice:
 
-* a batch number at or below the newest accepted of its stream is a repetition and dropped;
-* the first `MAX_UNACKED` batches after every Hello may have been stored by a predecessor that died
-  before it acknowledged them, so they are looked up in the store first; of a stream that an earlier
-  process of the agent left, every batch is, as its spool may have gone back in time;
-* so is everything that is tried again after an insert failed, as it may have failed half done;
-* so is what has waited for long, or comes after a silence, as the agent may have gone to another
-  controller meanwhile. What still waits when its agent's stream ends is dropped: it was not
-  acknowledged, so it is sent again.
+* a batch number at or below the newest accepted one of its stream is a repetition and is dropped;
+* a batch is looked up in the store first if another process may have stored it: the first
+  `MAX_UNACKED` batches after every Hello (a predecessor may have died before it acknowledged
+  them), all batches of a stream that an earlier process of the agent left (its spool may have gone
+  back in time), retries after a failed insert (it may have failed half done), and batches that
+  have waited long or come after a silence (the agent may have been at another controller);
+* batches that still wait when their agent's stream ends are dropped: they were not acknowledged,
+  so the agent sends them again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from syntony.wire.tables import PATH, Table
 _log = logging.getLogger(__name__)
 
 GATHER_NS = 500 * MS
-"""How long batches are gathered: an embedded insert costs milliseconds however small it is."""
+"""Time for which batches are collected: even a small embedded insert costs milliseconds."""
 LOCAL_GATHER_NS = 100 * MS
 """… where rows of the controller's own wait as well: they were gathered before."""
 RETRY_NS = 1 * S
@@ -51,7 +51,7 @@ MAX_LOOKUPS = 3
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
 ITEM_BYTES = 512
-"""What a queued batch takes beside its payload, roughly: empty ones are not free."""
+"""Approximate memory of a queued batch besides its payload: empty ones are not free."""
 MAX_CYCLE_BYTES = 16 << 20
 """Of one insert cycle; keeps each insert within one block of the engine."""
 MAX_LOCAL = 64
@@ -64,7 +64,7 @@ StoredKey = tuple[str, str, int]
 
 class _Item(NamedTuple):
     batch: Batch
-    source: Source
+    source: RowStream
     check: bool
     arrived_ns: int
     """CLOCK_MONOTONIC."""
@@ -79,8 +79,8 @@ class _Item(NamedTuple):
         return self.source.host, self.source.stream, self.batch.seq
 
 
-class Source:
-    """A stream that a host delivers, and how far it has come."""
+class RowStream:
+    """A stream of batches from a host, and the number of its last stored batch."""
 
     def __init__(self, host: str, stream: str, *, backlog: bool) -> None:
         self.host = host
@@ -103,8 +103,8 @@ class Source:
         return check
 
 
-class Outcome(NamedTuple):
-    """What became of one batch."""
+class BatchOutcome(NamedTuple):
+    """Result of one batch: stored or refused."""
 
     host: str
     stream: str
@@ -142,7 +142,7 @@ class Ingest:
         self,
         store: Store,
         fleet_now: Callable[[], int | None],
-        on_stored: Callable[[list[Outcome], list[BatchPiece]], None],
+        on_stored: Callable[[list[BatchOutcome], list[BatchPiece]], None],
     ) -> None:
         self._store = store
         self._fleet_now = fleet_now
@@ -158,7 +158,7 @@ class Ingest:
         self.failures = 0
         """… and how often one failed, to be tried again."""
         self._local: list[BatchPiece] = []
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, RowStream] = {}
         self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
@@ -182,7 +182,7 @@ class Ingest:
             oldest_ns = self._items[0].arrived_ns
         return 0 if oldest_ns is None else now_ns - oldest_ns
 
-    def greet(self, host: str, stream: str, *, backlog: bool = False) -> Source:
+    def greet(self, host: str, stream: str, *, backlog: bool = False) -> RowStream:
         """A host (re)appears with what it delivers now.
 
         Args:
@@ -193,11 +193,11 @@ class Ingest:
         """
         known = self._sources.get(host)
         if known is None or known.stream != stream or backlog:
-            known = self._sources[host] = Source(host, stream, backlog=backlog)
+            known = self._sources[host] = RowStream(host, stream, backlog=backlog)
         known.unchecked = MAX_UNACKED
         return known
 
-    def leave(self, source: Source) -> None:
+    def leave(self, source: RowStream) -> None:
         """Its agent has gone, and sends again what waits here, perhaps to another controller."""
         if self._sources.get(source.host) is not source:
             return
@@ -207,7 +207,7 @@ class Ingest:
             self._bytes -= sum(item.size for item in dropped)
             source.accepted = dropped[0].batch.seq - 1
 
-    async def put(self, source: Source, batch: Batch) -> bool:
+    async def put(self, source: RowStream, batch: Batch) -> bool:
         """Queue a batch, waiting while the queue is full.
 
         Returns:
@@ -294,7 +294,7 @@ class Ingest:
             self._arrived.clear()
         return items
 
-    def _open(self, items: Collection[_Item]) -> tuple[list[Outcome], list[BatchPiece]]:
+    def _open(self, items: Collection[_Item]) -> tuple[list[BatchOutcome], list[BatchPiece]]:
         outcomes, pieces = [], []
         opened = open_batches(map(_arrival, items), self._fleet_now())
         for item, piece in zip(items, opened, strict=True):
@@ -388,9 +388,9 @@ def _arrival(item: _Item) -> Arrival:
     return Arrival(item.batch, item.source.host, item.source.stream, item.check)
 
 
-def _outcome(item: _Item, piece: BatchPiece | None) -> Outcome:
+def _outcome(item: _Item, piece: BatchPiece | None) -> BatchOutcome:
     batch = item.batch
-    return Outcome(
+    return BatchOutcome(
         item.source.host,
         item.source.stream,
         batch.seq,

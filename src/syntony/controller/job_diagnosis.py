@@ -1,4 +1,4 @@
-"""Running jobs held against the rules of `syntony why`, one after the other, at a bounded cost."""
+"""Judges running jobs by the rules of `syntony why`, one at a time, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 WINDOW_NS, LEAST_NS = 60 * S, 15 * S
-"""How far back a job is looked at; less, down to the second, where it has too many rows."""
+"""Length of the judged window; shorter, down to a second, if it has too many rows."""
 MAX_ROWS = 100_000
 """Of one table of one job."""
 RUNS_NS = 15 * S
 """A job of which a process was seen so lately runs. After a start, jobs are known by then."""
 LIMIT_NS = 60 * S
-"""One job may take so long; the process that judges it is killed then."""
+"""Time limit for judging one job; then the judging process is killed."""
 SHARE = 0.2
 """Of the time, so much may go into reading and judging jobs, on one core."""
 REFUSED_NS = 600 * S
-"""A job that had too many rows, or took too long, is left alone for so long."""
+"""A job with too many rows, or that took too long, is skipped for this long."""
 STALE_NS = 120 * S
-"""A verdict as old as that says nothing of now."""
+"""An older verdict no longer counts."""
 PROCESS_COLUMNS = ("job", "host", "pid", "ts_ns", "window_ns", "ended")
-"""Of `job_process`, what tells which jobs run."""
+"""Columns of `job_process` that show which jobs run."""
 JOB_RESULTS = ("judged", "failed", "too-large", "too-slow")
 
 
 class _LastVerdict(NamedTuple):
-    """What the rules last said of one running job."""
+    """The last verdict on one running job."""
 
     at_ns: int
     """Monotonic."""

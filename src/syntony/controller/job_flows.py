@@ -18,7 +18,7 @@ MAX_FLOWS = 20_000
 """In one second; the rest is left out."""
 MAX_LOOKS = 4 * MAX_FLOWS
 KEEP_S = 60
-"""What was known of a flow is forgotten so long after its last report."""
+"""A flow is forgotten this long after its last report."""
 DSCPS = 64
 LATE_NS = 3 * S
 """A second is stored so long after it began at the latest; before, once all hosts that report flows
@@ -128,7 +128,7 @@ class JobFlowRecorder:
 
 
 def _limited_ns(before: FlowView, view: FlowView, seconds: int) -> float:
-    """How long of a second a flow's data waited for the receiver's window; NaN: not known."""
+    """Time within a second for which a flow waited for the receiver's window; NaN: unknown."""
     waited_ns = view.window_limited_ns - before.window_limited_ns
     if seconds <= 0 or waited_ns < 0 or before.window_limited_ns < 0:
         return math.nan

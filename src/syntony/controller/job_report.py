@@ -29,7 +29,7 @@ MAX_DRAWN = 24
 
 
 def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
-    """What `syntony why` and `syntony job flows` say of one job; `now_ns` is fleet time.
+    """The answers of `syntony why` and `syntony job flows` for one job; `now_ns` is fleet time.
 
     Raises:
         UsageError: nothing is known of the job in that time, or more than can be reported.
@@ -86,7 +86,7 @@ def _resent(flows: Flows | None) -> tuple[float | None, ...]:
 
 
 def _course(facts: BundleFacts, line: FlowLine) -> FlowDelays:
-    """One flow's delay by window, in band beside that of probes between the same NICs."""
+    """One flow's delay by window, in band and that of probes between the same NICs."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - it has lines
     place = flows.names.index(line.flow)

@@ -34,7 +34,7 @@ METRIC_OF = {
     FaultClass.DATA_STALL: DATA,
     FaultClass.HANG: HANG,
 }
-"""Clock faults are incidents of the clocks' own rules; what is undetermined is none."""
+"""Not incidents here: clock faults have their own rules, and undetermined is no verdict."""
 MAX_NAMES = 4
 """Twins that a subject names; more of them are the job's own."""
 TOGETHER_NS = 15 * S
@@ -160,7 +160,7 @@ def _stalled(jobs: Iterable[JudgedJob]) -> dict[str, str]:
 
 
 def _together(metric: str, causes: list[_Cause]) -> tuple[str, ...]:
-    """What is to be concluded from several jobs that wait for data."""
+    """Conclusion from several jobs that wait for data."""
     jobs = {each.job for each in causes}
     if metric != DATA or len(jobs) < 2:
         return ()

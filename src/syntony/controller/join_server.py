@@ -1,7 +1,7 @@
-"""The enrolment port: a join token for a first certificate. Clients have none to show yet.
+"""The enrolment port: exchanges a join token for a first certificate. Clients have none yet.
 
-Whoever can reach the port can send bytes to it, or none: everything is small and short, and nobody
-keeps others waiting.
+Any host that reaches the port can connect, so sizes, times and numbers of connections are limited,
+and no client can block others.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class JoinServer:
 
 
 async def _first(requests: AsyncIterator[bytes]) -> bytes:
-    """Raises `UsageError`: nothing came."""
+    """Raises `UsageError`: no request arrived."""
     with contextlib.suppress(TimeoutError):
         data = await first_message(requests, SEND_S)
         if data is not None:

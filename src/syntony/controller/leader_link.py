@@ -1,4 +1,4 @@
-"""A gateway's stream to the leader: found among several addresses, kept up, fenced by epoch."""
+"""A gateway's stream to the leader: finds the leader, reconnects, and fences by epoch."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class LeaderLink:
         return f"the leader, which is none now ({', '.join(self._leaders)})"
 
     def send(self, message: msgspec.Struct) -> None:
-        """Tell the leader; without one nobody is told. Never waits."""
+        """Send to the leader; dropped without one. Never waits."""
         if self._writer is not None:
             self._writer.post(message)
 

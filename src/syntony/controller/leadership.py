@@ -1,8 +1,8 @@
-"""Which controller agents obey: the one that started last with the fleet's control state.
+"""Leadership: agents obey the controller that started last with the fleet's control state.
 
-Each start raises the epoch. Decisions carry it, and agents refuse lower ones than they have seen.
-A controller that has lost its control state to another stops by itself (`lease`); one that cannot
-know, for example with a copy of it on another machine, is refused by agents.
+Each start raises the epoch. Decisions carry it, and agents refuse epochs lower than they have
+seen. A controller that loses its control state to another one stops (`lease`); one that cannot
+notice this, for example with a copy on another machine, is refused by agents.
 """
 
 from __future__ import annotations

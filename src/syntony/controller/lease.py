@@ -1,4 +1,4 @@
-"""Renews this controller's hold of control state; without it, the controller must not act."""
+"""Renews this controller's lease of control state; without it, the controller must not act."""
 
 from __future__ import annotations
 

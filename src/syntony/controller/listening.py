@@ -1,7 +1,7 @@
-"""For how long each agent has sent no report, in time during which this controller received. Pure.
+"""How long each agent has sent no report, not counting time when this controller did not run. Pure.
 
-A controller that was paused, or that is short of processor time, has heard nothing either: that
-says nothing of the agents. Their silence counts in time during which it came round to listen.
+A controller that was paused or is short of processor time receives nothing, which says nothing
+about the agents. So silence is counted only while the controller's loop runs.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterable
 from syntony.model import S
 
 TICK_NS = S // 4
-"""How often `tick` should come."""
+"""Intended interval of `tick`."""
 MOST_NS = S
-"""Time that counts of what is between two ticks."""
+"""Longest time that counts between two ticks."""
 AWAY_NS = 3 * S
 """A gap between two ticks beyond which this controller was away: whatever it knows is old."""
 BACK_NS = 8 * S
 """After which it has heard from everybody again: agents speak every second, are read in turn, and
 edges of clocks come every two."""
 STARTING_NS = 30 * S
-"""After its own start the controller gives agents so long to come back before it misses them."""
+"""After its start the controller waits this long for agents before it reports them silent."""
 
 
 class Listening:

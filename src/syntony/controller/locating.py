@@ -1,4 +1,4 @@
-"""Every second: what agents measured of flows and learnt of paths, and who is to blame."""
+"""Locates faults every second, from agents' measurements and traced paths."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 CATCH_UP_S = 5
 """Seconds taken up at once after a pause; older ones are skipped."""
 PATHS_BACK_NS = 600 * S
-"""How far back a new controller reads paths: agents ask again every minute."""
+"""Window of paths that a new controller reads; agents trace again every minute."""
 _SWITCHES = frozenset(
     {
         ComponentKind.LEAF, ComponentKind.SPINE, ComponentKind.AGG, ComponentKind.CORE,
@@ -43,17 +43,17 @@ _SWITCHES = frozenset(
 )  # fmt: skip
 """Between two NICs, a device that no topology names is a switch."""
 CROSSED_REST = 20
-"""What pairs cross is not put together again for so many times as long as that took."""
+"""Pause before pairs' crossings are computed again, as a multiple of the time that it takes."""
 QUEUE_S = 2
 """Between two looks for queues."""
 FORGET_NS = 900 * S
-"""The way of a flow that is no longer planned is dropped so long after its last answer: agents
+"""The path of a flow that is no longer planned is dropped this long after its last answer: agents
 trace every way once a minute."""
 FORGET_EVERY_NS = 60 * S
 
 
 class PairCrossings(NamedTuple):
-    """What the learnt paths of one pair of NICs cross, one direction."""
+    """Parts that the traced paths of one pair of NICs cross, one direction."""
 
     switches: int | None
     """Of the longest that is known from end to end; None where none is."""

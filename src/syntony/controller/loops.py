@@ -1,4 +1,4 @@
-"""The controller's loops: each at its own pace, counted, none ended by one round's fault."""
+"""The controller's periodic loops: each has its interval and counters, and survives errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class LoopCount:
-    """What one loop has done."""
+    """Counters of one loop."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -24,7 +24,7 @@ class LoopCount:
 
 
 class Loops:
-    """Named after what they run."""
+    """The loops by name."""
 
     def __init__(self) -> None:
         self.counts: dict[str, LoopCount] = {}

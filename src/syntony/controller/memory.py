@@ -1,4 +1,4 @@
-"""Memory of the controller's process: what is freed is kept, cycles are looked for seldom."""
+"""Memory settings of the controller's process: keep freed memory, collect cycles rarely."""
 
 from __future__ import annotations
 

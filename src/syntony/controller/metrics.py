@@ -1,4 +1,4 @@
-"""What the controller tells Prometheus: of the fleet, of its store, of itself."""
+"""The controller's metrics for Prometheus: fleet, store, controller."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ MOVE_RESULTS = (
     "ordered", "would-move", "no-port", "helped", "kept", "in-vain", "undone", "ended", "failed",
 )  # fmt: skip
 PATIENCE_S = 4.0
-"""A loop that does not answer for so long has other worries."""
+"""Time limit for the event loop to answer a scrape."""
 
 
 class MetricsSource(Protocol):
-    """What a process tells of."""
+    """A process that exports metrics."""
 
     async def sheet(self) -> Sheet:
         """One page; on the event loop."""
 
 
 class Exporter(NamedTuple):
-    """Everything that the controller tells of."""
+    """All metrics of the controller."""
 
     services: Services
     listening: Listening
@@ -90,7 +90,7 @@ class Exporter(NamedTuple):
 
 
 def open_metrics(config: ControllerConfig, exporter: MetricsSource) -> ScrapeServer | None:
-    """Listen for Prometheus, if told to; called on the event loop. Raises `ConfigError`."""
+    """Listen for Prometheus, if configured; called on the event loop. Raises `ConfigError`."""
     wanted = config.metrics
     if not wanted.listen:
         return None
@@ -102,7 +102,7 @@ def open_metrics(config: ControllerConfig, exporter: MetricsSource) -> ScrapeSer
 def _page(
     loop: asyncio.AbstractEventLoop, exporter: MetricsSource, accept: str
 ) -> tuple[str, str] | None:
-    """The answer to one scrape, asked from another thread; None if the loop gives none in time."""
+    """The answer to one scrape, from another thread; None if the loop does not answer in time."""
     if loop.is_closed():
         return None
     waiting = asyncio.run_coroutine_threadsafe(exporter.sheet(), loop)
@@ -114,7 +114,7 @@ def _page(
 
 
 def new_sheet(role: str = "controller") -> Sheet:
-    """With what every process says of itself."""
+    """With the metrics of every process."""
     sheet = Sheet({"role": role, "host": ""})
     usage = own_usage()
     sheet.put("build_info", 1, version=__version__)
@@ -169,7 +169,7 @@ def put_ingest(sheet: Sheet, ingest: Ingest) -> None:
 
 
 def put_loops(sheet: Sheet, loops: Mapping[str, LoopCount]) -> None:
-    """How the controller keeps up with itself."""
+    """Delays and counters of the controller's loops."""
     for name, count in loops.items():
         sheet.put("loop_runs_total", count.runs, loop=name)
         sheet.put("loop_seconds_total", count.spent_ns / S, loop=name)
@@ -177,7 +177,7 @@ def put_loops(sheet: Sheet, loops: Mapping[str, LoopCount]) -> None:
 
 
 def put_traffic(sheet: Sheet, traffic: TrafficService) -> None:
-    """The stop switch, and what agents may do."""
+    """The stop switch, and the agents' modes."""
     switch = traffic.switch
     sheet.put("traffic_stopped", switch is not None and switch.stopped)
     status = traffic.status(time.monotonic_ns())
@@ -186,7 +186,7 @@ def put_traffic(sheet: Sheet, traffic: TrafficService) -> None:
 
 
 def put_findings(sheet: Sheet, findings: Iterable[Finding]) -> None:
-    """What is to blame now: few, whatever the size of the fleet."""
+    """Current faults: few series, regardless of the fleet's size."""
     found = tuple(findings)
     for (kind, fault), count in Counter((each.kind, each.fault) for each in found).items():
         sheet.put("findings", count, kind=kind, fault=fault)
@@ -206,7 +206,7 @@ def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
 
 
 def put_fabric(sheet: Sheet, locating: LocateLoop) -> None:
-    """The learnt fabric; what is not known before its first look is absent."""
+    """The traced fabric; absent before its first evaluation."""
     sheet.put("fabric_ways", locating.ways)
     standing = locating.changes.standing
     if standing is not None:
@@ -229,7 +229,7 @@ def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficSer
 
 
 def put_placement(sheet: Sheet, placing: PlacementService) -> None:
-    """What may be done about contention, and what was."""
+    """Mode of placement and pacing, and their actions."""
     sheet.state("placement_mode", PlacementMode, placing.mode, label="mode")
     sheet.put("placement_deciding", placing.deciding[0])
     placed = sum(row.flow is not None for row in placing.rows)
@@ -240,7 +240,7 @@ def put_placement(sheet: Sheet, placing: PlacementService) -> None:
 
 
 def put_jobs(sheet: Sheet, jobs: JobDiagnosis) -> None:
-    """Running jobs, and what judging them costs."""
+    """Running jobs, and the cost of judging them."""
     sheet.put("jobs_running", jobs.running)
     for result in JOB_RESULTS:
         sheet.put("jobs_judged_total", jobs.counts[result], result=result)

@@ -1,9 +1,8 @@
-"""Two agents of one name at once, as after an installed machine was copied.
+"""Detects two running agents with the same name, for example after a machine was cloned.
 
-An agent that starts again has a new stream, and its earlier streams never come back as the current
-one. So a stream that comes back after another one has taken its place shows that two agents live.
-The one that was there first is kept, the other is refused: were each served in turn, the plan of
-the whole fleet would follow now the one, now the other.
+A restarted agent has a new stream and never returns to an earlier one. So a stream that returns
+after another one has replaced it shows that two agents run. The first one is kept and the other
+refused: if they were served in turn, the plan of the whole fleet would change each time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Notifies the systems that page people: at least once, in order, over restarts.
+"""Notifies receivers (pagers, webhooks): at least once, in order, also over restarts.
 
 A message enters the outbox in the transaction of the change that it reports, and leaves it when the
-receiver has taken it. Only a crash between the two sends it again, under the same
-``Idempotency-Key``. Each receiver is told in a thread of its own: one that hangs holds up nobody
-else. Alertmanager expects all firing alerts again and again, so it is told from the incident book
-and nothing is queued for it.
+receiver has accepted it. Only a crash between the two sends it again, under the same
+``Idempotency-Key``. Each receiver has its own thread, so that a hanging one does not delay others.
+Alertmanager expects all firing alerts periodically, so they are sent from the incident book and
+not queued.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from syntony.state.outbox import Outbox
 _log = logging.getLogger(__name__)
 
 RESEND_NS = 60 * S
-"""Alertmanager hears of what fires so often …"""
+"""Interval at which firing alerts are sent to Alertmanager …"""
 ECHO_NS = 5 * 60 * S
-"""… and for so long of what has been resolved."""
+"""… and time for which resolved ones are repeated."""
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
 ROUND_S = 0.5
-"""A round waits so long for its receivers; who needs longer is left at it."""
+"""Time that a round waits for its receivers; slower ones continue by themselves."""
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are shed, and counted."""
 _TOLD = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
@@ -48,7 +48,7 @@ PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One system to tell."""
+    """One system to notify."""
 
     name: str
     kind: Literal["alertmanager", "pagerduty", "slack", "webhook"]
@@ -62,7 +62,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NotifyResult(NamedTuple):
-    """What became of one attempt."""
+    """Result of one delivery attempt."""
 
     taken: bool
     hopeless: bool
@@ -75,11 +75,11 @@ Post = Callable[[str, bytes, dict[str, str]], NotifyResult]
 
 
 class Notifier:
-    """Decides whom to tell what, and keeps at it. `take` under its caller's lock; `deliver` called
-    from one thread.
+    """Queues messages for receivers and delivers them, with retries. `take` is called under its
+    caller's lock, `deliver` from one thread.
 
     Args:
-        receivers: whom to tell.
+        receivers: to notify.
         fleet: named in every message.
         outbox: where messages wait.
         post: does the sending.
@@ -225,7 +225,7 @@ class Notifier:
 
 
 class _Outgoing:
-    """One receiver and how it does."""
+    """One receiver and its state."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
@@ -256,7 +256,7 @@ class _Outgoing:
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, work: Callable[..., None], *args: Any) -> None:
-        """One round, in a thread of its own."""
+        """One round, in a separate thread."""
 
         def run() -> None:
             try:

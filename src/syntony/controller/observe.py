@@ -1,7 +1,7 @@
-"""What the controller knows, as observations for the rules. Pure.
+"""Converts the controller's knowledge into observations for the rules. Pure.
 
-Nothing is observed of a port whose agent is silent: that is the silence's incident, and what was
-last seen neither proves nor disproves anything.
+There are no observations of a port whose agent is silent: its last state proves nothing, and the
+silence has its own incident.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from syntony.wire.links import LinkCounterRow, LinkStatus
 from syntony.wire.parts import PartState, PartStatus
 
 STALE_NS = 150 * S
-"""Two looks at a port missed: what is known of it is the past."""
+"""Two readings of a port were missed: its state is unknown."""
 WORTH_COMPARING = 3
 """Fewer ports of a kind have no majority to be slower than."""
 LINK_METRICS = frozenset(
@@ -45,7 +45,7 @@ APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
-"""Ports of fewer hosts that are down say nothing of their switch."""
+"""Fewer hosts with ports down are no evidence against their switch."""
 TOLD = 5
 """Pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
@@ -54,13 +54,13 @@ LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
 SWITCH_OR_HOSTS = frozenset({"switch_or_hosts"})
 FINDING_METRICS = DELAY | LOSSES | SWITCH_OR_HOSTS
 MIN_LOST = 10
-"""Fewer lost probes say too little of a rate to page for: its 1-sigma is a third of it."""
+"""Fewest lost probes for a page: the rate's 1-sigma is then a third of it."""
 MIN_PATHS = 2
 """Losses of one path alone are that path's."""
 MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
 DELAY_SPAN_NS = FINE_S * S
-"""Delay is held against what it was within so long."""
+"""Delay is compared with that of this window."""
 OVERFLOWS = {
     Overflow.OPEN: "what overflows, or its cable, which cannot be told while packets always wait",
     Overflow.ALL: "what overflows, since they are lost while packets wait",
@@ -169,7 +169,7 @@ def _errors_of(port: LinkStatus, errors: Mapping[str, list[LinkCounterRow]]) -> 
 
 
 def of_modules(states: Mapping[str, tuple[str, str]]) -> list[Observation]:
-    """Modules that have said something of themselves: whether each is beyond its limit."""
+    """Modules that report values: whether each exceeds its limit."""
     return [
         Observation("module_beyond_limit", nic, float(state == "beyond limit"), (detail,))
         for nic, (state, detail) in states.items()
@@ -213,7 +213,7 @@ def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
-    """What parts of it lose beyond what it loses itself."""
+    """Loss of its parts beyond its own."""
     for each in findings:
         if found.fault == each.fault == "loss" and Names.holds(found.component, each.component):
             yield f"{each.component} loses another {shown(each.loss, 'ratio')} of what crosses it"
@@ -226,7 +226,7 @@ def _source(link: str) -> str:
 
 
 def subject_of(found: Finding) -> str:
-    """What an observation of a finding is about."""
+    """The subject of a finding's observation."""
     return OR.join(suspected(found))
 
 
@@ -381,7 +381,7 @@ def _suspects(queue: Queue) -> str:
 
 
 def _is_shared(queue: Queue) -> bool:
-    """Whether jobs congest it, and others wait there than who sends first into it."""
+    """Whether jobs congest it, and others than the first sender wait there."""
     return is_congested(queue) and "/" not in _source(queue.component)
 
 
@@ -391,7 +391,7 @@ def is_congested(queue: Queue) -> bool:
 
 
 def _touch(queue: Queue, subject: str) -> bool:
-    """Whether a queue and what a subject names may be one fault under two names."""
+    """Whether a queue and a subject may be the same fault."""
     return any(Names.same(each, subject) for each in (queue.component, *queue.alternatives))
 
 
@@ -415,7 +415,7 @@ def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observati
 
 
 def _overflowing(queue: Queue, lossy: Iterable[Finding]) -> list[str]:
-    """What is lost where packets wait, and who may be to blame for it."""
+    """Loss at a queue, and its possible causes."""
     return [
         f"{found.loss:.3%} of its packets are lost: {OVERFLOWS[Overflow(found.overflow)]}"
         for found in lossy
@@ -434,7 +434,7 @@ def _flow(flow: QueueFlow) -> str:
 
 
 def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
-    """What breaks an objective, and what is merely worse than usual or than its like."""
+    """Latency beyond an objective, or only worse than usual or than similar pairs."""
     reported = tuple(rows)
     kinds = (
         ("latency_sla", frozenset({SlaStatus.BREACH})),

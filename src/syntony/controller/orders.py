@@ -1,4 +1,4 @@
-"""Orders of operators: carried out one at a time, each in the audit log before it is answered."""
+"""Operators' orders: carried out one at a time, each in the audit log before the answer."""
 
 from __future__ import annotations
 

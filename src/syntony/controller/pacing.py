@@ -1,7 +1,7 @@
-"""Holds back jobs' flows that crowd a link: reports in, rates out, every link reported in the log.
+"""Paces jobs' flows on congested links: agents' reports in, rates out, every link in the log.
 
-How fast is `syntony.traffic.pacing`'s matter; whether we may decide is placement's, with one lease
-for both. Anyone who hears nothing from us for `EXPIRY_NS` holds nothing back.
+`syntony.traffic.pacing` computes the rates; placement decides whether this controller may act,
+with one lease for both. Agents drop rates that are not renewed for `EXPIRY_NS`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from syntony.wire.traffic import FlowsReport, FlowView, Pace, Paces
 _log = logging.getLogger(__name__)
 
 EXPIRY_NS = 3 * S
-"""Of an order: three of our turns and a slow network, and nobody is held back by the dead."""
+"""Validity of a rate: three turns and a slow network; then a dead controller limits no flow."""
 REPEAT_NS = 1 * S
 STALE_NS = 3 * S
-"""An older report says nothing of now."""
+"""Older reports are ignored."""
 
 
 @dataclass(frozen=True, slots=True)

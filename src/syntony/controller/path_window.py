@@ -1,4 +1,4 @@
-"""Which learnt paths to read from the store next, so that none is missed however late it comes."""
+"""Selects the traced paths to read from the store next, without missing late ones."""
 
 from __future__ import annotations
 

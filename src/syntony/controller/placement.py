@@ -1,4 +1,4 @@
-"""Placement as the controller runs it: the store's news in, orders and answers out."""
+"""Placement in the controller: new rows of the store in, orders and answers out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementConfig, PlacementMode
 from syntony.controller.fleet_time import FleetTime
-from syntony.controller.flow_delays import Delay, ProbeSecond
+from syntony.controller.flow_delays import DelaySecond, ProbeSecond
 from syntony.controller.flow_table import FlowEntry, capacities
 from syntony.controller.pacing import PacingService
 from syntony.controller.path_window import PathWindow
@@ -32,9 +32,9 @@ from syntony.wire.traffic import (
 )
 
 PATHS_BACK_NS = 900 * S
-"""How far back a new controller reads paths: spare ports are asked for again every ten minutes."""
+"""Window of paths that a new controller reads; spare ports are traced again every ten minutes."""
 DEAD_FAULTS = {"blackhole"}
-"""What these are found of loses all that crosses it."""
+"""Findings of these kinds mean that the part loses all packets."""
 
 
 class Placement:
@@ -142,7 +142,7 @@ class Placement:
                 way = Way(src, each.dst, each.sport, port)
                 crossed = links(way) or self.service.table.ends(way)
                 if crossed:
-                    delay = Delay(each.at_ns, each.p50_ns, each.p99_ns)
+                    delay = DelaySecond(each.at_ns, each.p50_ns, each.p99_ns)
                     found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))
         self.service.delays.add(found)
 

@@ -1,4 +1,4 @@
-"""What the controller does for placement, step by step, on its event loop."""
+"""Runs the steps of placement on the controller's event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails with what, as far as names, learnt paths and the switches of NICs tell. Pure."""
+"""Which parts contain or affect which, by names, traced paths and the switches of NICs. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Moves jobs' flows off crowded paths: reports in, orders out, every order accounted for.
+"""Moves jobs' flows off congested paths: reports in, orders out, every order tracked to its result.
 
-What to move is `syntony.traffic.mover`'s matter, whether we may is `syntony.traffic.lease`'s; here
-both meet the fleet: flows with source ports, agents that obey or refuse, rows for the log.
+`syntony.traffic.mover` chooses the moves, `syntony.traffic.lease` allows them; this module maps
+them to source ports, sends orders to agents, handles refusals and writes rows for the log.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from syntony.wire.traffic import Move as WireMove
 _log = logging.getLogger(__name__)
 
 REMEMBERED = 1_000
-"""Moves that can be asked for."""
+"""Moves that can be queried."""
 PORT_REST_NS = 120 * S
-"""A source port that was left is not used again for so long: twice TIME_WAIT."""
+"""A source port is not reused for this long: twice TIME_WAIT."""
 TOLD_HELPED = 64
-"""Ids told to an agent again and again, in case a message was overtaken."""
+"""Ids repeated to an agent, in case a message was overtaken."""
 ENDED = "the flow has ended"
 _RESULTS = {
     TrialResult.HELPED: "helped",
@@ -58,7 +58,7 @@ _COUNTED = {
 
 
 class Decided(NamedTuple):
-    """What one step wants done."""
+    """Result of one step."""
 
     orders: dict[str, Moves]
     """By host."""
@@ -84,7 +84,7 @@ class _Turn:
     orders: dict[str, list[WireMove]] = field(default_factory=dict)
     pieces: list[BatchPiece] = field(default_factory=list)
     helped: set[str] = field(default_factory=set)
-    """Hosts with news on what helped."""
+    """Hosts with new results of moves."""
 
 
 class PlacementService:
@@ -317,7 +317,7 @@ class PlacementService:
         )
 
     def _port(self, row: FlowEntry, path_id: str, now_ns: int) -> int | None:
-        """One that leads there, that nobody uses and nobody has just left."""
+        """A port that leads there, unused and not just given up."""
         self._rest = {key: until_ns for key, until_ns in self._rest.items() if until_ns > now_ns}
         used = {
             each.view.local_port for each in self.rows if (each.src, each.dst) == (row.src, row.dst)

@@ -1,5 +1,5 @@
-"""Where probes over UDP and over verbs disagree, or one of them is missing: found in the store, and
-reported as observations for the rules."""
+"""Finds NIC pairs where probes over UDP and verbs disagree or one kind is missing, in the store,
+as observations for the rules."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from syntony.store import Store
 from syntony.wire.probes import Plane, ProbeFlow
 
 WINDOW_NS = 120 * S
-"""A pair of one path is probed 120 times over verbs meanwhile, unless told otherwise."""
+"""Window of the comparison; by default a pair of one path is probed 120 times over verbs in it."""
 VERBS_LOSS, UDP_LOSS = "verbs_loss", "udp_loss"
 DELAY, ABSENT = "planes_delay", "plane_absent"
 METRICS = frozenset({VERBS_LOSS, UDP_LOSS, DELAY, ABSENT})
 
 
 class PlanesSeen(NamedTuple):
-    """What one look found."""
+    """Result of one evaluation."""
 
     compared: frozenset[Place]
     """Directions in a class that both planes show."""
     differ: tuple[Disagreement, ...]
     absent: tuple[Absence, ...]
     without: Mapping[str, tuple[int, int]]
-    """NIC without an RDMA port → how many of its rail have one, of how many."""
+    """NIC without an RDMA port → number of its rail's NICs with one, and in total."""
     names: Mapping[Place, str]
-    """What is probed over verbs there: class, service level, RoCE version, GIDs."""
+    """Parameters of probes over verbs there: class, service level, RoCE version, GIDs."""
 
 
 class PlaneWatch:

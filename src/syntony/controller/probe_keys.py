@@ -1,4 +1,4 @@
-"""Hands out probe keys and rotates them: `mesh.key_rotation` with what is kept and sent."""
+"""Distributes and rotates probe keys: stores and sends the state of `mesh.key_rotation`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Rows of probing from when they are stored until their second is judged.
+"""Buffers stored probe rows until their second is evaluated.
 
-A host's rows of one second are of the same flows, in the same order, as those of the second before,
-as long as nothing changes. So what they are of (names) is kept apart from what was measured
-(values), and is the same object again for as long as it says the same.
+As long as nothing changes, a host's rows have the same flows in the same order every second. So
+names and measured values are kept separately, and the same names are the same object.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 Values = NDArray[Any]
 NAMES = {PROBE.name: ("src", "dst", "prober", "sport"), HEARD.name: ("src", "dst")}
-"""What rows are of."""
+"""Columns that name a row's flow."""
 VALUES = {
     PROBE.name: ("sent", "lost", "unresolved", "count", "owd_p50_ns", "owd_max_ns", "clk_err_ns"),
     HEARD.name: ("received",),
 }
-"""What was measured."""
+"""Measured columns."""
 MAX_BYTES = 768 << 20
 """Kept of each table: ten seconds of a fleet of 131,072 NICs that comes from gateways. Beyond it
 the oldest are shed."""
@@ -229,14 +228,14 @@ class RowBuffer:
 
 
 def _size(rows: Probed | BatchPiece) -> int:
-    """About: what Arrow says of a batch's bytes takes longer than all else that is done with it."""
+    """Approximate bytes: asking Arrow for a batch's size costs more than all other work on it."""
     if isinstance(rows, BatchPiece):
         return int(rows.rows.num_rows * rows.rows.num_columns * 8)
     return sum(column.nbytes for column in rows.values.values())
 
 
 def _as_probed(name: str, kept: Iterable[Probed | BatchPiece]) -> Iterator[Probed]:
-    """In the order that they came in; pieces are put together."""
+    """Rows in order of arrival; pieces are concatenated."""
     pieces = list[BatchPiece]()
     for each in kept:
         if isinstance(each, BatchPiece):

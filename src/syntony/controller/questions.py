@@ -1,7 +1,7 @@
-"""The registry of requests: a decorated handler is all that a new one needs beside its messages.
+"""The registry of requests: a new request needs its messages and a decorated handler.
 
-``@question`` and ``@order`` say who may make the request, where its handler runs, how much it may
-ask for and how long it may take. The dispatcher, the allow-list and the page in the docs follow.
+``@question`` and ``@order`` set the allowed role, the thread of the handler, and the limits of
+size and time. The dispatcher, the allow-list and the page in the docs follow from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ READ = frozenset({Role.VIEWER, Role.OPERATOR})
 ORDER = frozenset({Role.OPERATOR})
 DAY_NS = 24 * 3600 * S
 BUDGET_NS = 10 * S
-"""What a request may take by default: as long as command lines wait for an answer."""
+"""Default time limit of a request: as long as command lines wait for an answer."""
 STORE_BUDGET_NS = 60 * S
 """… one that reads the store."""
 _SLACK_NS = 1 * S

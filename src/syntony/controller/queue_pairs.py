@@ -1,4 +1,4 @@
-"""Queue pairs of the fleet's jobs: what agents tell of them, paired to one-way delays."""
+"""Queue pairs of the fleet's jobs: pairs both agents' reports to compute one-way delays."""
 
 from __future__ import annotations
 

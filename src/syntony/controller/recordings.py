@@ -1,4 +1,4 @@
-"""Recordings of jobs for anyone who asks: rows of the store as the tables of a bundle."""
+"""Recordings of jobs: rows of the store as the tables of a bundle."""
 
 from __future__ import annotations
 

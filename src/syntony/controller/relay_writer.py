@@ -1,4 +1,4 @@
-"""Writes the messages of many agents to one stream, as few at a time as the other end reads."""
+"""Writes the messages of many agents to one stream, at the rate at which the other end reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RelayWriter:
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queued_bytes = 0
         self.overfull = asyncio.Event()
-        """Set once too much waits: the other end does not read, and is better dialled anew."""
+        """Set once too much waits: the other end does not read, so reconnect."""
 
     def post(self, message: msgspec.Struct) -> asyncio.Future[None]:
         """Queue a message. What is returned is done once it has been sent, and cancelled where the

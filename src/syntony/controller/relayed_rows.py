@@ -1,8 +1,9 @@
-"""What a gateway tells its leader of the rows that it has stored: the columns that are judged.
+"""Relays stored rows from a gateway to its leader: only the columns that the leader evaluates.
 
-Rows of all agents travel together. Those of probing are most: what they are of is told once for as
-long as it stays the same, what they measured as narrow numbers that the leader uses as they come.
-Of other tables the leader cuts one Arrow stream into the batches that they came in. Pure.
+Rows of all agents travel in one message. Most are probe rows: their names (NICs, ports) are sent
+once and again only when they change, their values as narrow integers that the leader uses as they
+are. The rows of other tables are one Arrow stream, which the leader splits into the original
+batches. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.controller.batches import BatchPiece
-from syntony.controller.ingest import Outcome
+from syntony.controller.ingest import BatchOutcome
 from syntony.controller.job_diagnosis import PROCESS_COLUMNS
 from syntony.controller.probed_rows import NAMES, VALUES, Probed, by_second, copied
 from syntony.errors import WireError
@@ -30,29 +31,29 @@ COLUMNS = {name: ("ts_ns", *NAMES[name], *VALUES[name]) for name in NAMES} | {
     JOB_PROCESS.name: PROCESS_COLUMNS,
     TAKEOVER.name: tuple(column.name for column in TAKEOVER.columns),
 }
-"""What the leader's readers need."""
+"""Table → columns that the leader needs."""
 CODEC = "zstd"
 MAX_COLUMN_BYTES = 8 << 20
-"""Of one message before it is compressed; with its list of batches it is 16 MiB at most."""
+"""Limit of a message's columns before compression; the whole message has at most 16 MiB."""
 MAX_STREAM_BYTES = 4 * MAX_COLUMN_BYTES
-"""Of one table's stream: what one batch alone can come to, with room."""
+"""Limit of one table's stream: more than one batch alone can need."""
 _WIDTHS: tuple[type[np.integer[Any]], ...] = (np.uint8, np.uint16, np.int32, np.uint32)
 _INSTANT = "ts_ns"
 
 Names = dict[tuple[str, str], "pa.RecordBatch"]
-"""Table and host → what the rows of its last batch are of, as told on one stream."""
+"""Table and host → names of the rows of its last batch, as sent on one stream."""
 
 
-class Told(NamedTuple):
-    """What a gateway has told."""
+class RelayedBatches(NamedTuple):
+    """Batches that a gateway has stored, and the rows to evaluate."""
 
-    outcomes: list[Outcome]
+    outcomes: list[BatchOutcome]
     pieces: list[BatchPiece]
     probed: list[RelayedProbed]
 
 
 class RelayedProbed(NamedTuple):
-    """Rows of probing, and of each of their batches the place of its outcome."""
+    """Probe rows, and for each of their batches the index of its outcome."""
 
     rows: Probed
     outcomes: list[int]
@@ -62,27 +63,27 @@ class RelayedProbed(NamedTuple):
 
 
 def rows_stored(
-    outcomes: Sequence[Outcome], pieces: Sequence[BatchPiece], known: Names | None
+    outcomes: Sequence[BatchOutcome], pieces: Sequence[BatchPiece], known: Names | None
 ) -> Iterator[RowsStored]:
-    """What to tell of one cycle of a gateway's ingest, in as few messages as may be; all of them
-    must be sent.
+    """The messages to the leader for one cycle of a gateway's ingest, as few as possible; all of
+    them must be sent.
 
     Args:
         outcomes: of every batch.
-        pieces: of those that were stored.
-        known: to the leader, by what was told on this stream before; brought up to date; None: it
-            does not read `RowsStored.probed`.
+        pieces: of the stored batches.
+        known: names already sent on this stream; updated. None: the leader does not read
+            `RowsStored.probed`.
     """
     waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
-    told = list[_Telling]()
+    relayed = list[_RelayedBatch]()
     for outcome in outcomes:
         piece = waiting.get((outcome.host, outcome.stream, outcome.seq))
         fresh = known is not None and piece is not None and _is_fresh(piece, known)
-        told.append(_Telling(_batch(outcome, piece), piece, fresh))
-    yield from _messages(told, NAMES if known is not None else ())
+        relayed.append(_RelayedBatch(_batch(outcome, piece), piece, fresh))
+    yield from _messages(relayed, NAMES if known is not None else ())
 
 
-class _Telling(NamedTuple):
+class _RelayedBatch(NamedTuple):
     batch: StoredBatch
     piece: BatchPiece | None
     fresh: bool
@@ -100,10 +101,10 @@ def _is_fresh(piece: BatchPiece, known: Names) -> bool:
     return True
 
 
-def _messages(told: list[_Telling], apart: Collection[str]) -> Iterator[RowsStored]:
-    """As few as may be; rows of the tables `apart` are in `RowsStored.probed`."""
-    by_table: dict[str, list[_Telling]] = {}
-    for each in told:
+def _messages(relayed: list[_RelayedBatch], apart: Collection[str]) -> Iterator[RowsStored]:
+    """Rows of the tables in `apart` go into `RowsStored.probed`."""
+    by_table: dict[str, list[_RelayedBatch]] = {}
+    for each in relayed:
         if each.piece is not None and each.batch.table in COLUMNS:
             by_table.setdefault(each.batch.table, []).append(each)
     columns, probed = dict[str, bytes](), dict[str, tuple[bytes, bytes]]()
@@ -113,13 +114,13 @@ def _messages(told: list[_Telling], apart: Collection[str]) -> Iterator[RowsStor
         else:
             columns[name] = _stream(_joined(found, COLUMNS[name]))
     size = sum(map(len, columns.values())) + sum(sum(map(len, each)) for each in probed.values())
-    if len(told) > 1 and size > MAX_COLUMN_BYTES:
-        half = len(told) // 2
-        for part in (told[:half], told[half:]):
+    if len(relayed) > 1 and size > MAX_COLUMN_BYTES:
+        half = len(relayed) // 2
+        for part in (relayed[:half], relayed[half:]):
             yield from _messages(part, apart)
         return
     yield RowsStored(
-        batches=tuple(each.batch for each in told),
+        batches=tuple(each.batch for each in relayed),
         columns={name: _compressed(data) for name, data in columns.items()},
         sizes={name: len(data) for name, data in columns.items()},
         probed={
@@ -135,20 +136,20 @@ def _messages(told: list[_Telling], apart: Collection[str]) -> Iterator[RowsStor
     )
 
 
-def _probed_streams(name: str, told: Sequence[_Telling]) -> tuple[bytes, bytes]:
-    """Names of what is fresh, and values of all."""
+def _probed_streams(name: str, relayed: Sequence[_RelayedBatch]) -> tuple[bytes, bytes]:
+    """Names of the batches that are fresh, and values of all batches."""
     import pyarrow as pa
 
-    fresh = [each for each in told if each.fresh]
+    fresh = [each for each in relayed if each.fresh]
     names = _stream(_joined(fresh, NAMES[name])) if fresh else b""
-    one_second = all(each.batch.first_ns // S == each.batch.last_ns // S for each in told)
-    rows = _joined(told, VALUES[name] if one_second else (_INSTANT, *VALUES[name]))
+    one_second = all(each.batch.first_ns // S == each.batch.last_ns // S for each in relayed)
+    rows = _joined(relayed, VALUES[name] if one_second else (_INSTANT, *VALUES[name]))
     values = [pa.array(_narrow(column.to_numpy())) for column in rows.columns]
     return names, _stream(pa.RecordBatch.from_arrays(values, names=rows.schema.names))
 
 
 def _narrow(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, whole ones in the fewest bytes that hold all of them."""
+    """The same values; integers in the narrowest type that holds all of them."""
     if values.dtype.kind == "f" or not len(values):
         return values
     least, most = int(values.min()), int(values.max())
@@ -158,12 +159,12 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-def _joined(told: Sequence[_Telling], columns: Sequence[str]) -> pa.RecordBatch:
-    """Text as numbers of the names that occur: few, and each many times."""
+def _joined(relayed: Sequence[_RelayedBatch], columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows of all batches in one; text is dictionary-encoded, since few names occur many times."""
     import pyarrow as pa
 
     rows = pa.Table.from_batches(
-        [each.piece.rows.select(columns) for each in told if each.piece is not None]
+        [each.piece.rows.select(columns) for each in relayed if each.piece is not None]
     )
     arrays = [column.combine_chunks() for column in rows.columns]
     arrays = [
@@ -181,7 +182,7 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _batch(outcome: Outcome, piece: BatchPiece | None) -> StoredBatch:
+def _batch(outcome: BatchOutcome, piece: BatchPiece | None) -> StoredBatch:
     return StoredBatch(
         outcome.host,
         outcome.stream,
@@ -205,7 +206,7 @@ def _compressed(data: bytes) -> bytes:
 
 
 def _decompressed(name: str, data: bytes, size: int) -> pa.Buffer:
-    """Raises `WireError`: it is not what `size` says."""
+    """Raises `WireError`: the data do not decompress to `size` bytes."""
     import pyarrow as pa
 
     if not 0 < size <= MAX_STREAM_BYTES:
@@ -216,15 +217,15 @@ def _decompressed(name: str, data: bytes, size: int) -> pa.Buffer:
         raise WireError(f"{name}: columns that cannot be decompressed: {error}") from error
 
 
-def opened(message: RowsStored, known: Names) -> Told:
-    """What a gateway has told, as `Ingest` would.
+def opened(message: RowsStored, known: Names) -> RelayedBatches:
+    """Decodes a gateway's message into outcomes and rows, in the form that `Ingest` produces.
 
     Args:
-        message: from it.
-        known: by what it told before on this stream; brought up to date.
+        message: from the gateway.
+        known: names received on this stream so far; updated.
 
     Raises:
-        WireError: it makes no sense; nothing more that comes on this stream does.
+        WireError: the message is invalid; the stream must be closed.
     """
     outcomes = [_outcome(batch) for batch in message.batches]
     pieces: list[BatchPiece] = []
@@ -240,7 +241,7 @@ def opened(message: RowsStored, known: Names) -> Told:
         for name, columns in message.probed.items()
         if name in NAMES
     ]
-    return Told(outcomes, pieces, probed)
+    return RelayedBatches(outcomes, pieces, probed)
 
 
 def _probed(
@@ -265,7 +266,7 @@ def _probed(
 def _names(
     name: str, batches: Sequence[StoredBatch], columns: ProbedColumns, known: Names
 ) -> list[pa.RecordBatch]:
-    """What the rows of each batch are of. Raises `WireError`."""
+    """Names of the rows of each batch. Raises `WireError`."""
     fresh, start = set(columns.fresh), 0
     found: list[pa.RecordBatch] = []
     rows: pa.RecordBatch | None = None
@@ -289,7 +290,7 @@ def _names(
 
 
 def _values(name: str, data: pa.Buffer) -> dict[str, NDArray[Any]]:
-    """By column, with instants where batches are of several seconds. Raises `WireError`."""
+    """Values by column; with instants if batches span several seconds. Raises `WireError`."""
     import pyarrow as pa
 
     with arrow_errors(TABLES[name]):
@@ -314,10 +315,10 @@ def _type(table: Table, column: str) -> pa.DataType:
     return arrow_schema(table).field(column).type
 
 
-def _outcome(batch: StoredBatch) -> Outcome:
+def _outcome(batch: StoredBatch) -> BatchOutcome:
     if batch.seq < 1 or batch.rows < 0 or not 0 <= batch.first_ns <= batch.last_ns:
         raise WireError(f"a batch of {batch.host[:80]!r} with an invalid number: {batch.seq}")
-    return Outcome(
+    return BatchOutcome(
         batch.host,
         batch.stream,
         batch.seq,
@@ -345,7 +346,7 @@ def _pieces(
 
 
 def _rows(name: str, data: bytes | pa.Buffer, columns: Sequence[str]) -> pa.RecordBatch:
-    """With the types of the table, as rows have that were stored here."""
+    """Rows with the table's types, like rows that are stored locally."""
     import pyarrow as pa
 
     table = arrow_schema(TABLES[name])

@@ -1,6 +1,6 @@
-"""Remembers what follows from names that a host sends again second after second. Pure.
+"""Caches the results of looking up names that a host repeats every second. Pure.
 
-To look all of them up again costs far more than to see that they are the same objects.
+A check that they are the same objects is far cheaper than looking all of them up again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A recorded stretch of a fleet, again: what the leader's own code finds in it, and pages.
+"""Replays recorded rows of a fleet through the leader's code: the faults it finds, the pages.
 
 The record is a telemetry store. Seconds of probing go through `LocateLoop`, what it finds and what
 links and clocks did through `IncidentService`, in fleet time, as fast as the machine can. Nothing

@@ -1,4 +1,4 @@
-"""Rows that are too old leave the store; hours that are over are summed up by the minute."""
+"""Drops rows that are too old from the store, and aggregates past hours by minute."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from syntony.controller.greeting import prefixes
 from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
-from syntony.controller.ingest import Ingest, Outcome
+from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.job_takeovers import LostRanks
@@ -40,7 +40,7 @@ from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
-from syntony.controller.relayed_rows import Told
+from syntony.controller.relayed_rows import RelayedBatches
 from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
@@ -304,7 +304,7 @@ class Controller:
                 task.cancel()
 
     async def _learn_time(self) -> None:
-        """Questions about the past can be asked before the first agent is back."""
+        """Set fleet time, so that requests about the past work before the first agent is back."""
         now_ns = time.monotonic_ns()
         kept_ns = await self._timeline.load()
         if kept_ns:
@@ -334,17 +334,17 @@ class Controller:
 
     # --- loops ---
 
-    def _stored(self, outcomes: list[Outcome], pieces: list[BatchPiece]) -> None:
+    def _stored(self, outcomes: list[BatchOutcome], pieces: list[BatchPiece]) -> None:
         """By this controller."""
         self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
                 session.outbox.acknowledge(session.source.stored)
 
-    def _stored_by_gateway(self, told: Told) -> None:
-        self._count(self._rows.take_told(told))
+    def _stored_by_gateway(self, relayed: RelayedBatches) -> None:
+        self._count(self._rows.take_relayed(relayed))
 
-    def _count(self, outcomes: list[Outcome]) -> None:
+    def _count(self, outcomes: list[BatchOutcome]) -> None:
         """Of batches that have been stored, or refused, here or by a gateway."""
         now_ns = time.monotonic_ns()
         for outcome in outcomes:

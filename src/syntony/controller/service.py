@@ -1,4 +1,4 @@
-"""The gRPC edge: who may attach, what a stream's bytes mean. Decisions are the controller's."""
+"""The gRPC service: admits agents and decodes their streams. The controller decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests are answered from and carried out by."""
+"""The parts of a controller that handlers of requests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attached agent: what waits to be sent to it, and who it is."""
+"""One attached agent: its identity, and the messages that wait to be sent to it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from syntony.controller.greeting import RefusedError
-from syntony.controller.ingest import Source
+from syntony.controller.ingest import RowStream
 from syntony.controller.solve import Solved
 from syntony.model import MS
 from syntony.wire.messages import (
@@ -108,7 +108,7 @@ class NewestMessages:
 
 
 class Opening(NamedTuple):
-    """How a stream began, for whoever relays it."""
+    """The start of a stream, for a gateway that relays it."""
 
     pem: bytes = b""
     """The certificate that was shown."""
@@ -128,7 +128,7 @@ class AgentSession:
         opening: how the stream began.
     """
 
-    source: Source
+    source: RowStream
     """What it delivers, since it was attached."""
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Which seconds of probing are complete in the store. Pure.
+"""Determines which seconds of probe rows are complete in the store. Pure.
 
-Agents tell of a second at one instant, `syntony.mesh.stats.hold_ns` after its end, and inserts
-gather for up to half a second; so most seconds are complete 1.3 to 1.9 s after their end. Whoever
-looks too early counts what is there and never sees the rest.
+Agents report a second `syntony.mesh.stats.hold_ns` after its end, and inserts are collected for up
+to half a second; so most seconds are complete 1.3 to 1.9 s after their end. A reader that is too
+early misses the rows that come later.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Agents that say nothing, as observations for the rules: each, those that fell silent together,
-and most of the fleet. Pure."""
+"""Silent agents as observations for the rules: single ones, groups that fell silent together, and
+most of the fleet. Pure."""
 
 from __future__ import annotations
 

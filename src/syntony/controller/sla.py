@@ -1,4 +1,4 @@
-"""Latency of pairs, hosts, rails and jobs against what it should be, from the store's rows."""
+"""Compares latency of pairs, hosts, rails and jobs with objectives, from the store's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges from every agent, once a second one solve, timelines back and into the store."""
+"""Solves the clocks once a second: agents' edges in, timelines out to agents and the store."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class SolveLoop:
         self._solver.inherit(memory)
 
     def memory(self) -> FleetMemory | None:
-        """What a successor goes on from; None while there is nothing."""
+        """The state from which a successor continues; None while there is none."""
         memory = self._solver.memory()
         return memory if memory.lines else None
 
@@ -163,7 +163,7 @@ class SolveLoop:
 
 
 class Solved:
-    """What one solve has found, to be told to hosts.
+    """Result of one solve, to be sent to hosts.
 
     Args:
         timelines: of all clocks.
@@ -186,7 +186,7 @@ class Solved:
             node: (line.state, line.epoch, line.component) for node, line in self._lines.items()
         }
         self._changed: frozenset[str] | None = None
-        """Clocks of which something must be told at once; None: of all."""
+        """Clocks with an urgent change; None: all clocks."""
         if before is not None and before._common == self._common:
             changed = self._urgent.items() ^ before._urgent.items()
             self._changed = frozenset(node for node, _ in changed)

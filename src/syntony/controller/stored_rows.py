@@ -1,7 +1,7 @@
-"""Hands rows that are in the store to those who judge them, each batch once, whoever stored it.
+"""Passes stored rows to their readers, each batch once, whether a gateway or the leader stored it.
 
-A batch may be heard of twice: from a gateway that stored it and was lost before it acknowledged it,
-and from the next one, which finds it in the store. Pure.
+A batch can be reported twice: by a gateway that stored it and died before it acknowledged it, and
+by the next one, which finds it in the store. Pure.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from syntony.controller.relayed_rows import Told
+from syntony.controller.relayed_rows import RelayedBatches
 from syntony.wire.messages import MAX_UNACKED
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:
     from syntony.controller.batches import BatchPiece
-    from syntony.controller.ingest import Outcome
+    from syntony.controller.ingest import BatchOutcome
     from syntony.controller.probed_rows import Probed
 
 WINDOW = 2 * MAX_UNACKED
-"""Numbers of a stream that are remembered one by one: no more are under way at once. Older ones
-count as known."""
+"""Batch numbers of a stream that are remembered; no more are in flight. Older ones count as
+known."""
 STREAMS = 4
-"""Of one host: the current one, and backlogs that were delivered before it."""
+"""Streams remembered per host: the current one, and backlogs delivered before it."""
 
 
 class _Numbers:
-    """Batches of one stream that have been heard of."""
+    """Numbers of one stream's batches that have been reported."""
 
     def __init__(self) -> None:
         self._newest = 0
@@ -35,7 +35,7 @@ class _Numbers:
         """Bit n: number `_newest` - n."""
 
     def add(self, number: int) -> bool:
-        """Whether it is new."""
+        """Record a number; returns whether it is new."""
         ahead = number - self._newest
         if ahead > 0:
             kept = self._known << ahead if ahead < WINDOW else 0
@@ -52,8 +52,8 @@ class StoredRows:
     """One per leader, on its event loop.
 
     Args:
-        readers: called with rows of agents, each batch once.
-        judge: called with rows of probing that gateways pass on, each batch once, never with none.
+        readers: called with agents' rows, each batch once.
+        judge: called with probe rows that gateways relay, each batch once; never with no rows.
     """
 
     def __init__(
@@ -64,46 +64,47 @@ class StoredRows:
         self._readers, self._judge = readers, judge
         self._known: dict[str, OrderedDict[str, _Numbers]] = {}
         self.probed: dict[str, int] = {}
-        """Host → newest instant of its rows of probing that is in the store, fleet time."""
+        """Host → newest instant of its stored probe rows, fleet time."""
         self.repeated = 0
-        """Batches that were heard of again."""
+        """Batches that were reported again."""
 
-    def take(self, outcomes: Iterable[Outcome], pieces: Iterable[BatchPiece]) -> list[Outcome]:
-        """Batches that this controller has stored, and their rows. Returns what is new."""
-        return self.take_told(Told(list(outcomes), list(pieces), []))
+    def take(
+        self, outcomes: Iterable[BatchOutcome], pieces: Iterable[BatchPiece]
+    ) -> list[BatchOutcome]:
+        """Take batches that this controller has stored. Returns the outcomes that are new."""
+        return self.take_relayed(RelayedBatches(list(outcomes), list(pieces), []))
 
-    def take_told(self, told: Told) -> list[Outcome]:
-        """Batches that have been stored, and the rows of those that are judged. Returns what is
-        new."""
-        new = [self._is_new(each.host, each.stream, each.seq) for each in told.outcomes]
+    def take_relayed(self, relayed: RelayedBatches) -> list[BatchOutcome]:
+        """Take batches that a gateway has stored. Returns the outcomes that are new."""
+        new = [self._is_new(each.host, each.stream, each.seq) for each in relayed.outcomes]
         fresh: list[BatchPiece] = []
-        if told.pieces:
+        if relayed.pieces:
             named = {
                 (each.host, each.stream, each.seq)
-                for each, is_new in zip(told.outcomes, new, strict=True)
+                for each, is_new in zip(relayed.outcomes, new, strict=True)
                 if is_new
             }
-            fresh = [each for each in told.pieces if (each.host, each.stream, each.seq) in named]
+            fresh = [each for each in relayed.pieces if (each.host, each.stream, each.seq) in named]
         for read in self._readers:
             read(fresh)
-        probes = self._judge_new(told, new)
-        # Once they have been handed on: a second counts as whole from here.
+        probes = self._judge_new(relayed, new)
+        # Only after the readers have them: from here on the second counts as complete.
         for piece in fresh:
             if piece.table is PROBE:
                 self._has_probed(piece.host, piece.last_ns)
         for outcome in probes:
             self._has_probed(outcome.host, outcome.newest_ns)
-        return [each for each, is_new in zip(told.outcomes, new, strict=True) if is_new]
+        return [each for each, is_new in zip(relayed.outcomes, new, strict=True) if is_new]
 
-    def _judge_new(self, told: Told, new: Sequence[bool]) -> list[Outcome]:
-        """Hand on rows of probing that are new; the outcomes of those of probes."""
-        probes: list[Outcome] = []
-        for rows, places in told.probed:
+    def _judge_new(self, relayed: RelayedBatches, new: Sequence[bool]) -> list[BatchOutcome]:
+        """Pass on new probe rows; returns the outcomes of new batches of `probe_1s`."""
+        probes: list[BatchOutcome] = []
+        for rows, places in relayed.probed:
             fresh = [at for at, place in enumerate(places) if new[place]]
             if fresh:
                 self._judge(rows.chosen(fresh))
             if rows.table == PROBE.name:
-                probes += [told.outcomes[places[at]] for at in fresh]
+                probes += [relayed.outcomes[places[at]] for at in fresh]
         return probes
 
     def _has_probed(self, host: str, newest_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""The fleet timeline over restarts: what a controller leaves for its successor."""
+"""Keeps the fleet timeline over restarts and takeovers of controllers."""
 
 from __future__ import annotations
 

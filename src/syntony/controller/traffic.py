@@ -1,7 +1,7 @@
-"""Traffic control as the controller sees it: what agents report, and the stop switch.
+"""Traffic control in the controller: agents' reports, and the stop switch.
 
-The switch's position is control state: it survives a restart, and agents keep it too and obey it
-without a controller. Its row in `path_events` only tells of it.
+The switch is control state and survives a restart; agents also store it and obey it without a
+controller. Its row in `path_events` is only a record.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.clock.served import TimelinePiece
-from syntony.clock.steps import Moment, Pace
+from syntony.clock.steps import ClockRate, Moment
 from syntony.errors import MissingError, SyntonyError
 from syntony.io._library import ffi, library
 from syntony.model import ClockState, Timeline
@@ -60,7 +60,7 @@ class Left(NamedTuple):
     piece: TimelinePiece
     seen: Moment
     """The last moment it looked at."""
-    pace: Pace
+    pace: ClockRate
     """At which it expected the clock to run since."""
     epoch: int
 
@@ -100,14 +100,14 @@ class PageWriter:
             width_ns=pace.width_ns,
         )
         newest = _piece_of(page.pieces[(page.written - 1) % pieces])
-        known = Pace(pace.rate_ppb, pace.rate_tolerance_ppb)
+        known = ClockRate(pace.rate_ppb, pace.rate_tolerance_ppb)
         return Left(newest, seen, known, pace.epoch)
 
     def write(
         self,
         piece: TimelinePiece | None,
         now: Moment,
-        pace: Pace,
+        pace: ClockRate,
         *,
         epoch: int,
         void_after_ns: int,

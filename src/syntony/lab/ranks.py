@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syntony.io.audit.collective import SCRIPT, Rank
+from syntony.io.audit.collective import SCRIPT, RankCommand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ class LabRanks:
         self._lab, self._python, self._nic, self._script = lab, python, nic, script
         self._addresses = lab.addresses(4)
 
-    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
         """See `Ranks`."""
         local = {**reported, "GLOO_SOCKET_IFNAME": self._nic}
         exported = [f"{name}={value}" for name, value in local.items()]
         argv = ["env", *exported, self._python, "-u", str(self._script), *words]
-        return Rank(tuple(self._lab.enter_argv(host, argv)), {})
+        return RankCommand(tuple(self._lab.enter_argv(host, argv)), {})
 
     def address(self, host: str) -> str:
         """See `Ranks`."""

@@ -40,8 +40,8 @@ _CLUSTER_SETTINGS = {
 }
 
 
-class Address(NamedTuple):
-    """Where a server is and as whom to speak to it."""
+class ServerAddress(NamedTuple):
+    """A server's address, and the user and database to use."""
 
     host: str
     port: int
@@ -55,7 +55,7 @@ class Address(NamedTuple):
     """Further servers of the cluster, asked in turn when one does not answer."""
 
 
-def parse_url(url: str) -> Address:
+def parse_url(url: str) -> ServerAddress:
     """``clickhouse://user:password@host:port/database``; ``clickhouses://`` for TLS.
 
     Of a cluster, ``clickhouse://host:port,host:port/database?cluster=NAME``.
@@ -80,7 +80,7 @@ def parse_url(url: str) -> Address:
     cluster = _cluster(parts.query)
     if others and not cluster:
         raise UsageError("store URL: several servers must be a cluster; add ?cluster=NAME")
-    return Address(
+    return ServerAddress(
         parts.hostname,
         port or default,
         tls,
@@ -127,7 +127,7 @@ class ClickHouseEngine:
     """One database on one server, or on a cluster through any of several. Thread-safe: each thread
     keeps its own connection."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         """Connect, and make the database if it is not there.
 
         Raises:

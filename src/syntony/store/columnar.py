@@ -14,7 +14,7 @@ from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real, record
 from syntony.store.fabric import FabricRows
 from syntony.store.incidents import IncidentRows
-from syntony.store.jobs import JobRows
+from syntony.store.jobs import JobQueries
 from syntony.store.latency import LatencyRows
 from syntony.store.links import LinkRows
 from syntony.store.loss import BrokenSecond, Correction, correct_directions, correct_seconds, summed
@@ -67,7 +67,7 @@ class Store:
         self.fabric = FabricRows(engine)
         self.latency = LatencyRows(engine)
         self.incidents = IncidentRows(engine)
-        self.jobs = JobRows(engine)
+        self.jobs = JobQueries(engine)
         self.minutes = MinuteRows(engine)
         migrate(engine)
 

@@ -40,8 +40,8 @@ Columns = Mapping[str, list[Any]]
 """By name; text or numbers, None where a number is not finite."""
 
 
-class JobRows:
-    """Questions on jobs; thread-safe as its engine is. Windows are half-open, fleet time."""
+class JobQueries:
+    """Queries on jobs; thread-safe as its engine is. Windows are half-open, in fleet time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

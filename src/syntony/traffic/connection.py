@@ -188,8 +188,8 @@ class Subflow:
         self.stalled = None
 
 
-class Remote:
-    """One address where the peer can be joined."""
+class RemoteAddress:
+    """An address of the peer to which a subflow can be joined."""
 
     __slots__ = ("address", "port", "rail", "withdrawn")
 
@@ -266,7 +266,7 @@ class MptcpConnection:
         self.job: str | None = None
         """None: not known yet; empty: not ours to manage."""
         self.subflows: dict[FourTuple, Subflow] = {}
-        self.remotes: dict[int, Remote] = {}
+        self.remotes: dict[int, RemoteAddress] = {}
         """By the peer's address id; below 0: of the plan, not announced as far as we know."""
         self.announced: dict[str, int] = {}
         """Our addresses that the peer knows: NIC to address id."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from syntony.model import S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
 from syntony.traffic import events
-from syntony.traffic.connection import MptcpConnection, Remote, Subflow, SubflowState
+from syntony.traffic.connection import MptcpConnection, RemoteAddress, Subflow, SubflowState
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
@@ -193,7 +193,7 @@ class ConnectionTable:
             if pair[1] == event.address:
                 tries.restart()
         conn.forget_remote(event.address)
-        conn.remotes[event.remote_id] = Remote(event.address, port, rail)
+        conn.remotes[event.remote_id] = RemoteAddress(event.address, port, rail)
 
     def _subflow_up(self, conn: MptcpConnection, event: events.SubflowUp) -> Sequence[Instruction]:
         subflow = conn.subflows.get(event.flow)

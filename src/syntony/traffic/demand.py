@@ -27,8 +27,8 @@ class Priority(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """One way from sender to receiver."""
+class CandidatePath:
+    """A path from sender to receiver that a flow may take."""
 
     path_id: str
     """Unique within a flow; what the actuator understands (an entropy, a pair of NICs)."""
@@ -43,7 +43,7 @@ class Flow:
 
     flow_id: str
     job: str
-    paths: tuple[Path, ...]
+    paths: tuple[CandidatePath, ...]
     """Candidates; one that a flow cannot be moved to is not among them."""
     path_id: str = ""
     """Where it is now; empty: not placed yet."""
@@ -58,6 +58,6 @@ class Flow:
     link carries is no sign that it suffers, only packets that wait are."""
 
     @property
-    def current(self) -> Path | None:
+    def current(self) -> CandidatePath | None:
         """The path it is on; None where it is not placed, or on a path that is not listed."""
         return next((path for path in self.paths if path.path_id == self.path_id), None)

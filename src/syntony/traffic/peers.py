@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from syntony.model.paths import ip_version
-from syntony.traffic.connection import MptcpConnection, Remote, Subflow
+from syntony.traffic.connection import MptcpConnection, RemoteAddress, Subflow
 from syntony.traffic.health import Health
 from syntony.traffic.pairs import LocalNic
 from syntony.traffic.policy import Policy
@@ -17,7 +17,7 @@ class JoinPair(NamedTuple):
 
     nic: str
     local: str
-    remote: Remote
+    remote: RemoteAddress
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -51,7 +51,7 @@ class Peers:
         """The peer can be joined at addresses of the plan that it has not announced."""
         for address, (rail, port) in self.unheard(conn, family).items():
             if may(address, rail):
-                conn.remotes[-rail - 1] = Remote(address, port, rail)
+                conn.remotes[-rail - 1] = RemoteAddress(address, port, rail)
 
     def is_across(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         rails = {nic.name: nic.rail for nic in self._health.nics()}
@@ -88,14 +88,14 @@ def join_port(policy: Policy, address: str) -> int:
     return 0 if ip_version(address) == 6 else policy.port
 
 
-def remote_at(conn: MptcpConnection, address: str) -> Remote | None:
+def remote_at(conn: MptcpConnection, address: str) -> RemoteAddress | None:
     """Where to join the peer at an address: where it announced, or where it was reached."""
     for remote in conn.remotes.values():
         if remote.address == address and remote.withdrawn is None:
             return remote
     for flow in conn.subflows:
         if flow.remote == address and not conn.accepted:
-            return Remote(address, flow.remote_port, -1)
+            return RemoteAddress(address, flow.remote_port, -1)
     return None
 
 

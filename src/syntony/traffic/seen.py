@@ -20,7 +20,7 @@ class LinkLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowRate:
+class MeasuredRate:
     """Bits per second of one flow, averaged over a window that ended at `at_ns`, and the path it
     was on at the time (empty: as the mover believes)."""
 
@@ -50,7 +50,7 @@ class Seen:
 
     loads: Mapping[str, LinkLoad] = field(default_factory=dict)
     """By link."""
-    rates: Mapping[str, FlowRate] = field(default_factory=dict)
+    rates: Mapping[str, MeasuredRate] = field(default_factory=dict)
     """By flow."""
     delays: Mapping[tuple[str, str], PathDelay] = field(default_factory=dict)
     """By (flow, path)."""
@@ -70,7 +70,7 @@ class Fresh:
         load = self.seen.loads.get(link)
         return None if load is None or self._old(load.at_ns) else load.bps
 
-    def rate(self, flow_id: str) -> FlowRate | None:
+    def rate(self, flow_id: str) -> MeasuredRate | None:
         rate = self.seen.rates.get(flow_id)
         return None if rate is None or self._old(rate.at_ns) else rate
 

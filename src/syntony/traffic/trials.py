@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from syntony.traffic.demand import Flow
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import FlowRate, Seen
+from syntony.traffic.seen import MeasuredRate, Seen
 
 
 class TrialResult(enum.Enum):
@@ -105,7 +105,7 @@ class MoveTrial:
 
 
 def rates_since(
-    rates: Mapping[str, FlowRate],
+    rates: Mapping[str, MeasuredRate],
     flows: Iterable[str],
     wanted: Mapping[str, float],
     from_ns: int,

@@ -10,14 +10,14 @@ from syntony.workload.verdict import BlastRadius, FaultClass
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.verdict import Finding
+    from syntony.workload.verdict import RuleFinding
 
 MIN_STEPS = 3
 """Steps of a rank before the onset, and after it, that can be compared."""
 HOUR_NS = 3_600_000_000_000
 
 
-def blast_radius(facts: BundleFacts, finding: Finding) -> BlastRadius:
+def blast_radius(facts: BundleFacts, finding: RuleFinding) -> BlastRadius:
     """Jobs and ranks that wait for what the finding touches, and GPU time lost since its onset.
 
     A rank that shares a communicator with one that is touched waits for it.
@@ -45,7 +45,7 @@ def _waiting(facts: BundleFacts, touched: frozenset[int]) -> frozenset[int]:
 
 
 def _cost(
-    facts: BundleFacts, finding: Finding, waiting: frozenset[int]
+    facts: BundleFacts, finding: RuleFinding, waiting: frozenset[int]
 ) -> tuple[float | None, float | None]:
     """Step time after over before, and time lost by all ranks that wait, in ns."""
     if finding.fault is FaultClass.HANG:

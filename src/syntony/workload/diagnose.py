@@ -18,7 +18,7 @@ from syntony.workload.verdict import (
     Alternative,
     Evidence,
     FaultClass,
-    Finding,
+    RuleFinding,
     Verdict,
 )
 
@@ -60,9 +60,9 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
 
 
-def _distinct(found: Iterable[Finding]) -> list[Finding]:
+def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:
     """One finding for each class and subject, the surest: a dead rank stops many communicators."""
-    best: dict[tuple[FaultClass, tuple[str, ...]], Finding] = {}
+    best: dict[tuple[FaultClass, tuple[str, ...]], RuleFinding] = {}
     for each in found:
         known = best.setdefault((each.fault, each.subjects), each)
         if each.confidence > known.confidence:
@@ -70,14 +70,14 @@ def _distinct(found: Iterable[Finding]) -> list[Finding]:
     return list(best.values())
 
 
-def _doubtful(finding: Finding) -> Gap:
+def _doubtful(finding: RuleFinding) -> Gap:
     text = f"too little evidence for {finding.fault} {', '.join(finding.subjects[:3])}"
     return Gap("", f"{text}: {finding.evidence[0].text} (confidence {finding.confidence:.2f})")
 
 
-def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, ...]]]:
+def _causes(found: list[RuleFinding]) -> tuple[list[RuleFinding], dict[int, tuple[str, ...]]]:
     """Findings that no other explains, and what each explains."""
-    causes: list[Finding] = []
+    causes: list[RuleFinding] = []
     follows: dict[int, tuple[str, ...]] = {}
     queues = [each for each in found if each.fault in QUEUES and each.confidence >= MIN_CONFIDENCE]
     worst = _worst(queues)
@@ -102,7 +102,7 @@ def _causes(found: list[Finding]) -> tuple[list[Finding], dict[int, tuple[str, .
     return causes, follows
 
 
-def _worst(queues: list[Finding]) -> Finding | None:
+def _worst(queues: list[RuleFinding]) -> RuleFinding | None:
     """The queue of which others are echoes: that with the longest delays, unless flows that do not
     cross it wait further down, for one receiver. Congestion spreads against the traffic, from a
     full link to those that feed it: what comes out of a full link cannot overfill the next one."""
@@ -117,18 +117,18 @@ def _worst(queues: list[Finding]) -> Finding | None:
     return max(below, key=lambda each: each.excess_ns, default=worst)
 
 
-def _echoes(worst: Finding, other: Finding) -> bool:
+def _echoes(worst: RuleFinding, other: RuleFinding) -> bool:
     """Whether a queue is what a far worse one makes of the same job's traffic."""
     together = other.onset_ns <= worst.last_ns and worst.onset_ns <= other.last_ns
     return other.fault in QUEUES and together and other.excess_ns < ECHO * worst.excess_ns
 
 
-def _kept_waiting(finding: Finding) -> bool:
+def _kept_waiting(finding: RuleFinding) -> bool:
     """Whether it is a flow of which only the rate is low: its packets, once sent, do not wait."""
     return finding.fault is FaultClass.SLOW_FLOW and finding.excess_ns <= 0
 
 
-def _starves(cause: Finding, other: Finding) -> bool:
+def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
     """Whether a flow has less to send because something else holds up its ring or tree, or is
     delayed by the bursts that this makes without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
@@ -138,14 +138,14 @@ def _starves(cause: Finding, other: Finding) -> bool:
     return _kept_waiting(other) or (holds_up and _keeps_pace(other))
 
 
-def _keeps_pace(finding: Finding) -> bool:
+def _keeps_pace(finding: RuleFinding) -> bool:
     """Whether it is a flow that is delayed, and not slower than others as far as is known."""
     rates = [each for each in finding.evidence if each.signal == "rate_bps"]
     slower = any((each.value or 0.0) < SLOW_RATE * (each.baseline or 0.0) for each in rates)
     return finding.fault is FaultClass.SLOW_FLOW and not slower
 
 
-def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], list[Gap]]:
+def _exceptions(causes: list[RuleFinding], early_ns: int) -> tuple[list[RuleFinding], list[Gap]]:
     """Without links at which flows have always waited where they came to wait at others: how a job
     is placed does not change. Without any where there are so many that none is an exception."""
     shared = [each for each in causes
@@ -166,11 +166,11 @@ def _exceptions(causes: list[Finding], early_ns: int) -> tuple[list[Finding], li
     return [each for each in causes if each not in shared or each in kept], [gap]
 
 
-def _explains(cause: Finding, other: Finding) -> bool:
+def _explains(cause: RuleFinding, other: RuleFinding) -> bool:
     return other.fault in EXPLAINS.get(cause.fault, ()) and _overlap(cause, other) >= OVERLAP
 
 
-def _overlap(cause: Finding, other: Finding) -> float:
+def _overlap(cause: RuleFinding, other: RuleFinding) -> float:
     """The part of the other's flows, else of its ranks, that the cause touches as well."""
     parts = [
         len(mine & theirs) / len(theirs)
@@ -180,7 +180,7 @@ def _overlap(cause: Finding, other: Finding) -> float:
     return max(parts, default=0.0)
 
 
-def _ties(causes: list[Finding]) -> list[Finding]:
+def _ties(causes: list[RuleFinding]) -> list[RuleFinding]:
     """Two classes that touch the same, and as sure, become one that says so."""
     left, result = list(causes), []
     while left:
@@ -194,12 +194,12 @@ def _ties(causes: list[Finding]) -> list[Finding]:
     return result
 
 
-def _tied(one: Finding, other: Finding) -> bool:
+def _tied(one: RuleFinding, other: RuleFinding) -> bool:
     same = min(_overlap(one, other), _overlap(other, one)) >= OVERLAP
     return one.fault != other.fault and same and abs(one.confidence - other.confidence) <= TIE
 
 
-def _undetermined(one: Finding, other: Finding) -> Finding:
+def _undetermined(one: RuleFinding, other: RuleFinding) -> RuleFinding:
     evidence: tuple[Evidence, ...] = (*one.evidence, *other.evidence)
     return msgspec.structs.replace(
         one, fault=FaultClass.UNDETERMINED,
@@ -216,7 +216,7 @@ def _undetermined(one: Finding, other: Finding) -> Finding:
     )  # fmt: skip
 
 
-def _verdict(facts: BundleFacts, finding: Finding, follows: tuple[str, ...]) -> Verdict:
+def _verdict(facts: BundleFacts, finding: RuleFinding, follows: tuple[str, ...]) -> Verdict:
     """The finding, with its blast radius and whether it is over."""
     over = finding.last_ns < facts.end_ns - 0.15 * (facts.end_ns - facts.begin_ns)
     return Verdict(

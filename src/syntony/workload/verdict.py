@@ -100,8 +100,8 @@ MOST_ALONE = 3
 """Findings of one kind that may each be an exception; more of them are how the job is."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rule of one class hands to the comparison of all."""
+class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding of one class's rule, before it is compared with those of other classes."""
 
     fault: FaultClass
     subjects: tuple[str, ...]

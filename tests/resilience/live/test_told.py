@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs PyTorch: rows of takeovers are NOT te
 from bench.resilience import start, wait_ready
 from tests.live import eventually
 
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.agent.takeovers import TakeoverSocket
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def test_spares_and_a_lost_rank_become_rows(
     rows: list[dict[str, Any]] = []
 
     def told(**wanted: Any) -> bool:
-        for _, columns in agent.rows(lambda: Offset(time.monotonic_ns(), 0, 0)):
+        for _, columns in agent.rows(lambda: FleetOffset(time.monotonic_ns(), 0, 0)):
             found = zip(*columns.values(), strict=True)
             rows.extend(dict(zip(columns, row, strict=True)) for row in found)
         return any(wanted.items() <= row.items() for row in rows)

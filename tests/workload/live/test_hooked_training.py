@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from syntony.agent.operations import JobTelemetry
-from syntony.agent.queue_pairs import Offset
+from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
 from syntony.io.bundle_files import arrow_type, bundle_from_tables
 from syntony.io.job_hook import hooked_path
@@ -32,8 +32,8 @@ RANKS, STEPS = 4, 40
 PATIENCE_S = 240.0
 
 
-def offset() -> Offset:
-    return Offset(time.monotonic_ns(), 0, 0)
+def offset() -> FleetOffset:
+    return FleetOffset(time.monotonic_ns(), 0, 0)
 
 
 def rows_of(jobs: JobTelemetry, place: Path, *words: str) -> dict[str, dict[str, list[Any]]]:

@@ -12,7 +12,7 @@ from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import machine_checks
-from syntony.audit.parse.smbios import Module, parse_memory
+from syntony.audit.parse.smbios import MemorySocket, parse_memory
 from syntony.audit.parse.text import json_of, number_of
 from syntony.audit.result import Status, Suspect
 
@@ -115,7 +115,9 @@ class Modules(HostCheck):
         parts = sorted({module.part for module in filled})
         yield self.reading(host, "mem.dimm-parts", ", ".join(parts), evidence="dmidecode -t 17")
 
-    def _alike(self, host: Facts, filled: list[Module], kinds: Counter[tuple[int, str]]) -> Result:
+    def _alike(
+        self, host: Facts, filled: list[MemorySocket], kinds: Counter[tuple[int, str]]
+    ) -> Result:
         (megabytes, speed), _ = kinds.most_common(1)[0]
         odd = [
             module for module in filled if (module.megabytes, module.speed) != (megabytes, speed)

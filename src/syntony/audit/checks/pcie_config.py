@@ -10,7 +10,7 @@ import msgspec
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gpus import has_nvidia
-from syntony.audit.parse.lspci import Device, parse_lspci
+from syntony.audit.parse.lspci import LspciDevice, parse_lspci
 from syntony.audit.parse.nvidia import Topology, parse_topology
 from syntony.audit.pci import CLASS_NET, DeviceKind, address_of, devices, path_to_root
 from syntony.audit.rdma import RdmaCheck, compute_ports, rdma_devices
@@ -32,7 +32,7 @@ _FAST_NIC = re.compile(
 _BRIDGE = re.compile(r"PCI bridge")
 
 
-def lspci(host: Facts) -> tuple[Device, ...]:
+def lspci(host: Facts) -> tuple[LspciDevice, ...]:
     """Every device with its registers.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from syntony.audit.checks.nccl import Hunted
-from syntony.audit.hunt import Blame, Named
+from syntony.audit.hunt import HuntOutcome, Named
 from syntony.audit.nccl.diagnosis import MIN_NODES
 from syntony.audit.result import Result, Status, Suspect
 
@@ -20,13 +20,13 @@ def verdicts(named: Iterable[Named], rounds: int) -> Iterator[Result]:
     check = Hunted()
     for each in named:
         said = f"{rounds} rounds of halving"
-        if each.blame is Blame.HOST:
+        if each.blame is HuntOutcome.HOST:
             good = ", ".join(each.against)
             yield check.result(
                 Status.FAIL, each.hosts[0], "low with every partner", "as the others",
                 f"{said}; with {good}, which are good without it",
             )  # fmt: skip
-        elif each.blame is Blame.PAIR:
+        elif each.blame is HuntOutcome.PAIR:
             yield check.result(
                 Status.FAIL, f"{each.hosts[0]}..{each.hosts[-1]}", "low together, good apart",
                 "as the halves", f"{said}: {len(each.hosts)} hosts", suspect=Suspect.FABRIC,

@@ -15,8 +15,8 @@ _MPS = re.compile(r"MaxPayload\s+(\d+)\s+bytes,\s*MaxReadReq\s+(\d+)\s+bytes")
 _FLAGS = re.compile(r"(\w+)([+-])")
 
 
-class Device(NamedTuple):
-    """One device; None for what its text does not tell."""
+class LspciDevice(NamedTuple):
+    """One device; a field is None if the text does not have it."""
 
     address: str
     """With its domain."""
@@ -33,13 +33,13 @@ class Device(NamedTuple):
     """lspci's own word for a link that could do better."""
 
 
-def parse_lspci(text: str) -> tuple[Device, ...]:
+def parse_lspci(text: str) -> tuple[LspciDevice, ...]:
     """Every device.
 
     Raises:
         UnreadableError: there is none in the text.
     """
-    devices: list[Device] = []
+    devices: list[LspciDevice] = []
     block: list[str] = []
     for line in [*text.splitlines(), "\n"]:
         if line[:1].isspace() and line.strip():
@@ -53,7 +53,7 @@ def parse_lspci(text: str) -> tuple[Device, ...]:
     return tuple(devices)
 
 
-def _device(address: str, name: str, lines: list[str]) -> Device:
+def _device(address: str, name: str, lines: list[str]) -> LspciDevice:
     payload = reads = acs = link = None
     downgraded = denied = False
     for line in lines:
@@ -66,7 +66,7 @@ def _device(address: str, name: str, lines: list[str]) -> Device:
             downgraded = "downgraded" in line
         denied = denied or "<access denied>" in line
     full = address if address.count(":") == 2 else f"0000:{address}"
-    return Device(full, name, payload, reads, acs, denied, link, downgraded)
+    return LspciDevice(full, name, payload, reads, acs, denied, link, downgraded)
 
 
 def _speed(text: str) -> float:

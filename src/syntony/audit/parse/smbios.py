@@ -12,8 +12,8 @@ _SIZE = re.compile(r"(\d{1,9})\s*(MB|GB|TB|MiB|GiB|TiB)")
 _UNITS = {"M": 1, "G": 1024, "T": 1024 * 1024}
 
 
-class Module(NamedTuple):
-    """One socket."""
+class MemorySocket(NamedTuple):
+    """One memory socket, empty or with a module."""
 
     place: str
     megabytes: int
@@ -23,7 +23,7 @@ class Module(NamedTuple):
     part: str
 
 
-def parse_memory(text: str) -> tuple[Module, ...]:
+def parse_memory(text: str) -> tuple[MemorySocket, ...]:
     """Every socket, empty ones too.
 
     Raises:
@@ -37,7 +37,7 @@ def parse_memory(text: str) -> tuple[Module, ...]:
         if "Size" not in reported:
             raise UnreadableError("`dmidecode -t 17` is cut off: a module without a size")
         modules.append(
-            Module(
+            MemorySocket(
                 reported.get("Locator", "?"),
                 _megabytes(reported["Size"]),
                 reported.get("Configured Memory Speed", reported.get("Configured Clock Speed", "")),

@@ -26,8 +26,8 @@ _STEP_S = 0.02
 _CUT = 300
 
 
-class Rank(NamedTuple):
-    """How one program of several is started."""
+class RankCommand(NamedTuple):
+    """How to start one rank of a collective test."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -35,10 +35,10 @@ class Rank(NamedTuple):
     """What goes to its standard input."""
 
 
-class Ranks(Protocol):
-    """Starts ranks where they belong: here, in a lab's hosts, over SSH."""
+class RankStarter(Protocol):
+    """Starts ranks: on this host, in a lab's hosts, or over SSH."""
 
-    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
         """The command line that runs `words` as Python on `host`."""
         ...
 
@@ -54,7 +54,7 @@ def run_nccl(case: Case, job: NcclJob, hosts: Sequence[str], timeout_s: float) -
         report, hostfile = Path(folder, "report.json"), Path(folder, "hosts")
         hostfile.write_text(hostfile_text(order, job.gpus), encoding="ascii")
         words = command(case, job, order, str(report), str(hostfile))
-        done = finish([Rank(words, environment(case, job))], timeout_s)[0]
+        done = finish([RankCommand(words, environment(case, job))], timeout_s)[0]
         reported = report.read_text(encoding="utf-8", errors="replace") if report.exists() else ""
     log = parse_log(done.said)
     if done.trouble:
@@ -67,8 +67,8 @@ def run_nccl(case: Case, job: NcclJob, hosts: Sequence[str], timeout_s: float) -
 
 
 def run_torch(
-    case: Case, hosts: Sequence[str], where: Ranks, sizes: tuple[int, int, int], timeout_s: float,
-    *, per_host: int = 1,
+    case: Case, hosts: Sequence[str], where: RankStarter, sizes: tuple[int, int, int],
+    timeout_s: float, *, per_host: int = 1,
 ) -> NcclRun:  # fmt: skip
     """One run of the PyTorch ranks.
 
@@ -108,7 +108,7 @@ def run_torch(
         return NcclRun(case=case, hosts=order, trouble=str(error))
 
 
-def count_gpus(hosts: Sequence[str], where: Ranks, timeout_s: float = 60.0) -> dict[str, int]:
+def count_gpus(hosts: Sequence[str], where: RankStarter, timeout_s: float = 60.0) -> dict[str, int]:
     """How many GPUs PyTorch can use on each host.
 
     Raises:
@@ -135,7 +135,7 @@ class Ended(NamedTuple):
     started: bool
 
 
-def finish(ranks: Sequence[Rank], timeout_s: float) -> list[Ended]:
+def finish(ranks: Sequence[RankCommand], timeout_s: float) -> list[Ended]:
     """Runs programs side by side until all end, one fails, or the time is over; then kills all."""
     end_s = time.monotonic() + timeout_s
     running: list[_Running] = []
@@ -157,7 +157,7 @@ def finish(ranks: Sequence[Rank], timeout_s: float) -> list[Ended]:
 class _Running:
     """One program, its output in a file: pipes that nobody reads would stop it."""
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: RankCommand) -> None:
         self._argv = rank.argv
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         self._process: subprocess.Popen[bytes] | None = None

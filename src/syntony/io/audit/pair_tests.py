@@ -12,7 +12,7 @@ from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Pair
 from syntony.audit.parse.perftest import parse_write_bw, telling_line
 from syntony.audit.speed_hunt import Speed
-from syntony.io.audit.collective import Ranks, finish
+from syntony.io.audit.collective import RankStarter, finish
 
 WORKER = Path(__file__).with_name("pair_worker.py")
 PORT = 29_800
@@ -36,7 +36,7 @@ class PairTests:
         seconds: of sending, each way.
     """
 
-    def __init__(self, where: Ranks, seconds: int = 5) -> None:
+    def __init__(self, where: RankStarter, seconds: int = 5) -> None:
         self._where, self._seconds = where, seconds
 
     def tcp(self, pair: Pair, streams: int) -> Speed:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from syntony.io.audit.collective import SCRIPT, Rank
+from syntony.io.audit.collective import SCRIPT, RankCommand
 from syntony.io.audit.ssh import ssh_words
 
 _ASK_S = 10.0
@@ -24,7 +24,7 @@ class LocalRanks:
     def __init__(self, python: str, script: Path = SCRIPT) -> None:
         self._python, self._script = python, script
 
-    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
         """See `Ranks`. The rank's number is its GPU's, where there are GPUs."""
         local = {
             **reported,
@@ -32,7 +32,7 @@ class LocalRanks:
             "LOCAL_RANK": words[0],
             "SYNTONY_HOST": host,
         }
-        return Rank((self._python, "-u", str(self._script), *words), local)
+        return RankCommand((self._python, "-u", str(self._script), *words), local)
 
     @staticmethod
     def address(host: str) -> str:  # noqa: ARG004 - the protocol's
@@ -57,13 +57,13 @@ class SshRanks:
         self._python, self._interface, self._script = python, interface, script
         self._ssh = tuple(ssh)
 
-    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> Rank:
+    def rank(self, host: str, words: Sequence[str], reported: Mapping[str, str]) -> RankCommand:
         """See `Ranks`."""
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
         more = dict.fromkeys(names, self._interface) if self._interface else {}
         remote = [f"{name}={value}" for name, value in {**reported, **more}.items()]
         line = shlex.join(["env", *remote, self._python, "-u", "-", *words])
-        return Rank((*self._ssh, "--", host, line), {}, self._script)
+        return RankCommand((*self._ssh, "--", host, line), {}, self._script)
 
     def address(self, host: str) -> str:
         """See `Ranks`: what ssh connects to must do, by its own configuration."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from syntony.errors import InputError
 from syntony.sim.fluid.net import Net
-from syntony.traffic.demand import Flow, Path, Priority
+from syntony.traffic.demand import CandidatePath, Flow, Priority
 from syntony.traffic.fair import max_min
 from syntony.traffic.place import place
 
@@ -35,7 +35,7 @@ class Placed(NamedTuple):
     """What is decided for one flow."""
 
     flow: Flow
-    path: Path
+    path: CandidatePath
     wave: int
     """Flows that wait for none are of wave 0; waves do not share links in time."""
     rate_gbps: float
@@ -168,7 +168,9 @@ def _place_wave(rows: Sequence[OfflineFlow], net: Net, wave: int) -> list[Placed
     ]
 
 
-def _paths(ways: Sequence[Sequence[int]], net: Net, names: dict[int, str]) -> tuple[Path, ...]:
+def _paths(
+    ways: Sequence[Sequence[int]], net: Net, names: dict[int, str]
+) -> tuple[CandidatePath, ...]:
     """Called by the switches they cross; by their cables where two cross the same."""
     paths = []
     for way in ways:
@@ -176,18 +178,18 @@ def _paths(ways: Sequence[Sequence[int]], net: Net, names: dict[int, str]) -> tu
             if link >= 0 and link not in names:
                 names[link] = net.link_name(link)
         links = tuple(names[link] for link in way if link >= 0)
-        paths.append(Path("/".join(link.partition("->")[2] for link in links[:-1]), links))
+        paths.append(CandidatePath("/".join(link.partition("->")[2] for link in links[:-1]), links))
     if len({path.path_id for path in paths}) < len(paths):
-        paths = [Path(" ".join(path.links), path.links) for path in paths]
+        paths = [CandidatePath(" ".join(path.links), path.links) for path in paths]
     return tuple(paths)
 
 
-def _named(paths: Sequence[Path], path_id: str) -> Path:
+def _named(paths: Sequence[CandidatePath], path_id: str) -> CandidatePath:
     return next(path for path in paths if path.path_id == path_id)
 
 
 def _rates(
-    flows: Sequence[Flow], paths: Sequence[Path], numbers: Mapping[str, int], net: Net
+    flows: Sequence[Flow], paths: Sequence[CandidatePath], numbers: Mapping[str, int], net: Net
 ) -> list[float]:
     width = max(len(path.links) for path in paths)
     table = np.full((len(paths), width), -1, dtype=np.int32)

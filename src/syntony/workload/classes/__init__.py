@@ -32,9 +32,9 @@ from syntony.workload.verdict import FaultClass as F
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.verdict import Finding
+    from syntony.workload.verdict import RuleFinding
 
-RULES: dict[F, Callable[[BundleFacts], list[Finding]]] = {
+RULES: dict[F, Callable[[BundleFacts], list[RuleFinding]]] = {
     F.CLOCK_FAULT: clock_fault.find,
     F.HANG: hang.find,
     F.FLAPPING: flapping.find,

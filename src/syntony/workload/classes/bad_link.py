@@ -11,7 +11,7 @@ from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import Flows, more_than_chance
 from syntony.workload.grid import episodes, median
-from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -22,7 +22,7 @@ MIN_ERRORS = 5.0
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Links at which flows lose packets."""
     flows = facts.flows
     if flows is None:
@@ -44,7 +44,7 @@ def find(facts: BundleFacts) -> list[Finding]:
     return found if len(uncounted) <= MOST_ALONE else [each for each in found if _counts(each)]
 
 
-def _counts(finding: Finding) -> bool:
+def _counts(finding: RuleFinding) -> bool:
     return any(each.signal == "symbol_errors" for each in finding.evidence)
 
 
@@ -89,7 +89,7 @@ def _span(facts: BundleFacts, link: str) -> tuple[int, int]:
 
 def _judge(
     facts: BundleFacts, flows: Flows, common: Common, dirty: dict[str, float]
-) -> Finding | None:
+) -> RuleFinding | None:
     lossy = common.flows & flows.lossy.keys()
     begin_ns, last_ns, share = (facts.joint(lossy, flows.lossy) if lossy
                                 else (*_span(facts, common.links[0]), 0.9))  # fmt: skip
@@ -112,7 +112,7 @@ def _judge(
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     low = None if use is None else use < FULL
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.BAD_LINK, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, True if counted else None, low, len(links) == 1 or None),
         evidence=tuple(evidence),

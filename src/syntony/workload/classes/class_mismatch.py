@@ -11,7 +11,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
 from syntony.workload.pairs import TrafficClass, class_of, differ
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -45,7 +45,7 @@ class _Pair(NamedTuple):
         return self.in_band > max(RATIO * self.probed, self.longest) and bool(self.other)
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Jobs, or hosts of one, whose class of traffic waits."""
     if facts.flows is None or facts.probes is None:
         return []
@@ -64,7 +64,7 @@ def find(facts: BundleFacts) -> list[Finding]:
     return found
 
 
-def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Finding]:
+def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[RuleFinding]:
     """Hosts whose class is another than that of most, and whose packets alone wait."""
     kinds = [pair.kind for pair in pairs.values()]
     usual = max(set(kinds), key=kinds.count)
@@ -109,7 +109,7 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     return found
 
 
-def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> Finding:
+def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> RuleFinding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - slow pairs
     members = frozenset(each for pair in slow for each in pair.flows)
@@ -131,7 +131,7 @@ def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -
     if confirmed:
         evidence.append(Evidence("owd_p50_ns", "probes in the job's own class wait as well:"
                                  f" {format_ns(float(np.median(matched)))}"))  # fmt: skip
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.CLASS_MISMATCH, subjects=subjects, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, confirmed), evidence=tuple(evidence),
         alternatives=(

@@ -12,7 +12,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import CLOCK_SIGMAS
 from syntony.workload.grid import Grid, episodes, median
 from syntony.workload.pairs import Pairs
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
@@ -61,9 +61,9 @@ class _Source(NamedTuple):
     sigma_ns: float
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
-    found: list[Finding] = []
+    found: list[RuleFinding] = []
     for source in _sources(facts):
         usual = _usual_total(source.delays)
         floors = _floors(source.delays, source.lengths)
@@ -151,7 +151,7 @@ def _by_nic(
             for nic in sorted(half) if len(half[nic]) >= 2}  # fmt: skip
 
 
-def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Finding | None:
+def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> RuleFinding | None:
     grid, width, _, _, sigma_ns = source
     typical = median(sides.half, axis=0)
     spread = np.nanmax(np.abs(sides.half - typical), axis=0, initial=0.0)
@@ -179,7 +179,7 @@ def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Find
     if negative < -CLOCK_SIGMAS * sigma_ns:
         evidence.append(Evidence("owd_p50_ns", f"delays down to {format_ns(negative)}: before they"
                                  " were sent", negative, 0.0))  # fmt: skip
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.CLOCK_FAULT, subjects=(nic,), onset_ns=grid.instant(width * stretch.first),
         last_ns=grid.instant(width * (stretch.last + 1)),
         confidence=confidence(stretch.share, True),

@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.grid import median
-from syntony.workload.verdict import Alternative, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Alternative, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
@@ -22,7 +22,7 @@ FULL = 0.85
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Links inside the fabric at which flows wait."""
     if facts.flows is None:
         return []
@@ -74,7 +74,7 @@ def _slower(flows: Flows, common: Common) -> bool | None:
     return float(np.median(known)) < 1 / LIKE if known else None
 
 
-def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Finding:
+def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> RuleFinding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share, placed = since(facts, common)
@@ -91,7 +91,7 @@ def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Find
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, full, len(links) == 1 or None, harm, full or not placed),
         evidence=tuple(evidence),

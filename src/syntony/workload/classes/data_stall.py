@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Flags, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -27,7 +27,7 @@ ACTIONS = {
 }
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Jobs whose steps wait for storage."""
     if not facts.steps.rows:
         return []
@@ -39,7 +39,7 @@ def find(facts: BundleFacts) -> list[Finding]:
     return found[:1] if len(found) < 2 else [max(found, key=lambda each: each.confidence)]
 
 
-def _judge(facts: BundleFacts, name: str, text: str) -> Finding | None:
+def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
     steps = facts.steps
     waited, length = steps.numbers(name), (steps.ints("end_ns") - steps.ints("begin_ns"))
     known = np.isfinite(waited) & (length > 0)
@@ -73,7 +73,7 @@ def _judge(facts: BundleFacts, name: str, text: str) -> Finding | None:
     comm = steps.numbers("comm_ns")
     pending = None if not np.isfinite(comm).any() else float(
         median(comm / np.maximum(length, 1))) < 0.5  # fmt: skip
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.DATA_STALL, subjects=(facts.bundle.manifest.job or _job(facts),),
         onset_ns=onset_ns, last_ns=last_ns, confidence=confidence(stretch.share, pending or None),
         evidence=(Evidence(name, f"{len(ranks)} ranks wait for {text} {level:.0%} of their time,"

@@ -9,7 +9,7 @@ import numpy as np
 from syntony.model import S
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Flags, episodes
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
@@ -25,7 +25,7 @@ SLOWER = 0.95
 ACTION = "drain the port; clean and reseat the cable, then replace it, then the far port"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Ports that flap or have trained at less than their speed."""
     links = facts.links
     if links is None:
@@ -80,7 +80,7 @@ def _finding(
     group: list[str],
     reported: dict[int, tuple[int, int, float]],
     slower: bool = False,
-) -> Finding:
+) -> RuleFinding:
     rows = [links.index[name] for name in group if links.index.get(name) in reported]
     begin_ns = min(reported[row][0] for row in rows)
     last_ns = max(reported[row][1] for row in rows)
@@ -94,7 +94,7 @@ def _finding(
     if errors:
         evidence.append(Evidence("cqe_errors", f"{errors:.0f} completions with errors on its flows",
                                  errors, 0.0))  # fmt: skip
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.FLAPPING, subjects=(group[0],), onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(0.98, bool(touched) or None), evidence=tuple(evidence),
         alternatives=(

@@ -8,7 +8,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import explained_by_work, lag
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """GPUs of ranks that are behind."""
     ranks, gpus = facts.ranks, facts.gpus
     if ranks is None or gpus is None or not gpus.table.rows:
@@ -92,10 +92,10 @@ def _shown(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     return float((np.nan_to_num(values) > 0).mean()) if len(values) else 0.0
 
 
-def _finding(facts: BundleFacts, gpu: str, slow: Slow, evidence: list[Evidence]) -> Finding:
+def _finding(facts: BundleFacts, gpu: str, slow: Slow, evidence: list[Evidence]) -> RuleFinding:
     assert facts.ranks is not None  # noqa: S101 - a slow rank
     work = explained_by_work(facts, slow)
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.GPU_THROTTLE, subjects=(gpu,), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, not work),
         evidence=(lag(slow), *evidence),

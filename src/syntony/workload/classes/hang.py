@@ -10,7 +10,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -26,7 +26,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators that stand still, and whom they wait for."""
     ranks = facts.ranks
     if ranks is None:
@@ -65,7 +65,7 @@ def _stuck(comm: Comm, end_ns: int) -> int | None:
     return int(after[0]) if len(after) else None
 
 
-def _desync(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> Finding | None:
+def _desync(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> RuleFinding | None:
     """Ranks that enqueued something else than most under the same number."""
     table, rows = ranks.table, comm.row[:, seq]
     here = np.flatnonzero(rows >= 0)
@@ -95,7 +95,7 @@ def _name(kind: tuple[str, float]) -> str:
     return kind[0] if kind[1] < 0 else f"{kind[0]} of {kind[1]:.0f} bytes"
 
 
-def _missing(facts: BundleFacts, comm: Comm, seq: int, waiting: set[int]) -> Finding | None:
+def _missing(facts: BundleFacts, comm: Comm, seq: int, waiting: set[int]) -> RuleFinding | None:
     """Ranks that never enqueued it and do not wait elsewhere themselves."""
     absent = [int(rank) for rank in comm.ranks[~comm.present[:, seq]]]
     roots = [rank for rank in absent if rank not in waiting]
@@ -121,13 +121,13 @@ def _finding(
     evidence: Evidence,
     sure: bool,
     other: str,
-) -> Finding:
+) -> RuleFinding:
     begun = comm.enqueue[comm.present[:, seq], seq]
     onset_ns = int(np.median(begun)) if len(begun) else facts.begin_ns
     stands = f"no progress for {format_ns(facts.end_ns - onset_ns)} until the recording ends"
     ranks = facts.ranks
     assert ranks is not None  # noqa: S101 - a communicator
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.HANG,
         subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
         onset_ns=onset_ns, last_ns=facts.end_ns,

@@ -10,7 +10,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import host_of
 from syntony.workload.grid import Episode, episode, episodes, median
-from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Hosts short of CPU while the others are not."""
     gaps = _poll_gaps(facts.flows) if facts.flows is not None else {}
     queues = _run_queues(facts)
@@ -109,7 +109,7 @@ def _judge(
     host: str,
     gap: tuple[int, int, float, float, float] | None,
     queue: tuple[int, int, Episode, float, float] | None,
-) -> Finding | None:
+) -> RuleFinding | None:
     behind = frozenset(rank for rank in facts.ranks_on(host)
                        if facts.ranks is not None and rank in facts.ranks.slow)  # fmt: skip
     flows = facts.flows
@@ -133,7 +133,7 @@ def _judge(
         evidence.append(Evidence("enqueue_ns", f"{len(behind)} of its ranks come late"))
     probes = _probes_normal(facts, host, begin_ns, last_ns)
     shown = gap[2] if gap is not None else queue[2].share if queue is not None else 0.0
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.HOST_JITTER, subjects=(host,), onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(shown, None if queue is None else True, probes),
         evidence=tuple(evidence),

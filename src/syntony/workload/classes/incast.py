@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from syntony.model import format_ns
 from syntony.workload.classes import contention
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ACTION = "pace the senders, or spread what they send to this receiver over more time or NICs"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Receivers whose last link flows of at least two senders wait for."""
     if facts.flows is None:
         return []
@@ -31,7 +31,7 @@ def find(facts: BundleFacts) -> list[Finding]:
     return found
 
 
-def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: int) -> Finding:
+def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: int) -> RuleFinding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share, placed = contention.since(facts, common)
@@ -44,7 +44,7 @@ def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: i
     if use is not None:
         evidence.append(Evidence("utilisation", f"{link} is used to {use:.0%}", use))
     full = None if use is None else use >= contention.FULL
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, full, full or not placed), evidence=tuple(evidence),
         alternatives=(

@@ -13,7 +13,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import lag
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.grid import episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,12 +33,12 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """NICs and GPUs whose slot is slower than it, or its siblings, could be."""
     return [*_nics(facts), *_gpus(facts)]
 
 
-def _nics(facts: BundleFacts) -> list[Finding]:
+def _nics(facts: BundleFacts) -> list[RuleFinding]:
     links = facts.links
     if links is None:
         return []
@@ -60,7 +60,7 @@ def _nics(facts: BundleFacts) -> list[Finding]:
     return found
 
 
-def _gpus(facts: BundleFacts) -> list[Finding]:
+def _gpus(facts: BundleFacts) -> list[RuleFinding]:
     """Of ranks that are behind. A GPU's lanes are slower while it is idle: the most that they reach
     counts."""
     ranks, gpus = facts.ranks, facts.gpus
@@ -81,8 +81,8 @@ def _gpus(facts: BundleFacts) -> list[Finding]:
     return found
 
 
-def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) -> Finding:
-    return Finding(
+def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) -> RuleFinding:
+    return RuleFinding(
         fault=FaultClass.PCIE, subjects=(gpu,), onset_ns=slow.begin_ns, last_ns=slow.last_ns,
         confidence=confidence(slow.share, True),
         evidence=(_slot(share), lag(slow)),
@@ -120,7 +120,7 @@ def _bandwidth(things: Things) -> tuple[Floats, Floats]:
 
 def _judge(
     facts: BundleFacts, nic: str, span: tuple[int, int], share: float, shown: float
-) -> Finding | None:
+) -> RuleFinding | None:
     flows, ranks = facts.flows, facts.ranks
     touching = frozenset() if flows is None else frozenset(
         int(each) for each in np.flatnonzero(flows.touching(nic)))  # fmt: skip
@@ -145,7 +145,7 @@ def _judge(
                                  flush, 1.0))  # fmt: skip
     if both:
         evidence.append(Evidence("rate_bps", "its flows are slow both ways"))
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.PCIE, subjects=(nic,), onset_ns=span[0], last_ns=span[1],
         confidence=confidence(shown, long_flush, both), evidence=tuple(evidence),
         alternatives=(

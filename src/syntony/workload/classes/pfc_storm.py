@@ -11,7 +11,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
-from syntony.workload.verdict import ECHO, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import ECHO, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -26,7 +26,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Ports at which trees of paused links end."""
     links, flows = facts.links, facts.flows
     if links is None or flows is None:
@@ -85,7 +85,7 @@ def _tree(root: str, above: dict[str, set[str]]) -> set[str]:
 
 def _finding(
     facts: BundleFacts, links: Links, root: str, paused: dict[str, Episode], above: set[str]
-) -> Finding:
+) -> RuleFinding:
     flows, stretch = facts.flows, paused[root]
     assert flows is not None  # noqa: S101 - asked before
     tree = {root, *above}
@@ -93,7 +93,7 @@ def _finding(
     victims = {each for each in across if root not in flows.hops[each]}
     suffering = victims & flows.late.keys()
     share = _held(links, root, stretch)
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.PFC_STORM, subjects=(root,), onset_ns=links.grid.instant(stretch.first),
         last_ns=links.grid.instant(stretch.last + 1),
         confidence=confidence(stretch.share, bool(suffering) or None),

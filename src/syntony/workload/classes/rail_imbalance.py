@@ -9,7 +9,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import N, episode
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
@@ -28,7 +28,7 @@ ALONE = 1.15
 ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Rails that carry more or less than they should."""
     flows = facts.flows
     if flows is None or not all(flows.rail):
@@ -72,7 +72,7 @@ def find(facts: BundleFacts) -> list[Finding]:
         for values in (level, change - 1)
     )
     return [
-        Finding(
+        RuleFinding(
             fault=FaultClass.RAIL_IMBALANCE, subjects=tuple(named), onset_ns=begin_ns,
             last_ns=last_ns, confidence=confidence(stretch.share, len(named) == 1 or None),
             evidence=(Evidence("bytes", f"share of bytes against plan: {text}",

@@ -10,7 +10,7 @@ import numpy as np
 from syntony.model import format_bps
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import MAD_SIGMA, median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -25,7 +25,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Parts that flows left for good, where less is to be had since."""
     flows = facts.flows
     if flows is None:
@@ -95,7 +95,7 @@ def _judge(
     *,
     moved: dict[int, int],
     dead: bool,
-) -> Finding | None:
+) -> RuleFinding | None:
     at = int(np.median([moved[flow] for flow in members]))
     places = {str(flows.table.codes(name).at(flows.last_row[flow]))
               for flow in members for name in ("src", "dst")}  # fmt: skip
@@ -113,7 +113,7 @@ def _judge(
     ]  # fmt: skip
     if dead:
         evidence.append(Evidence("up", f"{part} has no carrier", 0.0, 1.0))
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.REDUCED_CAPACITY, subjects=(part,), onset_ns=flows.grid.instant(at),
         last_ns=facts.end_ns, confidence=confidence(0.97, dead or None), evidence=tuple(evidence),
         alternatives=(

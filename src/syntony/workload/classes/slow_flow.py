@@ -25,7 +25,7 @@ from syntony.workload.verdict import (
     Alternative,
     Evidence,
     FaultClass,
-    Finding,
+    RuleFinding,
     confidence,
 )
 
@@ -54,7 +54,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Flows that are slow while similar flows are not."""
     if facts.flows is None:
         return []
@@ -74,7 +74,7 @@ def find(facts: BundleFacts) -> list[Finding]:
 def _alike(
     facts: BundleFacts,
     flows: Flows,
-    found: list[Finding],
+    found: list[RuleFinding],
     slow: dict[int, Episode],
     shared: set[int],
 ) -> int:
@@ -118,7 +118,9 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
     return no_accidents(low, np.isfinite(flows.rate))
 
 
-def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]) -> Finding | None:
+def _judge(
+    facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
+) -> RuleFinding | None:
     stretch = _worst_part(flows, flow) if flow in flows.late else slow[flow]
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
@@ -150,7 +152,7 @@ def _judge(facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
         flows.dst[flow].split("/")[0])  # fmt: skip
     others = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
     both = True if delayed and slowed else None
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.SLOW_FLOW, subjects=(flows.names[flow],), onset_ns=begin_ns,
         last_ns=last_ns, confidence=confidence(stretch.share, both), evidence=tuple(evidence),
         alternatives=(

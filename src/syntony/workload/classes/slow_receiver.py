@@ -9,7 +9,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
-from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
@@ -32,7 +32,7 @@ CONSUMES_LATE = 2.0
 ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Ranks whose senders wait for credit."""
     flows = facts.flows
     if flows is None:
@@ -64,11 +64,11 @@ def find(facts: BundleFacts) -> list[Finding]:
     return [each for each in found if each in sure or _stands_out(flows, each, named, blocked)]
 
 
-def _consumes_late(finding: Finding) -> bool:
+def _consumes_late(finding: RuleFinding) -> bool:
     return any(each.signal == "consume_wait_ns" for each in finding.evidence)
 
 
-def _stands_out(flows: Flows, finding: Finding, named: set[int], blocked: Floats) -> bool:
+def _stands_out(flows: Flows, finding: RuleFinding, named: set[int], blocked: Floats) -> bool:
     """Whether senders wait for this rank's credit by far longer than for that of most that are not
     `named`."""
     grid, (rank,) = flows.grid, finding.ranks
@@ -93,7 +93,7 @@ def _judge(
     most: bool,
     blocked: Floats,
     usual: Floats,
-) -> Finding | None:
+) -> RuleFinding | None:
     members = [*held]
     begin_ns, last_ns, share = facts.joint(members, held)
     consume = None
@@ -112,7 +112,7 @@ def _judge(
     if late and consume is not None:
         text = f"its GPU consumes {consume:.1f} times as late as others"
         evidence.append(Evidence("consume_wait_ns", text, consume, 1.0))
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.SLOW_RECEIVER, subjects=(f"rank {rank}",), onset_ns=begin_ns,
         last_ns=last_ns, confidence=confidence(share, late), evidence=tuple(evidence),
         alternatives=(

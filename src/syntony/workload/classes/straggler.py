@@ -9,7 +9,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
-from syntony.workload.verdict import Evidence, FaultClass, Finding, confidence
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -27,7 +27,7 @@ ACTION = (
 )
 
 
-def find(facts: BundleFacts) -> list[Finding]:
+def find(facts: BundleFacts) -> list[RuleFinding]:
     """Ranks that make the others wait."""
     ranks = facts.ranks
     if ranks is None:
@@ -86,7 +86,7 @@ def lag(slow: Slow) -> Evidence:
         slow.usual_ns)  # fmt: skip
 
 
-def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> Finding:
+def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> RuleFinding:
     gpu = ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
     late = None if gpu is None else gpu > WAITS_LONG
     evidence = [lag(slow)]
@@ -96,7 +96,7 @@ def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> Finding:
     work = bool(np.isfinite(facts.steps.numbers("work")).any())
     devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
     queues = facts.hosts is not None and ranks.host.get(slow.rank, "") in facts.hosts.index
-    return Finding(
+    return RuleFinding(
         fault=FaultClass.STRAGGLER, subjects=(f"rank {slow.rank}",), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
         alternatives=(

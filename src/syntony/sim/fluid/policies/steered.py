@@ -11,10 +11,10 @@ from syntony.sim.fluid.net import Numbers
 from syntony.sim.fluid.policies.base import NO_MOVES, PlacingPolicy, PolicyMoves, Tools
 from syntony.sim.fluid.policies.central import Coloured, place_new
 from syntony.sim.fluid.policies.d_mod_k import by_destination
-from syntony.traffic.demand import Flow, Path, Priority
+from syntony.traffic.demand import CandidatePath, Flow, Priority
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.seen import FlowRate, LinkLoad, PathDelay, Seen
+from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 
 GBPS = 1e9
 SHORT = 0.9
@@ -56,7 +56,7 @@ class Steered(PlacingPolicy):
             max_moves_per_s=10**12 // epoch,
         )
         self.mover = Mover(policy, tools.place)
-        self._paths: dict[tuple[int, int], tuple[tuple[Path, ...], dict[str, int]]] = {}
+        self._paths: dict[tuple[int, int], tuple[tuple[CandidatePath, ...], dict[str, int]]] = {}
         self._names: list[str] = []
 
         many = field.traffic.flows > MANY and tools.known and Coloured.fits(field)
@@ -93,7 +93,7 @@ class Steered(PlacingPolicy):
         short = seen.rate[flows] < SHORT * self.field.wanted(flows)
         return bool((short | (seen.delay_ns(ways) >= QUEUE_NS)).any())
 
-    def _of_pair(self, flow: int) -> tuple[tuple[Path, ...], dict[str, int]]:
+    def _of_pair(self, flow: int) -> tuple[tuple[CandidatePath, ...], dict[str, int]]:
         """A flow's candidates as records, and the pick of each."""
         field = self.field
         src, dst = field.traffic.src[flow : flow + 1], field.traffic.dst[flow : flow + 1]
@@ -103,7 +103,7 @@ class Steered(PlacingPolicy):
                 self._names = [field.net.link_name(link) for link in range(field.net.links)]
             found = field.net.candidates(src, dst)
             paths = tuple(
-                Path(str(pick), tuple(self._names[link] for link in way if link >= 0))
+                CandidatePath(str(pick), tuple(self._names[link] for link in way if link >= 0))
                 for pick, way in zip(found.pick.tolist(), found.ways.tolist(), strict=True)
             )
             self._paths[key] = (paths, {str(pick): pick for pick in found.pick.tolist()})
@@ -130,7 +130,7 @@ class Steered(PlacingPolicy):
         return Seen(
             loads={self._names[k]: LinkLoad(at_ns, GBPS * float(seen.load[k])) for k in used},
             rates={
-                str(flow): FlowRate(at_ns, GBPS * float(seen.rate[flow]), str(seen.pick[flow]))
+                str(flow): MeasuredRate(at_ns, GBPS * float(seen.rate[flow]), str(seen.pick[flow]))
                 for flow in flows.tolist()
             },
             delays={
