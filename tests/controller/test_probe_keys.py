@@ -257,7 +257,8 @@ def test_a_rotation_waits_for_keys_of_the_pairs_of_the_plan(seed: int, tmp_path:
     for host in HOSTS:
         net.attach(host)
     net.play(net.keys.rotate(RotateKeys(), ANN))
-    planned, net.fleet.due = net.fleet.due, lambda _now_ns: False  # type: ignore[method-assign]
+    planned = net.fleet.due
+    net.fleet.due = lambda now_ns: False  # type: ignore[method-assign]  # noqa: ARG005
     for _ in range(2 * key_rotation.RETURN_NS // TICK_NS):
         net.tick()
     assert net.keys.status().phase == RotationPhase.SPREADING

@@ -373,7 +373,7 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
                 pieces.append(BatchPiece(PROBE, host, "s", number, row, at_ns, at_ns, False))
                 outcomes.append(BatchOutcome(host, "s", number, 1, 0, at_ns, None, None))
             for message in relayed(outcomes, pieces, here):
-                rows.take_told(opened(message, there))
+                rows.take_relayed(opened(message, there))
     assert judged == Counter(batches)
     assert rows.probed == {f"h{n}": T0 + 30 * S for n in range(3)}
 
@@ -386,7 +386,7 @@ def test_rows_that_are_known_already_leave_nothing_to_be_judged() -> None:
     piece = BatchPiece(PROBE, "h0", "s", 1, told, T0, T0, False)
     for _ in range(2):
         (message,) = relayed([BatchOutcome("h0", "s", 1, 3, 0, T0, None, None)], [piece])
-        rows.take_told(opened(message, {}))
+        rows.take_relayed(opened(message, {}))
     (second,) = buffer.take(PROBE.name, T0 // S, T0 // S).values()
     assert second.rows == 3
     assert rows.repeated == 1

@@ -118,7 +118,7 @@ class BatchOutcome(NamedTuple):
     paths_from_ns: int | None
     """Fleet time of its oldest learnt path; None if it is not of `path_learnt`."""
 
-    def as_refused(self) -> Outcome:
+    def as_refused(self) -> BatchOutcome:
         """The same batch, refused."""
         return self._replace(newest_ns=0, probes_per_s=None, paths_from_ns=None)
 
