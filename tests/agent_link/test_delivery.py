@@ -41,7 +41,7 @@ T0 = 1_700_002_700 * S
 HOST = "h1"
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """The controller's process is gone in the middle of an insert."""
 
 

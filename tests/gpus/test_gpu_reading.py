@@ -137,7 +137,7 @@ def test_what_ends_the_reading_is_a_reason(
 def test_without_a_driver_or_a_library_it_says_so(tmp_path: Path) -> None:
     absent = GpuProcess({"nvidia": tmp_path / "nothing"})
     assert not absent.is_possible()
-    with pytest.raises(MissingError, match="no GPU's driver"):
+    with pytest.raises(MissingError, match="no GPU driver"):
         absent.start()
     (tmp_path / "nvidiactl").touch()
     bare = GpuProcess({"nvidia": tmp_path / "nvidiactl"}, {"LD_LIBRARY_PATH": str(tmp_path)})

@@ -8,8 +8,16 @@ from collections import Counter
 
 import pytest
 
+from syntony.errors import ConfigError
 from syntony.io import log_limit
-from syntony.io.log_limit import BURST, MAX_KINDS, REFILL_NS, LogLimit, lines_held_back
+from syntony.io.log_limit import (
+    BURST,
+    MAX_KINDS,
+    REFILL_NS,
+    LogLimit,
+    bugs_logged,
+    lines_held_back,
+)
 
 
 def record(text: str, *values: object) -> logging.LogRecord:
@@ -90,3 +98,13 @@ def test_all_of_a_process_is_bounded(
         logging.getLogger("a.b").info("again host=%s", "h0")
     assert capsys.readouterr().err.count("again host=h0\n") == BURST
     assert lines_held_back() == 5
+
+
+@pytest.mark.parametrize(("error", "lines"), [(KeyError("seq"), 1), (ConfigError("no NIC"), 0)])
+def test_a_bug_that_ends_a_daemon_is_logged_with_its_traceback(
+    error: Exception, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(type(error)), bugs_logged():
+        raise error
+    assert len(caplog.records) == lines
+    assert all(each.exc_info for each in caplog.records)

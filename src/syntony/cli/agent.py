@@ -75,7 +75,7 @@ def _run(
 ) -> None:
     from syntony.agent.config import AgentConfig
     from syntony.config import load_config
-    from syntony.io.log_limit import log_to_stderr
+    from syntony.io.log_limit import bugs_logged, log_to_stderr
     from syntony.io.process import serve_promptly
 
     log_to_stderr(log_level.upper(), "%(asctime)s %(levelname)s %(message)s")
@@ -84,7 +84,8 @@ def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
-    run(config, stop)
+    with bugs_logged():
+        run(config, stop)
 
 
 @command.command()

@@ -15,6 +15,7 @@ from syntony.controller.listen import raise_descriptor_limit
 from syntony.controller.memory import collect_seldom, keep_freed
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
+from syntony.io.log_limit import bugs_logged
 from syntony.store import Store
 
 
@@ -37,4 +38,5 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise_descriptor_limit()
     keep_freed()
     collect_seldom()
-    uvloop.run(serve())
+    with bugs_logged():
+        uvloop.run(serve())

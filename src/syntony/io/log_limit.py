@@ -6,8 +6,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from syntony.errors import SyntonyError
 from syntony.model import S
 
 BURST = 20
@@ -64,6 +66,19 @@ def log_to_stderr(level: int | str, form: str) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(LogLimit())
     logging.basicConfig(level=level, format=form, handlers=[handler])
+
+
+@contextmanager
+def bugs_logged() -> Iterator[None]:
+    """Log what ends a daemon, unless it is an error with a line of its own: nobody can ask again
+    with `syntony --debug`."""
+    try:
+        yield
+    except SyntonyError:
+        raise
+    except Exception:
+        logging.getLogger("syntony").exception("ends by a bug")
+        raise
 
 
 def lines_held_back() -> int:
