@@ -132,8 +132,7 @@ def run(args: Sequence[str]) -> int:
         sys.stderr.close()
         return 141
     except Exception as error:  # noqa: BLE001 - the outermost boundary
-        # In a daemon's log nobody can ask again.
-        _trace(debug or not sys.stderr.isatty())
+        _trace(debug)
         hint = "" if debug else " (a bug; see it with: syntony --debug …)"
         return _say(f"error: {type(error).__name__}: {error}{hint}", 1)
     return result if isinstance(result, int) else 0
