@@ -183,6 +183,37 @@ def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected
     assert {link for each in found for link in each.subjects} == (bad if expected else set())
 
 
+@pytest.mark.parametrize(
+    ("downs", "planned", "excluded"),
+    [(0.0, False, True), (1.0, False, False), (0.0, True, True), (1.0, True, None)],
+)
+def test_packets_lost_while_a_planned_change_holds_a_port_are_no_bad_link(
+    downs: float, planned: bool, excluded: bool | None
+) -> None:
+    """`excluded`: whether flapping is; None: nothing is named."""
+    columns = star(MESH)
+    flows, links = columns["flows"], columns["links"]
+    late = flows["at_ns"] > T0 + 15 * 100 * MS
+    hit = np.array([path[1] == "sw->h3/n" for path in flows["hops"]]) & late
+    flows["retransmits"] = np.where(hit, 9.0, 0.0)
+    links["link"] += ["h3/n"] * WINDOWS
+    at = T0 + np.arange(WINDOWS) * 100 * MS
+    for name, more in {"at_ns": at, "window_ns": np.full(WINDOWS, 100 * MS)}.items():
+        links[name] = np.concatenate((links[name], more))
+    of_port = np.array([each == "h3/n" for each in links["link"]])
+    during = of_port & (links["at_ns"] == at[16])
+    links["downs"] = np.where(during, downs, 0.0)
+    links["planned"] = of_port & planned
+    found = bad_link.find(BundleFacts(bundle(columns)))
+    if excluded is None:
+        assert not found
+        return
+    (each,) = found
+    assert each.subjects == ("sw->h3/n",)
+    (flapping,) = [other for other in each.alternatives if other.fault == "flapping"]
+    assert flapping.excluded is excluded
+
+
 @pytest.mark.parametrize(("share", "count"), [(0.2, 1), (0.4, 2)])
 def test_a_fabrics_usual_pauses_are_no_storm(share: float, count: int) -> None:
     """Two switches, each with a port that is paused, and pauses into the switch."""

@@ -11,7 +11,14 @@ from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import Flows, more_than_chance
 from syntony.workload.grid import episodes, median
-from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    MOST_ALONE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
@@ -31,7 +38,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     healthy = {int(each) for each in seen} - flows.lossy.keys()
     dirty = _dirty(facts.links) if facts.links is not None else {}
     found = []
-    commons = _commons(flows, healthy, dirty.keys())
+    commons = _commons(flows, flows.lossy.keys() - _planned(facts, flows), healthy, dirty.keys())
     named = {link for common in commons for link in common.links}
     commons += [common for link in sorted(dirty.keys() - named)
                 if (common := _pooled(flows, link)) is not None]  # fmt: skip
@@ -48,11 +55,22 @@ def _counts(finding: RuleFinding) -> bool:
     return any(each.signal == "symbol_errors" for each in finding.evidence)
 
 
-def _commons(flows: Flows, healthy: set[int], dirty: object) -> list[Common]:
+def _planned(facts: BundleFacts, flows: Flows) -> set[int]:
+    """Flows of ports that a planned change took down: they lose packets by it."""
+    links = facts.links
+    if links is None:
+        return set()
+    downs = np.where(links.planned, np.nan_to_num(links.column("downs", "sum")), 0.0)
+    down = {links.names[row] for row in np.flatnonzero(downs.sum(axis=1))}
+    return {flow for flow, ends in enumerate(zip(flows.src, flows.dst, strict=True))
+            if not down.isdisjoint(ends)}  # fmt: skip
+
+
+def _commons(flows: Flows, lossy: set[int], healthy: set[int], dirty: object) -> list[Common]:
     """Links that lossy flows share; one lossy flow is enough where a link counts errors."""
-    commons = common_hops(flows.hops, flows.lossy.keys(), healthy)
+    commons = common_hops(flows.hops, lossy, healthy)
     covered = {flow for common in commons for flow in common.flows}
-    alone = common_hops(flows.hops, flows.lossy.keys() - covered, healthy, at_least=1)
+    alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
     return commons + [each for each in alone
                       if any(link in dirty for link in each.links)]  # type: ignore[operator] # fmt: skip
 
@@ -119,9 +137,21 @@ def _judge(
         alternatives=(
             weigh(FaultClass.CONTENTION, not waiting, "packets do not wait: the median delay is as"
                   " before" if not waiting else f"{len(waiting)} of its flows wait as well"),
-            weigh(FaultClass.FLAPPING, None if facts.links is None or "downs" not in
-                  facts.links.table else True, "its carrier was not lost", "downs"),
+            _carrier(facts, links),
         ),
         action=ACTION, flows=common.flows,
         hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip
+
+
+def _carrier(facts: BundleFacts, links: tuple[str, ...]) -> Alternative:
+    """Whether its port, or that of a NIC at its end, comes and goes."""
+    known = facts.links
+    if known is None or "downs" not in known.table:
+        return weigh(FaultClass.FLAPPING, None, "", "downs")
+    downs = known.column("downs", "sum")
+    ports = {name for link in links for name in (link, *facts.nic_ends(link))}
+    rows = [row for name in ports if (row := known.row(downs, name)) is not None]
+    most = max((float(np.nansum(row)) for row in rows), default=0.0)
+    return weigh(FaultClass.FLAPPING, not most, "its carrier was not lost" if not most
+                 else f"its carrier was lost {most:.0f} times")  # fmt: skip
