@@ -122,7 +122,7 @@ def test_agents_renew_through_gateways_and_people_do_nothing_through_them(tmp_pa
         _, csr = new_request("ann")
         for query in (RenewQuery(csr=csr), STOP):
             answer = asyncio.run(_relay_request(leader, gateway.tls, operator, query))
-            assert "and nothing else" in str(msgspec.msgpack.decode(answer)["reason"])
+            assert "agents only" in str(msgspec.msgpack.decode(answer)["reason"])
 
 
 async def _relay_request(

@@ -461,3 +461,4 @@ def test_a_rotation_without_its_row_of_the_audit_log_is_none(
     assert len(net.state.changes(0, 100)) == logged
     net.play(keys.rotate(RotateKeys(), ANN))
     assert len(net.state.changes(0, 100)) == logged + 1
+    net.state.close()

@@ -117,9 +117,9 @@ def routes_of_last_resort_are_what_ip_shows() -> None:
             ("fd09::8", "fd01::77", "va", 5),
             ("fd09::9", "fd01::fe", "va", 4),
         ]
-        with pytest.raises(MissingError, match="no route by nope"):
+        with pytest.raises(MissingError, match="no route through nope"):
             routes.offer("10.9.9.9", ("10.0.0.1", "10.0.0.77"), "nope", 1)
-        with pytest.raises(MissingError, match="refused"):
+        with pytest.raises(MissingError, match="refuses"):
             routes.offer("10.9.9.9", ("10.0.0.1", "10.200.0.1"), "va", 1)
 
 

@@ -130,7 +130,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("exec", "--name", "t-small", "h9", "--", "true"), "no host 'h9'"),
     (("exec", "--name", "t-small", "h1"), "needs a command"),
     (("fault", "--name", "t-small", "blackhole"), "KIND TARGET"),
-    (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--for", "0s"), "longer than 0"),
+    (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--for", "0s"), "more than 0"),
     (("fault", "--name", "t-small", "blackhole", "h1/rail0", "--list"), "cannot be combined"),
     (("fault", "--name", "t-small", "--clear", "x"), "a fault's number"),
     (("path", "--name", "t-small", "h0/rail0", "h0/rail0", "--sport", "1", "--dport", "1"),
@@ -162,7 +162,7 @@ def test_two_labs_at_once_and_then_a_name_is_needed(small: LiveLab) -> None:
             for lab in (small, second)
         )
         assert not mine & other
-        with pytest.raises(UsageError, match="say which"):
+        with pytest.raises(UsageError, match="choose one"):
             state.find(None)
         second.inject("blackhole", "h1/rail0")
         assert small.status().faults == ()
