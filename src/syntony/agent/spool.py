@@ -75,7 +75,11 @@ class _Segment:
             self.last_intact = self.last_seq
 
     def rows_after(self, seq: int) -> array[int]:
-        return self.rows[max(0, seq + 1 - self.first_seq) :]
+        return self.rows_within(seq, self.last_seq)
+
+    def rows_within(self, after: int, last: int) -> array[int]:
+        """Of the numbers beyond `after`, up to `last`."""
+        return self.rows[max(0, after + 1 - self.first_seq) : max(0, last + 1 - self.first_seq)]
 
     def load(self) -> None:
         """Index the file; damaged frames keep their numbers."""
@@ -297,9 +301,7 @@ class Spool:
                 self._state_fd = -1
 
     def _release(self, seq: int) -> None:
-        released = 0
-        for each in self._segments:
-            released += sum(each.rows_after(self.acknowledged)) - sum(each.rows_after(seq))
+        released = sum(sum(each.rows_within(self.acknowledged, seq)) for each in self._segments)
         self._state = self._state._replace(acknowledged=seq)
         self._expect(-released)
         while self._segments and self._segments[0].last_seq <= seq:
