@@ -6,18 +6,18 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount
 from starlette.routing import Route as HttpRoute
 
-from syntony.api.bodies import JSON, json_body
+from syntony.api.bodies import json_answer, json_body, json_view
 from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub, Events
@@ -33,18 +33,17 @@ from syntony.api.observed import observe
 from syntony.api.oidc import Provider
 from syntony.api.oidc_login import OidcLogin
 from syntony.api.openapi import document
-from syntony.api.problems import ProblemError, ProblemType, problem_of
+from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded
 from syntony.api.routes import ROUTES, Route
 from syntony.controller.access_tokens import csrf_token
 from syntony.controller.api_hub import ApiHub, Served
-from syntony.errors import SyntonyError, UsageError
+from syntony.errors import UsageError
 from syntony.wire.access_tokens import RevokeAccessCommand
 from syntony.wire.query import Query
 from syntony.wire.rest import (
     CURSOR,
     EVENTS,
     MAX_PAGE_ROWS,
-    NEXT_CURSOR,
     OPENAPI,
     PAGE_SIZE,
     SESSION,
@@ -74,7 +73,6 @@ HEADERS = {
 """Of every response."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 """Those that are not of a path are refused by what knows which are."""
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Api(ABC):
@@ -236,7 +234,7 @@ class LeaderApi(Api):
             response = Response(status_code=204)
             response.delete_cookie(cookie_name(request), **cookie_rules(request))
             return response
-        return json_answer([msgspec.json.encode(known.view())])
+        return json_view(known.view())
 
     async def _begin_session(self, request: Request) -> Response:
         try:
@@ -255,7 +253,7 @@ class LeaderApi(Api):
             role=access.role, name=access.name, csrf=csrf_token(session.secret),
             expires_ns=access.expires_ns,
         )  # fmt: skip
-        response = json_answer([msgspec.json.encode(view)])
+        response = json_view(view)
         set_session(request, response, session.secret)
         return response
 
@@ -299,29 +297,6 @@ def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[s
     if not 0 < size <= MAX_PAGE_ROWS:
         raise UsageError(f"{PAGE_SIZE}={value[:20]!r}: give 1 to {MAX_PAGE_ROWS} rows")
     return size, None, [pair for pair in pairs if pair[0] != PAGE_SIZE]
-
-
-def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
-    headers = {"Cache-Control": "no-store"}
-    if next_cursor:
-        headers[NEXT_CURSOR] = next_cursor
-    return Response(pages[0], headers=headers, media_type=JSON)
-
-
-def guarded(endpoint: Endpoint) -> Endpoint:
-    """Every error of Syntony's as a problem."""
-
-    async def guarded(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except ProblemError as error:
-            return error.response()
-        except SyntonyError as error:
-            return problem_of(error).response()
-        except ClientDisconnect:
-            return Response(status_code=400)
-
-    return guarded
 
 
 async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:

@@ -1,13 +1,15 @@
-"""Bodies of requests: bounded in size and in time."""
+"""Bodies of requests, bounded in size and in time, and of answers."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from syntony.api.problems import ProblemError, ProblemType
-from syntony.wire.rest import MAX_BODY_BYTES
+from syntony.wire.rest import MAX_BODY_BYTES, NEXT_CURSOR
 
 JSON = "application/json"
 BODY_TIMEOUT_S = 10.0
@@ -41,3 +43,15 @@ async def bounded_body(request: Request) -> bytes:
             {"Connection": "close"},
         ) from error  # fmt: skip
     return b"".join(chunks)
+
+
+def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
+    headers = {"Cache-Control": "no-store"}
+    if next_cursor:
+        headers[NEXT_CURSOR] = next_cursor
+    return Response(pages[0], headers=headers, media_type=JSON)
+
+
+def json_view(view: msgspec.Struct) -> Response:
+    """One struct as the whole answer."""
+    return json_answer([msgspec.json.encode(view)])

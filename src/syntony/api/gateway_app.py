@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 
-from syntony.api.app import Api, Endpoint, guarded, json_answer
-from syntony.api.bodies import bounded_body
+from syntony.api.app import Api
+from syntony.api.bodies import bounded_body, json_view
 from syntony.api.events import FollowedEvents
 from syntony.api.identity import PEER_CERTIFICATE, shown
-from syntony.api.problems import ProblemError, ProblemType
+from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded
 from syntony.api.relay import from_leader, to_leader
 from syntony.api.routes import ROUTES
 from syntony.controller.gateway_api import GatewayApiHub
@@ -60,7 +59,7 @@ class GatewayApi(Api):
 
     async def _who(self, request: Request) -> Response:
         view = self._identifier.identify(request).view()
-        return json_answer([msgspec.json.encode(view)])
+        return json_view(view)
 
     def _login_routes(self) -> list[HttpRoute]:
         asked = ((OIDC, OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT), (OIDC_DEVICE, OIDC_DEVICE_TOKEN))

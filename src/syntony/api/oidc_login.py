@@ -10,7 +10,7 @@ import asyncio
 import html
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from syntony.api.bodies import json_body
+from syntony.api.bodies import json_body, json_view
 from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, set_session
 from syntony.api.oidc import (
     DEVICE_PENDING,
@@ -29,7 +29,7 @@ from syntony.api.oidc import (
     Provider,
     RefusedError,
 )
-from syntony.api.problems import ProblemError, ProblemType, problem_of
+from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded, problem_of
 from syntony.controller.access_tokens import SESSION_NS
 from syntony.controller.api_hub import ApiHub
 from syntony.errors import SyntonyError, UsageError
@@ -85,13 +85,13 @@ class OidcLogin:
             Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),
             Route(OIDC_CALLBACK, _as_page(self._end), methods=["GET"]),
             Route(OIDC_LOGOUT, _as_page(self._log_out), methods=["GET"]),
-            Route(OIDC_DEVICE, _as_problem(self._begin_device), methods=["POST"]),
-            Route(OIDC_DEVICE_TOKEN, _as_problem(self._device_token), methods=["POST"]),
+            Route(OIDC_DEVICE, guarded(self._begin_device), methods=["POST"]),
+            Route(OIDC_DEVICE_TOKEN, guarded(self._device_token), methods=["POST"]),
         ]
 
     async def _offer(self, _: Request) -> Response:
         label = self._provider.label if self._provider else ""
-        return _json(OidcView(offered=self._provider is not None, label=label))
+        return json_view(OidcView(offered=self._provider is not None, label=label))
 
     async def _begin(self, request: Request) -> Response:
         provider = self._known()
@@ -127,7 +127,7 @@ class OidcLogin:
         """A command line has no browser: the person finishes the login in one elsewhere."""
         provider = self._known()
         self._identifier.device_login(request)
-        return _json(await self._wait(provider.device_login))
+        return json_view(await self._wait(provider.device_login))
 
     async def _device_token(self, request: Request) -> Response:
         """A token for who has finished such a login."""
@@ -140,10 +140,10 @@ class OidcLogin:
             person = await self._wait(lambda: provider.device_person(asked.device_code))
         except RefusedError as error:
             if error.code in {DEVICE_PENDING, DEVICE_SLOW_DOWN}:
-                return _json(DeviceToken(slow_down=error.code == DEVICE_SLOW_DOWN))
+                return json_view(DeviceToken(slow_down=error.code == DEVICE_SLOW_DOWN))
             raise self._identifier.failed(request, UsageError(error.detail)) from error
         where = origin(request)
-        return _json(await asyncio.to_thread(self._token, person, where, provider.issuer))
+        return json_view(await asyncio.to_thread(self._token, person, where, provider.issuer))
 
     def _token(self, person: Person, where: str, issuer: str) -> DeviceToken:
         """Good for as long as a browser's session is. Blocks."""
@@ -217,29 +217,7 @@ def _rules(request: Request) -> dict[str, Any]:
     return cookie_rules(request) | {"samesite": "lax"}
 
 
-_Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-def _json(view: msgspec.Struct) -> Response:
-    return Response(
-        msgspec.json.encode(view), headers={"Cache-Control": "no-store"},
-        media_type="application/json",
-    )  # fmt: skip
-
-
-def _as_problem(endpoint: _Endpoint) -> _Endpoint:
-    async def answered(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except SyntonyError as error:
-            return problem_of(error).response()
-        except ProblemError as error:
-            return error.response()
-
-    return answered
-
-
-def _as_page(endpoint: _Endpoint) -> _Endpoint:
+def _as_page(endpoint: Endpoint) -> Endpoint:
     """The provider redirects a browser here, so problems are answered as a page."""
 
     async def paged(request: Request) -> Response:

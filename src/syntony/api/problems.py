@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from syntony.errors import BusyError, DeniedError, StateError, StoreError, SyntonyError
 from syntony.wire.rest import Problem
 
 TYPE_PREFIX = "urn:syntony:problem:"
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class ProblemType(enum.Enum):
@@ -84,3 +86,19 @@ def problem_of(error: SyntonyError) -> ProblemError:
     return ProblemError(
         reason, str(error), {"Retry-After": "1"} if reason is ProblemType.BUSY else {}
     )
+
+
+def guarded(endpoint: Endpoint) -> Endpoint:
+    """Every error of Syntony's as a problem."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ProblemError as error:
+            return error.response()
+        except SyntonyError as error:
+            return problem_of(error).response()
+        except ClientDisconnect:
+            return Response(status_code=400)
+
+    return guarded
