@@ -30,6 +30,10 @@ MAX_AHEAD_NS = HOUR_NS
 """Rows this far in the fleet's future are a broken clock's."""
 
 
+StoredKey = tuple[str, str, int]
+"""Host, stream and number of a batch."""
+
+
 class BatchPiece(NamedTuple):
     """One checked batch, ready to be stored."""
 
@@ -44,6 +48,10 @@ class BatchPiece(NamedTuple):
     """Whether a predecessor may have stored it already."""
     probes_per_s: float | None = None
     """Requests per second that it reports; None if it is not of `probe_1s`."""
+
+    @property
+    def key(self) -> StoredKey:
+        return self.host, self.stream, self.seq
 
 
 class Arrival(NamedTuple):

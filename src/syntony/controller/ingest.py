@@ -25,6 +25,7 @@ from typing import NamedTuple
 from syntony.controller.batches import (
     Arrival,
     BatchPiece,
+    StoredKey,
     joined,
     open_batches,
     unrecorded,
@@ -56,10 +57,6 @@ MAX_CYCLE_BYTES = 16 << 20
 """Of one insert cycle; keeps each insert within one block of the engine."""
 MAX_LOCAL = 64
 """Waiting tables of the controller's own; more are shed oldest first, and counted."""
-
-
-StoredKey = tuple[str, str, int]
-"""Host, stream and number of a batch."""
 
 
 class _Item(NamedTuple):
@@ -117,6 +114,10 @@ class BatchOutcome(NamedTuple):
     """Requests per second it reports; None if it is not of `probe_1s`."""
     paths_from_ns: int | None
     """Fleet time of its oldest learnt path; None if it is not of `path_learnt`."""
+
+    @property
+    def key(self) -> StoredKey:
+        return self.host, self.stream, self.seq
 
     def as_refused(self) -> BatchOutcome:
         """The same batch, refused."""
@@ -275,11 +276,8 @@ class Ingest:
             self._bytes -= sum(item.size for item in items)
             self._drained.notify_all()
         if unstorable:
-            outcomes = [
-                each.as_refused() if (each.host, each.stream, each.seq) in unstorable else each
-                for each in outcomes
-            ]
-            pieces = [each for each in pieces if _key(each) not in unstorable]
+            outcomes = [each.as_refused() if each.key in unstorable else each for each in outcomes]
+            pieces = [each for each in pieces if each.key not in unstorable]
         self._on_stored(outcomes, pieces)
 
     def _take(self) -> list[_Item]:
@@ -329,7 +327,7 @@ class Ingest:
             except Exception:  # noqa: BLE001 - one table's bug must not end ingest
                 _log.exception("rows refused, by a bug: table=%s", name)
                 self.failures += 1
-                unstorable.update(map(_key, work.pieces))
+                unstorable.update(piece.key for piece in work.pieces)
             del waiting[name]
         return unstorable
 
@@ -369,10 +367,6 @@ class Ingest:
                 len(self._items),
                 self.local_shed,
             )
-
-
-def _key(piece: BatchPiece) -> StoredKey:
-    return piece.host, piece.stream, piece.seq
 
 
 class _Waiting:

@@ -74,10 +74,10 @@ def rows_stored(
         known: names already sent on this stream; updated. None: the leader does not read
             `RowsStored.probed`.
     """
-    waiting = {(piece.host, piece.stream, piece.seq): piece for piece in pieces}
+    waiting = {piece.key: piece for piece in pieces}
     relayed = list[_RelayedBatch]()
     for outcome in outcomes:
-        piece = waiting.get((outcome.host, outcome.stream, outcome.seq))
+        piece = waiting.get(outcome.key)
         fresh = known is not None and piece is not None and _is_fresh(piece, known)
         relayed.append(_RelayedBatch(_batch(outcome, piece), piece, fresh))
     yield from _messages(relayed, NAMES if known is not None else ())
