@@ -38,11 +38,6 @@ def test_the_console_is_there_from_outside_and_over_a_restart(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with live(NAME, *SMALL, agents=True) as lab:
-        eventually(
-            lambda: syntony("lab", "console", "--lab", NAME).returncode == 0,
-            "it answers",
-            within_s=240,
-        )
         link = syntony("lab", "console", "--lab", NAME).stdout.strip()
         assert [log_in(link), log_in(link)] == [200, 401]
         assert (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from syntony.lab.clocks import ClockOptions
     from syntony.lab.messages import LabFile
 
+CONTROLLER_S = 30.0
+"""For the controller of a lab that has just started to answer."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -247,15 +250,32 @@ def status(name: str | None, as_json: bool) -> None:
             click.echo(f"console: not yet ({error})")
 
 
+def _awaited(url: Callable[[], str]) -> str:
+    """The console's URL, once the controller answers. Raises `RemoteError`: it does not."""
+    end_s, said = time.monotonic() + CONTROLLER_S, False
+    while True:
+        try:
+            return url()
+        except RemoteError:
+            if time.monotonic() > end_s:
+                raise
+        if not said:
+            click.echo("waiting for the controller", err=True)
+            said = True
+        time.sleep(0.2)
+
+
 @command.command()
 @_which
 @_json
 def console(name: str | None, as_json: bool) -> None:
     """Print the URL of a lab's console, valid for one login within ten minutes.
 
+    Waits up to 30 s for the controller of a lab that has just started.
+
     Example: xdg-open "$(syntony lab console)"
     """
-    url = open_lab(name).console_url()
+    url = _awaited(open_lab(name).console_url)
     click.echo(msgspec.json.encode({"url": url}) if as_json else url)
 
 
