@@ -159,7 +159,7 @@ class World:
 
 
 def drawn(draw: int) -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"draw {draw}, seed {seed}")
     return random.Random(seed)
 

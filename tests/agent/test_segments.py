@@ -31,7 +31,7 @@ from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.segment_delays import NO_RECEIVER, STAMP
 from syntony.wire.segments import MAX_SHIFT, MAX_STAMPS, SegmentsReport
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 FLOW = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
 
 

@@ -268,7 +268,7 @@ SECONDS = 80
 def test_nothing_acknowledged_is_lost_or_doubled_whoever_dies(
     tmp_path: Path, shared_store: str
 ) -> None:
-    seed = random.SystemRandom().randrange(1_000_000)
+    seed = random.randrange(1_000_000)
     print(f"seed {seed}")
     chance = random.Random(seed)
     one = ControllerProcess(tmp_path, shared_store, name="one")

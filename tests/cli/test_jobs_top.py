@@ -21,7 +21,7 @@ from syntony.workload import diagnose
 from syntony.workload.top import job_line, unknown, worst_first
 
 NOW = 1_700_000_100 * S
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 
 
 def recording(late_ns: int) -> Recording:

@@ -49,7 +49,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(control: Control) -> Fleet:
-    seed = random.SystemRandom().randrange(10_000)
+    seed = random.randrange(10_000)
     print(f"seed {seed}")
     return Fleet(control, random.Random(seed))
 

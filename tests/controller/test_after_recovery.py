@@ -13,7 +13,7 @@ TICK_S = 2
 
 
 def draw() -> random.Random:
-    seed = random.SystemRandom().randrange(10_000)
+    seed = random.randrange(10_000)
     print(f"seed {seed}")
     return random.Random(seed)
 

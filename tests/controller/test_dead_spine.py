@@ -19,7 +19,7 @@ SOON_NS = 10 * S
 
 
 def world(control: Control, case: int, leaves: int = 0) -> World:
-    seed = case if case < 2 else random.SystemRandom().randrange(100_000)
+    seed = case if case < 2 else random.randrange(100_000)
     made = World(control, seed, leaves)
     print(f"seed {seed}: {made.shape}")
     made.run(KNOWN_S)
@@ -66,7 +66,7 @@ def test_a_fifth_of_all_answers_lost_and_hosts_short_of_processor_time(
     control: Control, case: int
 ) -> None:
     """Ways that come to be known late, one now and then, do not put off what is known of others."""
-    seed = (3, 14)[case] if case < 2 else random.SystemRandom().randrange(100_000)
+    seed = (3, 14)[case] if case < 2 else random.randrange(100_000)
     print(f"seed {seed}")
     fabric = World(control, seed)
     fabric.lost, fabric.stalls = 0.2, bool(case)

@@ -15,7 +15,7 @@ from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import Batch
 from syntony.wire.tables import TABLES, Table
 
-SEED = random.SystemRandom().randrange(1_000_000)
+SEED = random.randrange(1_000_000)
 
 
 @pytest.fixture(scope="module")

@@ -139,7 +139,7 @@ def test_a_second_is_stored_once_every_host_has_reported_the_next() -> None:
 
 def test_nothing_that_comes_in_time_is_lost_and_nothing_waits_for_the_silent() -> None:
     """Hosts report every 0.4 s, each with its own delay; one falls silent, one comes later."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw, recorder = random.Random(seed), Recorder()
     delays = {f"h{host}": draw.randrange(10, 200) * MS for host in range(5)}

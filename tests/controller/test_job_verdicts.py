@@ -25,7 +25,7 @@ from syntony.wire.incidents import IncidentsQuery
 from syntony.wire.job_diagnosis import JobFlow, JobVerdict, JudgedJob
 from syntony.workload.verdict import FaultClass
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 
 
 def verdict(

@@ -148,7 +148,7 @@ class Busy:
 
 
 def drawn(control: Control, case: int) -> Busy:
-    seed = {0: SMALL, FORGOTTEN: 98_074}.get(case) or random.SystemRandom().randrange(100_000)
+    seed = {0: SMALL, FORGOTTEN: 98_074}.get(case) or random.randrange(100_000)
     print(f"seed {seed}")
     return Busy(control, seed)
 

@@ -55,7 +55,7 @@ def name(rng: random.Random) -> str:
 
 
 def drawn() -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     return random.Random(seed)
 

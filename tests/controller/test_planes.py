@@ -113,7 +113,7 @@ def incidents(control: Control, world: World) -> dict[str, dict[str, Any]]:
 
 
 def seeds() -> int:
-    return random.SystemRandom().randrange(1 << 32)
+    return random.randrange(1 << 32)
 
 
 @pytest.mark.parametrize("trial", mostly_slow(range(6), {0, 1}))

@@ -94,7 +94,7 @@ class World:
 
 
 def world(control: Control, case: int, spines: int = 0) -> World:
-    seed = case if case < 2 else random.SystemRandom().randrange(100_000)
+    seed = case if case < 2 else random.randrange(100_000)
     print(f"seed {seed}")
     made = World(control, seed, spines)
     made.run(60)

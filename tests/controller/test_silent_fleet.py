@@ -30,7 +30,7 @@ def hear_again(control: Control, hosts: list[str], seconds: int) -> None:
 
 @pytest.mark.parametrize("case", range(6))
 def test_a_dead_management_network_is_one_page(control: Control, case: int) -> None:
-    seed = random.SystemRandom().randrange(10_000) if case else 1
+    seed = random.randrange(10_000) if case else 1
     rng = random.Random(seed)
     hosts = [f"h{number}" for number in range(rng.randint(3, 60))]
     control.silent = dict.fromkeys(hosts, 0)
@@ -53,7 +53,7 @@ def test_half_of_them_or_fewer_that_fall_silent_together_are_one_page(
     control: Control, case: int
 ) -> None:
     """A management switch of some of the hosts, or the power of a rack."""
-    seed = random.SystemRandom().randrange(10_000) if case else 1
+    seed = random.randrange(10_000) if case else 1
     rng = random.Random(seed)
     hosts = [f"h{number:02}" for number in range(rng.randint(6, 60))]
     control.silent = dict.fromkeys(hosts, 0)
@@ -86,7 +86,7 @@ def test_half_of_them_or_fewer_that_fall_silent_together_are_one_page(
 def test_hosts_that_fall_silent_one_after_the_other_are_hosts_of_their_own(
     control: Control, case: int
 ) -> None:
-    seed = random.SystemRandom().randrange(10_000) if case else 1
+    seed = random.randrange(10_000) if case else 1
     rng = random.Random(seed)
     hosts = [f"h{number}" for number in range(rng.randint(3, 20))]
     control.silent = dict.fromkeys(hosts, 0)

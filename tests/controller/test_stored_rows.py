@@ -30,7 +30,7 @@ from syntony.wire.gateways import ProbedColumns, RowsStored, StoredBatch, from_g
 from syntony.wire.tables import AGENT, HEARD, JOB_PROCESS, PATH, PROBE, Table
 
 TABLES = (PROBE, HEARD, JOB_PROCESS, PATH, AGENT)
-SEED = random.SystemRandom().randrange(1_000_000)
+SEED = random.randrange(1_000_000)
 
 
 def rows_of(table: Table, host: str, count: int, chance: random.Random) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from tests.controller.judged import Control
 
 from syntony.model import S
 
-DRAWN = random.SystemRandom().randrange(1_000_000)
+DRAWN = random.randrange(1_000_000)
 
 
 @pytest.mark.parametrize(

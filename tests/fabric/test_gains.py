@@ -112,7 +112,7 @@ class Drawn:
 
 @pytest.mark.parametrize("draw", range(20))
 def test_paths_that_are_alike_count_one_by_one(draw: int) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"draw {draw}, seed {seed}")
     drawn = Drawn(seed)
     gains = drawn.gains()
@@ -130,7 +130,7 @@ def test_paths_that_are_alike_count_one_by_one(draw: int) -> None:
 
 @pytest.mark.parametrize("draw", range(20))
 def test_medians_of_groups_are_those_of_each_group_by_itself(draw: int) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"draw {draw}, seed {seed}")
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 9, rng.integers(1, 7))

@@ -178,7 +178,7 @@ def test_the_best_of_many_readings_must_be_better() -> None:
 @pytest.mark.parametrize("case", range(8))
 def test_ways_are_late_beyond_what_their_nics_other_ways_are(case: int) -> None:
     """As counted way by way, on any shape, with seconds and floors that are not known."""
-    seed = random.SystemRandom().randrange(10**6)
+    seed = random.randrange(10**6)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     flows, seconds = int(rng.integers(1, 40)), int(rng.integers(1, 70))
@@ -244,7 +244,7 @@ def test_a_drawn_cable_is_no_queue_whoever_is_late(cause: Cause) -> None:
 
 @pytest.mark.slow
 def test_fresh_draws_of_queues_and_cables() -> None:
-    first = random.SystemRandom().randrange(10**6)
+    first = random.randrange(10**6)
     print(f"seeds from {first}")
     queues = drawn(Cause.QUEUE, range(first, first + 120))
     assert queues[Overflow.NONE] <= 0.2 * queues.total()

@@ -15,7 +15,7 @@ from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
 
-SEED = random.SystemRandom().randrange(1_000_000)
+SEED = random.randrange(1_000_000)
 PORTS, HOSTS = 4, 3
 
 

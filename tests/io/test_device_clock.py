@@ -113,7 +113,7 @@ def stamp(native: ctypes.CDLL, clock: Clock, ticks: int, raw_ns: int) -> int:
 
 
 def drawn(draw: int) -> random.Random:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"draw {draw}, seed {seed}")
     return random.Random(seed)
 

@@ -15,7 +15,7 @@ from syntony.io.segment_filter import MAX_WORDS, SNAPLEN, ports_word, segment_fi
 from syntony.io.segment_tap import SegmentTap, packed, segments_of
 from syntony.wire.segments import MAX_SHIFT
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 MASK = 0xFFFFFFFF
 
 

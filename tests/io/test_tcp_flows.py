@@ -99,7 +99,7 @@ def test_bytes_and_acknowledgements_are_counted(flows: TcpFlows, pair: Pair) -> 
 
 
 def test_the_class_is_that_which_the_socket_has_now(flows: TcpFlows, pair: Pair) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
     if pair.client.family == socket.AF_INET:

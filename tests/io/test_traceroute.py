@@ -159,7 +159,7 @@ def wires(monkeypatch: pytest.MonkeyPatch) -> list[Wire]:
 def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) -> None:
     """Every bit of what is quoted turned, by turns: only those that say nothing of the packet may
     pass, and nothing passes twice or after its time."""
-    seed = random.SystemRandom().randrange(100_000)
+    seed = random.randrange(100_000)
     print(f"seed {seed}")
     rng = random.Random(seed)
     asking, ask = Traceroute({"rail0": flow.src}), Ask(flow, 3)

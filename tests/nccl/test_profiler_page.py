@@ -139,7 +139,7 @@ def test_the_reader_has_the_headers_layout() -> None:
 
 @pytest.mark.parametrize("version", [2, 4, 5, 6, 7])
 def test_random_work_is_reported_as_it_was(version: int, generator: Path, tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1, 1 << 32)
+    seed = random.randrange(1, 1 << 32)
     print(f"seed {seed}")
     page = tmp_path / "page"
     words = [str(generator), str(profiler_plugin()), str(version), str(seed), "40000", str(page)]

@@ -20,7 +20,7 @@ from syntony.traffic.operations_page import (
 )
 
 NOW_NS = 5_000 * S
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 
 
 class Written:

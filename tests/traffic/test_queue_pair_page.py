@@ -143,7 +143,7 @@ def test_both_ends_keep_the_same_messages() -> None:
 
 def test_noise_is_read_without_an_end() -> None:
     """Random pages, and random changes of a good one; `used`, states and heads set to hit."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     reader = PageReader(OWNER)

@@ -22,7 +22,7 @@ from syntony.traffic.segment_delays import (
 )
 from syntony.wire.segments import SegmentFlow, SegmentsReport
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 GBPS = 1e9
 QUIET: dict[str, float] = {}
 LATE = {"loss": 0.02, "needless": 0.05, "duplicate": 0.02, "late": 0.01}

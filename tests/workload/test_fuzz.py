@@ -76,7 +76,7 @@ def test_any_values(found: dict[str, pa.Table]) -> None:
 @pytest.mark.parametrize("fault", ["contention", "hang", "clock-fault", "reduced-capacity"])
 def test_real_tables_with_holes_and_nonsense(fault: str) -> None:
     """Values of a real bundle replaced at random; the seed is printed."""
-    seed = random.SystemRandom().getrandbits(32)
+    seed = random.getrandbits(32)
     rng = random.Random(seed)
     case = foreign.make_case(fault, rng.randrange(1000))
     for name, columns in case.tables.items():
@@ -96,7 +96,7 @@ def test_real_tables_with_holes_and_nonsense(fault: str) -> None:
 
 def test_any_bytes(tmp_path: Path) -> None:
     """Bytes of Parquet files flipped, cut and swapped; the seed is printed."""
-    seed = random.SystemRandom().getrandbits(32)
+    seed = random.getrandbits(32)
     rng = random.Random(seed)
     case = foreign.make_case("data-stall", 3)
     small = {name: table.slice(0, 200) for name, table in arrow_tables(case).items()}

@@ -220,7 +220,7 @@ def test_another_page_is_not_read() -> None:
 
 def test_noise_is_read_without_an_end() -> None:
     """Random pages, and random changes of good ones; numbers, gates and counts set to hit."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     used = 0

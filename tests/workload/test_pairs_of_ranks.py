@@ -13,7 +13,7 @@ from syntony.workload.classes import straggler
 from syntony.workload.facts import BundleFacts
 from syntony.workload.ranks import AS_MANY
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 STEPS, STEP_NS = 60, 400 * MS
 
 

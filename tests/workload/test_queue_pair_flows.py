@@ -17,7 +17,7 @@ from syntony.wire.tables import CLOCK, JOB_FLOW, JOB_PROCESS, LINK_PORT, PROBE, 
 from syntony.workload import FaultClass, diagnose
 from syntony.workload.recorded import SETTLE_NS, RecordedBundle, recorded
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 SECONDS = 60
 Row = dict[str, Any]
 

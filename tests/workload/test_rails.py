@@ -18,7 +18,7 @@ from syntony.workload.classes import rail_imbalance
 from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import N
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 CASES = 25
 WINDOWS = 60
 LINE = 1e9

@@ -39,7 +39,7 @@ from syntony.workload.recorded import (
 from syntony.workload.schema import TABLES as BUNDLE_TABLES
 
 T0 = 1_700_000_000 * S
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 Rows = dict[str, list[dict[str, Any]]]
 
 

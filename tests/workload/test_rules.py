@@ -258,7 +258,7 @@ def test_a_link_crossed_by_many_slightly_late_flows_hides_none_crossed_by_few_ve
 @pytest.mark.parametrize(("times", "named"), [(40.0, True), (3.5, False)])
 def test_three_long_delays_are_no_accident_among_many_short_ones(times: float, named: bool) -> None:
     """A twentieth of all windows of all flows is 3 to 8 times as long as usual, by chance."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw, made = np.random.default_rng(seed), mesh()
     delays = made["flows"]["owd_p50_ns"]
@@ -280,7 +280,7 @@ def test_three_long_delays_are_no_accident_among_many_short_ones(times: float, n
 
 def test_the_largest_of_many_outliers_are_named_only_where_they_are_together() -> None:
     """Foreign: sizes are drawn with a heavy tail, all over; an episode of the same is chance."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = np.random.default_rng(seed)
     named = 0

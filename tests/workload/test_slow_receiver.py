@@ -13,7 +13,7 @@ from syntony.model import S
 from syntony.wire.tables import JOB_FLOW, JOB_PROCESS
 from syntony.workload import FaultClass, Verdict, diagnose
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 SECONDS, ONSET = 60, 30
 
 

@@ -18,7 +18,7 @@ from syntony.wire.tables import JOB_DELAY, JOB_FLOW, PROBE
 from syntony.workload import FaultClass, diagnose
 from syntony.workload.recorded import recorded
 
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 CASES = 10
 SECONDS = 40
 

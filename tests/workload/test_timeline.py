@@ -158,7 +158,7 @@ def check(case: Case, bundle: Bundle) -> None:
 def test_jobs_of_any_generator(generator: str) -> None:
     """The seed is printed."""
     make = {"drawn": drawn.make_case, "foreign": foreign.make_case}[generator]
-    seed = random.SystemRandom().randrange(10**6)
+    seed = random.randrange(10**6)
     rng = random.Random(seed)
     for _ in range(3):
         fault = rng.choice(["", *FAULTS])

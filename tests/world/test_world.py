@@ -15,7 +15,7 @@ import pytest
 from tests.world.planted import PLANTED
 
 ROOT = Path(__file__).parents[2]
-DRAWN = random.SystemRandom().randrange(1_000_000)
+DRAWN = random.randrange(1_000_000)
 QUICK = (
     "switch-from-telemetry",
     "acknowledged-when-accepted",
@@ -74,7 +74,7 @@ def test_a_seed_is_the_same_again() -> None:
     words = ("--first", str(DRAWN), "--seeds", "1", "--seconds", "10", "--echo")
     one, other = (_strip(_bench(*words).stdout) for _ in range(2))
     assert one == other, f"seed {DRAWN}"
-    assert len(one) > 50
+    assert any("plan generation" in line for line in one), f"seed {DRAWN}"
 
 
 def _strip(text: str) -> list[str]:

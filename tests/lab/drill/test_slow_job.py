@@ -23,7 +23,7 @@ from syntony.model import MS, S
 ONE, OTHER = "h0/rail0:1>h3/rail0:2", "h3/rail0:2>h0/rail0:1"
 NAMES = (ONE, OTHER)
 BEGAN_NS, SLOW_NS, END_NS = 100 * S, 120 * S, 140 * S
-SEED = random.SystemRandom().randrange(1 << 32)
+SEED = random.randrange(1 << 32)
 
 
 def verdict(fault: str, *subjects: str) -> NamedFlow:

@@ -38,7 +38,7 @@ def library(directory: Path, source: str) -> Path:
 def test_the_table_is_found_where_the_library_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    padding = random.SystemRandom().randrange(1, 64)
+    padding = random.randrange(1, 64)
     source = (
         f"static void *padding[{padding}] = {{&padding}}; void *{verbs.TABLE}[22] = {{&padding}};"
     )
@@ -183,7 +183,7 @@ def test_a_lab_without_machines_is_refused() -> None:
 
 def test_records_of_two_machines_are_counted_by_one_clock() -> None:
     """Foreign clocks, random delays on the way; only the least delay stays as error."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
     for _ in range(50):
