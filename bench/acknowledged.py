@@ -7,7 +7,7 @@ of those that lie in a spool while the controller is dead, which are those in da
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,9 @@ class InStore(NamedTuple):
     rows: int
     least: int
     """2 or more: the batch is there so often. A batch may have some rows twice by itself."""
+
+
+StoredBatch = tuple[BatchKey, InStore]
 
 
 class Account(NamedTuple):
@@ -68,14 +71,19 @@ def acknowledged(spools: Path) -> dict[str, int]:
     return found
 
 
-def stored(store: Path) -> list[tuple[BatchKey, InStore]]:
-    """Every batch of the store. Raises `StoreError`: a controller uses it."""
+def embedded(store: Path) -> list[StoredBatch]:
+    """Every batch of an embedded store. Raises `StoreError`: a controller uses it."""
     engine = EmbeddedEngine(store)
     try:
-        tables = [table.name for table in TABLES.values() if table.owner]
-        rows = [row for table in tables for row in engine.select(_ROWS.format(table=table))]
+        return stored(engine.select)
     finally:
         engine.close()
+
+
+def stored(select: Callable[[str], Iterable[Sequence[object]]]) -> list[StoredBatch]:
+    """Every batch of the store that answers these statements."""
+    tables = [table.name for table in TABLES.values() if table.owner]
+    rows = [row for table in tables for row in select(_ROWS.format(table=table))]
     return [
         ((str(host), int(str(seq))), InStore(int(str(count)), int(str(least))))
         for host, seq, count, least in rows
@@ -85,7 +93,7 @@ def stored(store: Path) -> list[tuple[BatchKey, InStore]]:
 def account(
     sizes: Mapping[BatchKey, int],
     safe: Mapping[str, int],
-    found: Iterable[tuple[BatchKey, InStore]],
+    found: Iterable[StoredBatch],
 ) -> Account:
     """Hold the three against each other; what the controller itself has written is left out. Pure.
 

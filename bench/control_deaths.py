@@ -4,6 +4,7 @@
     python -m bench.control_deaths --pauses         # every third is a pause of 20 s instead
     python -m bench.control_deaths --kills 3        # quick
     python -m bench.control_deaths --hogs 30        # beside so many busy loops
+    python -m bench.control_deaths --of postgresql,replica,zookeeper,gateway,controller --pauses
 
 A lab of four hosts, whose agents send what they measure, with one checked job over two rails. Each
 round gives orders (stop switch, modes), begins to rotate the probe keys, takes a port down that has
@@ -11,6 +12,10 @@ to page, and kills the controller some seconds into that. It is started again af
 the orders must be as given, the port must have paged once, and clear once when it is back. At the
 end the store is held against what agents were told is safe (`bench.acknowledged`), and the log of
 paths against the job, to which nothing may have happened.
+
+With `--of` the lab has two controllers, two gateways, PostgreSQL and a ClickHouse cluster with its
+ZooKeeper (`bench.shared_stores`), and what is named dies in turn. A controller or gateway that died
+is started again only once another one has all agents.
 """
 
 from __future__ import annotations
@@ -23,12 +28,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.acknowledged import Account, BatchKey, account, acknowledged, stored, waiting
+from bench.acknowledged import (
+    Account,
+    BatchKey,
+    account,
+    acknowledged,
+    embedded,
+    stored,
+    waiting,
+)
 from bench.hogs import hogs
 from bench.pages import Doubled, Pages, doubled, receiver
+from bench.shared_stores import CONTROLLERS, GATEWAYS, STORES, SharedStores, shared_stores
 from tests.fleet.failing import Fleet, status
 from tests.live import LiveLab, eventually, live
 
@@ -54,6 +69,7 @@ summary = "{{subject}}: a compute port is down"
 remedy = "none: this is a benchmark"
 """
 PATIENCE_S, PAUSE_S = 120.0, 20.0
+VICTIMS = ("controller", "gateway", *STORES)
 MODES = ("off", "observe")
 
 
@@ -110,22 +126,40 @@ class Result(NamedTuple):
 class Deaths:
     """One run."""
 
-    def __init__(self, lab: LiveLab, pages: Pages, rng: random.Random) -> None:
-        self._lab, self._pages, self._rng = lab, pages, rng
+    def __init__(
+        self, lab: LiveLab, pages: Pages, rng: random.Random, shared: SharedStores | None
+    ) -> None:
+        self._lab, self._pages, self._rng, self._shared = lab, pages, rng, shared
         self.fleet = Fleet(lab)
         self.sizes: dict[BatchKey, int] = {}
         self.rotations = 0
 
     def restart(self, kind: str, down_s: float) -> float:
-        """Take the controller away for so long; seconds until all is back."""
-        fault = self._lab.inject(kind, "")
+        """Take one away for so long; seconds until all is back.
+
+        Counted from its return, or from its end where another one takes its place.
+        """
+        replaced = self._shared is not None and kind.startswith(("controller", "gateway"))
+        began_s = time.monotonic()
+        end = self._strike(kind)
         time.sleep(min(0.3, down_s))
         self.sizes |= waiting(self._lab.directory / "spool")
         time.sleep(max(0.0, down_s - 0.3))
-        self._lab.clear(fault.id)
-        began_s = time.monotonic()
+        if not replaced:
+            end()
+            began_s = time.monotonic()
         eventually(patient(self._attached), "all agents attached again", within_s=PATIENCE_S)
-        return time.monotonic() - began_s
+        back_s = time.monotonic() - began_s
+        if replaced:
+            end()
+        return back_s
+
+    def _strike(self, kind: str) -> Callable[[], object]:
+        if self._shared is not None and kind.startswith(STORES):
+            return self._shared.strike(kind, self._rng)
+        target = f"gateway{self._rng.randint(1, GATEWAYS)}" if kind.startswith("gateway") else ""
+        fault = self._lab.inject(kind, target)
+        return lambda: self._lab.clear(fault.id)
 
     def _attached(self) -> bool:
         agents = ask(self.fleet.target, FleetQuery()).agents
@@ -137,6 +171,10 @@ class Deaths:
         ask(target, SwitchCommand(stopped=wanted.stopped, by=by))
         for what in ("placement", "pacing"):
             ask(target, PlacementCommand(what=what, mode=getattr(wanted, what), by=by))
+
+    def _takes(self, wanted: Orders) -> bool:
+        self.order(wanted)
+        return True
 
     def orders(self) -> Orders:
         """As the controller has them now."""
@@ -159,9 +197,10 @@ class Deaths:
         self.order(wanted)
         port = self._lab.inject("link-down", subject)
         time.sleep(self._rng.uniform(0, 6))
-        down_s = PAUSE_S if kind == "controller-pause" else self._rng.uniform(0.5, 3)
+        down_s = PAUSE_S if kind.endswith("-pause") else self._rng.uniform(0.5, 3)
         back_s = self.restart(kind, down_s)
         held = self.orders() == wanted
+        eventually(patient(lambda: self._takes(wanted)), "orders taken", within_s=PATIENCE_S)
         self._reported(subject, "page", before[0])
         self._lab.clear(port.id)
         self._reported(subject, "clear", before[1])
@@ -191,20 +230,25 @@ def patient(true: Callable[[], bool]) -> Callable[[], bool]:
     return look
 
 
-def run(lab: LiveLab, pages: Pages, requested: argparse.Namespace) -> Result:
-    deaths = Deaths(lab, pages, random.Random(requested.seed))
+def run(
+    lab: LiveLab, pages: Pages, requested: argparse.Namespace, shared: SharedStores | None
+) -> Result:
+    deaths = Deaths(lab, pages, random.Random(requested.seed), shared)
     fleet = deaths.fleet
     eventually(
         patient(lambda: len(status(fleet).hosts) == HOSTS), "all agents", within_s=PATIENCE_S
     )
-    deaths.restart("controller-kill", 0.5)  # it reads whom to tell
+    for _ in range(1 if shared is None else CONTROLLERS):
+        deaths.restart("controller-kill", 0.5)  # it reads whom to tell
     rounds = []
     with fleet.job(JOB) as job:
         eventually(patient(lambda: fleet.both(JOB)), "both rails joined", within_s=PATIENCE_S)
         with hogs(requested.hogs):
             for number in range(requested.kills):
-                kind = "pause" if requested.pauses and number % 3 == 2 else "kill"
-                rounds.append(deaths.round(number, f"controller-{kind}"))
+                what = requested.of[number % len(requested.of)]
+                turn = number // len(requested.of)
+                kind = "pause" if requested.pauses and turn % 3 == 2 else "kill"
+                rounds.append(deaths.round(number, f"{what}-{kind}"))
                 progress(f"{number + 1}/{requested.kills} {rounds[-1]}")
         rails = sum(fleet.rails(JOB, host) == {"rail0", "rail1"} for host in ("h0", "h2"))
         figures = job.account()
@@ -214,12 +258,13 @@ def run(lab: LiveLab, pages: Pages, requested: argparse.Namespace) -> Result:
         for row in fleet.log(JOB)
         if row.action == "destroy" and row.cause != "join"
     ]
-    lab.inject("controller-kill", "")
-    time.sleep(1)
+    if shared is None:
+        lab.inject("controller-kill", "")
+        time.sleep(1)
     spools = lab.directory / "spool"
-    rows = account(
-        deaths.sizes | waiting(spools), acknowledged(spools), stored(lab.directory / "store")
-    )
+    sizes, safe = deaths.sizes | waiting(spools), acknowledged(spools)
+    found = embedded(lab.directory / "store") if shared is None else stored(shared.select)
+    rows = account(sizes, safe, found)
     return Result(rounds, rows, doubled(pages.reported), torn, rails, figures, deaths.rotations)
 
 
@@ -260,12 +305,22 @@ def show(found: Result) -> None:
     print("\n" + ("; ".join(found.broken()) or "the promise held"))
 
 
+def _victims(text: str) -> tuple[str, ...]:
+    named = tuple(text.split(","))
+    if unknown := set(named) - set(VICTIMS):
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: use {', '.join(VICTIMS)}")
+    return named
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--pauses", action="store_true", help="every third is a pause of 20 s")
+    parser.add_argument(
+        "--of", type=_victims, default=("controller",), help=f"in turn: {','.join(VICTIMS)}"
+    )
     parser.add_argument("--hogs", type=int, default=0, help="busy loops beside the rounds")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--json", action="store_true")
@@ -277,8 +332,14 @@ def main() -> int:
         rules = Path(directory) / "rules.toml"
         rules.write_text(RULES)
         options = ("--hosts", str(HOSTS), "--mesh-peers", "3", "--rules", str(rules))
-        with live(NAME, *options, agents=True) as lab, receiver(lab) as pages:
-            found = run(lab, pages, requested)
+        with ExitStack() as stack:
+            if requested.of == ("controller",):
+                shared, lab = None, stack.enter_context(live(NAME, *options, agents=True))
+            else:
+                shared = stack.enter_context(shared_stores(NAME, *options))
+                lab = shared.lab
+            pages = stack.enter_context(receiver(lab))
+            found = run(lab, pages, requested, shared)
     if requested.json:
         rounds = [each._asdict() for each in found.rounds]
         parts = {"rounds": rounds, "rows": found.rows._asdict(), "pages": found.pages._asdict()}

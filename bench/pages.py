@@ -83,12 +83,12 @@ class Pages:
 
 @contextmanager
 def receiver(lab: LiveLab) -> Iterator[Pages]:
-    """A webhook, entered in the controller's configuration for its next start."""
-    config = lab.directory / "controller.toml"
-    settings = tomllib.loads(config.read_text(encoding="utf-8"))
+    """A webhook, entered in the controllers' configuration for their next start."""
     hook = {"name": "bench", "kind": "webhook", "url": f"http://127.0.0.1:{PORT}"}
-    settings["alerts"]["receivers"] = [hook]
-    config.write_text(to_toml(settings), encoding="utf-8")
+    for config in lab.directory.glob("controller*.toml"):
+        settings = tomllib.loads(config.read_text(encoding="utf-8"))
+        settings["alerts"]["receivers"] = [hook]
+        config.write_text(to_toml(settings), encoding="utf-8")
     command = [sys.executable, "-m", "bench.pages", LISTEN]
     with listener(lab.enter_argv("ctl", command)) as stream:
         yield Pages(stream)

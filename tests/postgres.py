@@ -35,6 +35,12 @@ class Server:
     def stop(self) -> None:
         self.run("pg_ctl", "-D", str(self.directory / "data"), "-m", "immediate", "-w", "stop")
 
+    def signal(self, number: int) -> None:
+        """To all its processes."""
+        leader = (self.directory / "data" / "postmaster.pid").read_text().split()[0]
+        subprocess.run(["pkill", f"-{number}", "-P", leader], check=False)
+        os.kill(int(leader), number)
+
     def database(self) -> str:
         """The URL of a new one."""
         self._count += 1

@@ -38,7 +38,11 @@ await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.1)
 class Fleet:
     def __init__(self, lab: LiveLab) -> None:
         self.lab = lab
-        self.target = f"unix:{lab.controller_socket}"
+
+    @property
+    def target(self) -> str:
+        """Of the controller that took charge last."""
+        return f"unix:{self.lab.controller_socket}"
 
     def connections(self, job: str) -> dict[str, ConnectionView]:
         """By host."""

@@ -164,6 +164,30 @@ def test_agents_know_gateways_only_and_all_that_store_share_a_store(
     assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
+def test_a_store_that_is_given_is_that_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in = ModuleType("syntony.controller.pki")
+    monkeypatch.setattr(stand_in, "create_authority", lambda _: _Authority(), raising=False)
+    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+    spec = FabricSpec(hosts=2)
+    plan = make_plan(spec)
+    url = "clickhouse://127.0.0.1:9000,127.0.0.1:9001/fleet?cluster=all"
+    file = LabFile(
+        name="x",
+        spec=spec,
+        started_ns=0,
+        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
+        options={"store": url},
+        controllers=2,
+        gateways=1,
+    )
+    daemons = provision(tmp_path, file, plan)
+    assert "store" not in {daemon.name for daemon in daemons}
+    for name in ("controller", "controller2", "gateway1"):
+        assert load_config(tmp_path / f"{name}.toml", ControllerConfig).store == url
+
+
 def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,8 +11,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,12 +52,17 @@ def _classes() -> str:
     return ":".join(there)
 
 
-class Server:
-    """One process that is killed and started again."""
+Enter = Callable[[Sequence[str]], Sequence[str]]
+"""The command line that runs a command where the servers are."""
 
-    def __init__(self, command: list[str], directory: Path, port: int) -> None:
+
+class Server:
+    """One process that is killed, paused and started again."""
+
+    def __init__(self, command: list[str], directory: Path, port: int, enter: Enter) -> None:
         self._command = command
         self._directory = directory
+        self._enter = enter
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -64,35 +70,59 @@ class Server:
         """Until it answers."""
         out = (self._directory / "out").open("ab")
         self._process = subprocess.Popen(
-            self._command, stdout=out, stderr=out, cwd=self._directory, start_new_session=True
-        )
+            self._enter(self._command),
+            stdout=out, stderr=out, cwd=self._directory, start_new_session=True,
+        )  # fmt: skip
         out.close()
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+            if self.says(b"") is not None:
                 return
             time.sleep(0.1)
         pytest.fail(f"{self._command[0]} did not come up: {self._directory}")
 
+    def says(self, line: bytes) -> bytes | None:
+        """What it answers to a line over TCP; to none, nothing. None: nobody listens."""
+        words = [sys.executable, "-c", _ASK, str(self.port), line.decode()]
+        asked = subprocess.run(
+            self._enter(words), capture_output=True, check=False, stdin=subprocess.DEVNULL
+        )
+        return asked.stdout if asked.returncode == 0 else None
+
+    def signal(self, number: int) -> None:
+        """To it and what it started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
     def kill(self) -> None:
         """As `kill -9`."""
+        self.signal(signal.SIGKILL)
         if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
+
+
+_ASK = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5) as asked:
+    if sys.argv[2]:
+        asked.sendall(sys.argv[2].encode())
+        sys.stdout.buffer.write(asked.recv(1 << 16))
+"""
 
 
 class Cluster:
     """All of them. ``replicas[shard][number]``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, enter: Enter = tuple) -> None:
         binary, classes = clickhouse(), _classes()
         keeper = directory / "keeper"
         keeper.mkdir()
         self.keeper = Server(
             ["java", "-Xmx256m", "-Dzookeeper.admin.enableServer=false", "-cp", classes,
              "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
-            keeper, free_port(),
+            keeper, free_port(), enter,
         )  # fmt: skip
         (keeper / "zoo.cfg").write_text(
             f"tickTime=500\ndataDir={keeper}/data\nclientPort={self.keeper.port}\n"
@@ -119,7 +149,7 @@ class Cluster:
                 _config(place, ports[shard, number], shards, self.keeper.port, (shard, number))
             )
             command = [binary, f"--config-file={place / 'config.xml'}"]
-            self.replicas[shard - 1].append(Server(command, place, ports[shard, number][0]))
+            self.replicas[shard - 1].append(Server(command, place, ports[shard, number][0], enter))
 
     @property
     def servers(self) -> list[Server]:
@@ -136,13 +166,8 @@ class Cluster:
         self.keeper.start()
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.keeper.port), timeout=5) as asked,
-            ):
-                asked.sendall(b"srvr")
-                if b"Mode" in asked.recv(1 << 16):
-                    return
+            if b"Mode" in (self.keeper.says(b"srvr") or b""):
+                return
             time.sleep(0.2)
         pytest.fail("ZooKeeper does not serve")
 

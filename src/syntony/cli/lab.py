@@ -118,6 +118,11 @@ def command() -> None:
 )
 @click.option("--state", metavar="URL", help="PostgreSQL for control state, over a Unix socket.")
 @click.option(
+    "--store",
+    metavar="URL",
+    help="ClickHouse for telemetry, at an address of the lab's node ctl. [default: embedded]",
+)
+@click.option(
     "--controllers",
     type=click.IntRange(1, 5),
     default=1,
@@ -220,6 +225,11 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
         chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
     if options["state"]:
         chosen["state"] = options["state"]
+    if options["store"]:
+        from syntony.store.clickhouse import parse_url
+
+        parse_url(options["store"])
+        chosen["store"] = options["store"]
     # The controller runs elsewhere: a path of its own.
     for name in ("rules", "sla"):
         if options[name]:

@@ -80,7 +80,7 @@ def provision(directory: Path, file: LabFile, plan: LabPlan) -> list[DaemonSpec]
         SCRAPER, Role.SCRAPER, addresses=[], lifetime_ns=CERTIFICATE_LIFETIME_NS, directory=tls
     )
     (directory / "topology.json").write_text(_topology(plan), encoding="utf-8")
-    made = [_store(directory)] if file.gateways else []
+    made = [_store(directory)] if file.gateways and "store" not in file.options else []
     made += [
         _controller(directory, file, plan, authority, number)
         for number in range(1, file.controllers + 1)
@@ -193,7 +193,7 @@ def _gateway(
     config = msgspec.convert(
         {
             **serving,
-            "store": URL,
+            "store": file.options.get("store", URL),
             "gateway": True,
             "leaders": _addresses(plan, range(1, file.controllers + 1)),
             "api": {"listen": f"{_mgmt(plan, CONTROLLER)}:{API_PORT + (place - 1) * PORTS_APART}"},
