@@ -121,7 +121,7 @@ class Cluster:
         keeper.mkdir()
         self.keeper = Server(
             ["java", "-Xmx256m", "-Dzookeeper.admin.enableServer=false", "-cp", classes,
-             "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"],
+             "org.apache.zookeeper.server.ZooKeeperServerMain", str(keeper / "zoo.cfg")],
             keeper, free_port(), enter,
         )  # fmt: skip
         (keeper / "zoo.cfg").write_text(
