@@ -173,6 +173,7 @@ class Deaths:
             ask(target, PlacementCommand(what=what, mode=getattr(wanted, what), by=by))
 
     def _takes(self, wanted: Orders) -> bool:
+        self.begin_rotation()
         self.order(wanted)
         return True
 
@@ -193,8 +194,7 @@ class Deaths:
         wanted = Orders(number % 2 == 0, MODES[number % 2], MODES[number // 2 % 2])
         subject = SUBJECTS[number % len(SUBJECTS)]
         before = [self._pages.count(RULE, subject, event) for event in ("page", "clear")]
-        self.begin_rotation()
-        self.order(wanted)
+        eventually(patient(lambda: self._takes(wanted)), "orders taken", within_s=PATIENCE_S)
         port = self._lab.inject("link-down", subject)
         time.sleep(self._rng.uniform(0, 6))
         down_s = PAUSE_S if kind.endswith("-pause") else self._rng.uniform(0.5, 3)

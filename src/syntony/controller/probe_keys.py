@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 
@@ -47,7 +46,7 @@ class ProbeKeyDistribution:
         sessions: Mapping[str, AgentSession],
         period_ns: int,
         clock: Callable[[], int],
-        awake: Callable[[], int] = time.monotonic_ns,
+        awake: Callable[[], int],
     ) -> None:
         self._state = state
         self._kept = Document(state, "probe keys", KeyRing)

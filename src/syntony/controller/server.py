@@ -176,7 +176,8 @@ class Controller:
             self._state,
             self._sessions,
             parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
-            self._clock.now_ns,
+            clock=self._clock.now_ns,
+            awake=time.monotonic_ns,
         )
         self._loops = Loops()
         self._services = Services(
