@@ -51,6 +51,7 @@ def test_bad_durations_are_named(text: str) -> None:
         (-7200 * S, "-2 h"),
         (71 * 3600 * S, "71 h"),
         (30 * 86_400 * S, "30 d"),
+        (2**61, "73.1 years"),
     ],
 )
 def test_formats(ns: int, text: str) -> None:

@@ -41,7 +41,7 @@ def format_ns(value_ns: float) -> str:
 
 
 _SPANS = (
-    ("d", 86_400 * S, 72 * 3600 * S), ("h", 3600 * S, 2 * 3600 * S), ("min", 60 * S, 1000 * S),
+    ("years", 31_557_600 * S, 1000 * 86_400 * S), ("d", 86_400 * S, 72 * 3600 * S), ("h", 3600 * S, 2 * 3600 * S), ("min", 60 * S, 1000 * S),
     ("s", S, S), ("ms", MS, MS), ("µs", US, US),
 )  # fmt: skip
 """Units of durations: name, length, and the least duration that is written in it."""
