@@ -40,9 +40,10 @@ def format_ns(value_ns: float) -> str:
     return f"{value_ns:.0f} ns"
 
 
+_MIN, _HOUR, _DAY = 60 * S, 3600 * S, 86_400 * S
 _SPANS = (
-    ("years", 31_557_600 * S, 1000 * 86_400 * S), ("d", 86_400 * S, 72 * 3600 * S), ("h", 3600 * S, 2 * 3600 * S), ("min", 60 * S, 1000 * S),
-    ("s", S, S), ("ms", MS, MS), ("µs", US, US),
+    ("years", 31_557_600 * S, 1000 * _DAY), ("d", _DAY, 3 * _DAY), ("h", _HOUR, 2 * _HOUR),
+    ("min", _MIN, 1000 * S), ("s", S, S), ("ms", MS, MS), ("µs", US, US),
 )  # fmt: skip
 """Units of durations: name, length, and the least duration that is written in it."""
 
