@@ -146,7 +146,7 @@ def test_utc(controller: Controller, clock: Callable[..., Said]) -> None:
     held = msgspec.structs.replace(controller.utc, state=ClockState.HOLDOVER, anchors=())
     controller.utc = held
     assert clock("utc")[0] == 1
-    assert "nobody: held" in clock("utc")[1]
+    assert "none: held" in clock("utc")[1]
     controller.utc = msgspec.structs.replace(held, state=ClockState.UNKNOWN, reason="watching h0")
     code, out, _ = clock("utc")
     assert code == 3
