@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from syntony.cli import run
 from syntony.controller import client
+from syntony.model import S
 from syntony.wire.fabric import LearntPaths, PathsQuery
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery, LinkStatus
 from syntony.wire.query import Query
@@ -27,7 +28,8 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> None:
         match query:
             case LinkHistoryQuery():
                 return LinkHistory(events=(), counters=(), now_ns=0)
-            case LinksQuery():
+            case LinksQuery(window_ns=window_ns):
+                assert window_ns == 86_400 * S, "the window of the history"
                 return Links(ports=(PORT,), now_ns=0)
         assert isinstance(query, PathsQuery)
         return LearntPaths(paths=())
