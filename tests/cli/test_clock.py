@@ -15,6 +15,7 @@ from tests.view.fleets import T0, line, point, sample
 from syntony.cli import run
 from syntony.controller import client
 from syntony.errors import RemoteError
+from syntony.io.clock_page import Reading
 from syntony.model import ClockState, S, Timeline, Utc
 from syntony.wire import messages as wire
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery, Clocks
@@ -145,7 +146,7 @@ def test_utc(controller: Controller, clock: Callable[..., Said]) -> None:
     held = msgspec.structs.replace(controller.utc, state=ClockState.HOLDOVER, anchors=())
     controller.utc = held
     assert clock("utc")[0] == 1
-    assert "nobody: held" in clock("utc")[1]
+    assert "none: held" in clock("utc")[1]
     controller.utc = msgspec.structs.replace(held, state=ClockState.UNKNOWN, reason="watching h0")
     code, out, _ = clock("utc")
     assert code == 3
@@ -250,3 +251,16 @@ def test_an_older_controller_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(RemoteError, match="is older than this command") as failed:
         client.ask("unix:/x", ClockHistoryQuery())
     assert "\n" not in str(failed.value)
+
+
+def test_fleet_time_that_is_unknown_is_no_date(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading = Reading(None, None, 0, ClockState.UNKNOWN, 0)
+    monkeypatch.setattr("syntony.clock.now", lambda: reading)
+    assert run(["clock", "now"]) == 3
+    assert capsys.readouterr().out == "no fleet time  no bound  UNKNOWN\n"
+    known = Reading(10**9, 10**9 + 20, 10**9 + 10, ClockState.SYNCHRONIZED, 0)
+    monkeypatch.setattr("syntony.clock.now", lambda: known)
+    assert run(["clock", "now"]) == 0
+    assert capsys.readouterr().out == "1970-01-01T00:00:01.000000010  ± 10 ns  SYNCHRONIZED\n"

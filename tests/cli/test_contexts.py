@@ -46,7 +46,7 @@ def test_a_url_takes_its_contexts_token_or_the_environments(
 ) -> None:
     known()
     assert fleet_target(None, URL + "/", NO_TLS).access == Access("t1", "/ca")
-    with pytest.raises(UsageError, match=f"there is no token for {OTHER}; syntony login {OTHER}"):
+    with pytest.raises(UsageError, match=f"no token for {OTHER}; run: syntony login {OTHER}"):
         fleet_target(None, OTHER, NO_TLS)
     monkeypatch.setenv("SYNTONY_TOKEN", "t2")
     monkeypatch.setenv("SYNTONY_CA", "/env")

@@ -28,6 +28,16 @@ def test_a_controller_elsewhere_needs_one() -> None:
     )
 
 
+def test_without_a_controller_or_a_lab_both_are_suggested(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("TMPDIR", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("SYNTONY_CONTROLLER", raising=False)
+    with pytest.raises(UsageError, match="give --controller, or start a lab"):
+        fleet_target(None, None, NO_TLS)
+
+
 def test_a_lab_and_a_controller_are_not_named_together() -> None:
     with pytest.raises(UsageError, match="not both"):
         fleet_target("lab", "unix:/run/x.sock", NO_TLS)
@@ -40,7 +50,7 @@ def test_a_lab_and_a_controller_are_not_named_together() -> None:
         (("incidents", "list", "--controller", URL), f"there is no token for {URL}"),
         (("--controller", "x:1", "incidents", "list", "--controller", URL), f"no token for {URL}"),
         (("--controller", URL, "incidents", "list", "--lab", "a"), "not both"),
-        (("--controller", "x:1", "incidents", "list"), "of its API write https://HOST:PORT"),
+        (("--controller", "x:1", "incidents", "list"), "for the API write https://HOST:PORT"),
     ],
 )
 def test_a_controller_may_be_named_before_the_command(
@@ -55,3 +65,9 @@ def test_a_controller_may_be_named_before_the_command(
         monkeypatch.delenv(name, raising=False)
     assert run(words) == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_enrolment_port_without_a_port(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--at", "syntony.example", "--token", "x", "--ca", "ca.crt")
+    assert run(["enrol", "join", "gpu001", *words]) == 2
+    assert "for example syntony.example:8444" in capsys.readouterr().err

@@ -187,7 +187,7 @@ def test_a_minority_decides_nothing() -> None:
     world.silent = {"h0", "h1", "h2", "h3"}
     world.run(12)
     assert not world.moves
-    assert "listen to us" in world.service.deciding[1]
+    assert "report to this controller" in world.service.deciding[1]
 
 
 def test_orders_expire_and_name_what_they_move() -> None:

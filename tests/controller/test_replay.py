@@ -160,3 +160,7 @@ def test_no_store(tmp_path: Path) -> None:
     with contextlib.closing(store), pytest.raises(UsageError):
         stretch(store, S, 0)
     assert run(["replay", str(tmp_path / "nowhere")]) == 2
+    other = tmp_path / "other"
+    other.mkdir()
+    assert run(["replay", str(other)]) == 2
+    assert not list(other.iterdir()), "a directory that is no store is left as it is"

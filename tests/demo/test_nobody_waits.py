@@ -64,7 +64,8 @@ def test_verdicts(found: Figures, change: dict[str, Any], held: list[bool]) -> N
 
 
 def test_what_held_syntony_up_is_said_where_links_stayed_shared() -> None:
-    late = msgspec.structs.replace(GOOD, held_up="2 of 4 hosts listen to us; needed: 3")
-    assert "listen" not in claims(late)[-1].measured
+    held_up = "2 of 4 hosts report to this controller; needed: 3"
+    late = msgspec.structs.replace(GOOD, held_up=held_up)
+    assert "report to" not in claims(late)[-1].measured
     crowded = msgspec.structs.replace(late, after=phase(130, 4, 15.0))
-    assert claims(crowded)[-1].measured.endswith("(2 of 4 hosts listen to us; needed: 3)")
+    assert claims(crowded)[-1].measured.endswith(f"({held_up})")

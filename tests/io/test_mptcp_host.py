@@ -44,6 +44,22 @@ def test_management_is_taken_and_given_back(tmp_path: Path, name: str, before: s
     assert (tmp_path / name).read_text() == before
 
 
+def test_a_setting_that_is_right_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    setting = tmp_path / "path_manager"
+    setting.write_text("userspace\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/path_manager").write_text("kernel\n")
+    monkeypatch.setattr(Path, "write_text", refuse)
+    UserspaceManagement(tmp_path).release()
+    with pytest.raises(MissingError, match=r"Read-only file system.* set it to userspace"):
+        UserspaceManagement(tmp_path / "other")
+
+
 def test_a_kernel_without_mptcp_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="CONFIG_MPTCP"):
         UserspaceManagement(tmp_path)

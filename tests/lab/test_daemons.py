@@ -135,6 +135,8 @@ def test_an_unknown_daemon(tmp_path: Path) -> None:
             daemons.hold(1, "agent-h9")
         with pytest.raises(UsageError, match="--no-agents"):
             daemons.pause(1, "agent-h9")
+        with pytest.raises(UsageError, match="--gateways"):
+            daemons.hold(1, "gateway1")
 
     scene(tmp_path, STEADY, play)
 

@@ -47,7 +47,7 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
 BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("blackhol", "h3/rail0", {}, "did you mean blackhole"),
     ("zzzzzz", "h3/rail0", {}, "kinds: link-down"),
-    ("blackhole", "h3", {}, "did you mean"),
+    ("blackhole", "h3", {}, "did you mean h3/rail0"),
     ("blackhole", "h33/rail0", {}, "did you mean h3/rail0"),
     ("switch-down", "h3", {}, "no switch 'h3'"),
     ("cpu-hog", "spine0", {}, "no host 'spine0'"),

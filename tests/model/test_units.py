@@ -46,6 +46,12 @@ def test_bad_durations_are_named(text: str) -> None:
         (-MS, "-1 ms"),
         (S - 1, "1e+03 ms"),
         (-7, "-7 ns"),
+        (999 * S, "999 s"),
+        (1000 * S, "16.7 min"),
+        (-7200 * S, "-2 h"),
+        (71 * 3600 * S, "71 h"),
+        (30 * 86_400 * S, "30 d"),
+        (2**61, "73.1 years"),
     ],
 )
 def test_formats(ns: int, text: str) -> None:

@@ -31,7 +31,9 @@ def now(context: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(reading._asdict() | {"bound_ns": reading.bound_ns})
     else:
-        console.print(f"{_when(reading.fleet_ns)}  {_worth(reading.bound_ns)}  {reading.status}")
+        known = reading.status is not ClockState.UNKNOWN
+        when = _when(reading.fleet_ns) if known else "no fleet time"
+        console.print(f"{when}  {_worth(reading.bound_ns)}  {reading.status}")
     context.exit(_EXIT.get(reading.status, 3))
 
 

@@ -62,6 +62,6 @@ def _show(found: Utc, fleet_ns: int, bound_ns: float) -> None:
     console.print(f"UTC is [{style}]{found.state}[/]")
     if known:
         console.print(f"  UTC minus fleet time  {duration(float(apart_ns))} ± {duration(bound_ns)}")
-        console.print(f"  by the word of        {', '.join(found.anchors) or 'nobody: held'}")
+        console.print(f"  by anchors            {', '.join(found.anchors) or 'none: held'}")
     if found.reason:
         console.print(f"  why                   {found.reason}")

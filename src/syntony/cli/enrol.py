@@ -198,6 +198,8 @@ def join(
 
     if (ca is None) == (fingerprint is None):
         raise UsageError("give either --ca FILE or --fingerprint")
+    if not controller.rpartition(":")[2].isdecimal():
+        raise UsageError(f"--at {controller}: the port is missing, for example {controller}:8444")
     known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
     given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import LazyGroup
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
 from syntony.view import drawn
@@ -96,6 +96,8 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
         for path in chosen:
             devices = [name for name in path.components if "->" not in name]
             console.print(f"{path.path_id}: {' → '.join(devices)}", soft_wrap=True)
+        if not chosen:
+            messages.print("no path is known; `syntony probe plan` lists the pairs that are probed")
 
 
 @command.command()

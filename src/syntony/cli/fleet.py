@@ -130,7 +130,7 @@ def fleet_target(
         return _api(contexts.Context(url=url, token=token, ca=ca, cert=cert, key=key))
     if not (ca and cert and key):
         raise UsageError(
-            "--controller HOST:PORT needs --ca, --cert and --key; of its API write https://HOST:PORT"
+            "--controller HOST:PORT needs --ca, --cert and --key; for the API write https://HOST:PORT"
         )
     from syntony.agent.config import TlsFiles
 
@@ -146,7 +146,7 @@ def _named_first() -> str | None:
 
 def _api(context: contexts.Context) -> FleetTarget:
     if not (context.token or context.cert):
-        raise UsageError(f"there is no token for {context.url}; syntony login {context.url}")
+        raise UsageError(f"there is no token for {context.url}; run: syntony login {context.url}")
     return FleetTarget(context.url, None, access=context.access)
 
 
@@ -203,7 +203,13 @@ def _ask_once(target: FleetTarget, query: Query[A], timeout_ns: int) -> A:
 
 def _lab(name: str | None) -> FleetTarget:
     from syntony.lab.client import open_lab
+    from syntony.lab.state import running
 
+    if name is None and not running():
+        raise UsageError(
+            "no controller is named and no lab is running; give --controller, or start a lab: "
+            "syntony lab up --detach"
+        )
     lab = open_lab(name)
     if not lab.file().agents:
         raise UsageError(f"lab {lab.name} was started with --no-agents and measures nothing")

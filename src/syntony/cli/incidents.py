@@ -9,7 +9,7 @@ import click
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, print_json
-from syntony.model import S, parse_duration_ns
+from syntony.model import format_ns, parse_duration_ns
 from syntony.view import drawn
 from syntony.wire.incidents import (
     IncidentAction,
@@ -162,8 +162,8 @@ def silence(
         return
     table = _table("silence", "rule", "subject", "lasts", "by", "comment")
     for each in reply.silences:
-        span = (each["last_ns"] - each["first_ns"]) // S
-        row = (each["number"], each["rule"], each["subject"], f"{span} s", each["who"],
+        span = format_ns(each["last_ns"] - each["first_ns"])
+        row = (each["number"], each["rule"], each["subject"], span, each["who"],
                each["comment"])  # fmt: skip
         table.add_row(*map(str, row))
     console.print(table if reply.silences else "no silences")

@@ -112,7 +112,7 @@ def show(
         return
     view = known[0]
     console.print(f"job        {view.job}", markup=False)
-    console.print(f"ranks      {view.ranks or 'not known'}, {view.processes} processes")
+    console.print(f"ranks      {view.ranks or 'not known'}, processes {view.processes}")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)
     for host, some in gpus.items():
         console.print(f"gpus       {host}: {_some(some)}", markup=False)

@@ -99,6 +99,8 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
+    if nic and not (answer.events or answer.counters):
+        _must_be_known(target, nic, query.window_ns)
     if not answer.events and not answer.counters:
         console.print(f"nothing happened to {nic or 'any port'} in {window}")
         return
@@ -106,6 +108,14 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
         console.print(_event_table(answer.events, answer.now_ns))
     if answer.counters:
         console.print(_counter_table(answer.counters, answer.now_ns))
+
+
+def _must_be_known(target: FleetTarget, nic: str, window_ns: int) -> None:
+    """Raises `UsageError` for a port that no agent has reported in the window."""
+    query = LinksQuery(window_ns=window_ns)
+    ports = ask(target, query, until=lambda answer: bool(answer.ports)).ports
+    if all(port.nic != nic for port in ports):
+        raise UsageError(f"no port {nic!r} is known; `syntony links list` shows those that are")
 
 
 @command.command()

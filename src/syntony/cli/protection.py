@@ -182,7 +182,7 @@ _OPTIONS = (
         "--secret",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="With --listen and --join: file with the shared secret; created if missing.",
+        help="With --listen and --join: file with the shared secret; --listen makes it if missing.",
     ),
     click.option(
         "--replace-hung",

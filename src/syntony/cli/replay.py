@@ -69,8 +69,10 @@ def command(
     from syntony.controller.replay import Replay, recorded, stretch
     from syntony.store import open_store
 
-    if "://" not in store_url and not Path(store_url.removeprefix("chdb:")).is_dir():
-        raise UsageError(f"{store_url}: no store found; give a directory or a URL")
+    if "://" not in store_url and not Path(store_url.removeprefix("chdb:"), "chdb").is_dir():
+        raise UsageError(
+            f"{store_url}: no store found; give a store's directory, or a ClickHouse URL"
+        )
     with contextlib.closing(open_store(store_url)) as store, _errors_only():
         first_ns, last_ns = stretch(
             store, parse_duration_ns(length), _instant_ns(end) if end else 0

@@ -216,7 +216,7 @@ class Client:
                 f"the controller at {self.url} is older than this command and does not know its "
                 "question; install the same version there"
             )
-        return RemoteError(f"the controller at {self.url} cannot answer: {problem.detail}")
+        return RemoteError(f"{problem.detail} (the controller at {self.url})")
 
 
 def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPConnection:

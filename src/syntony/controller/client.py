@@ -67,7 +67,7 @@ def _page(target: str, data: bytes, kind: type[A]) -> A:
             f"the controller at {target} is older than this command and does not know its "
             "question; install the same version there"
         )
-    raise RemoteError(f"the controller at {target} cannot answer: {answer.reason}")
+    raise RemoteError(f"{answer.reason} (the controller at {target})")
 
 
 def join(

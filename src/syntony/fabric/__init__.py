@@ -1,1 +1,1 @@
-"""The fabric's topology, its paths, and which component is to blame. No IO."""
+"""The fabric's topology, its paths, and localisation of faulty components. No IO."""

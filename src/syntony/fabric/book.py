@@ -181,7 +181,7 @@ class PathBook:
 
 
 def _says_no_more(heard: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Whether `heard` is `before`, or `before` cut short or with hops fallen silent."""
+    """Whether `heard` equals `before` apart from missing or silent hops."""
     if len(heard) > len(before):
         return False
     return all(new in {old, "", SILENT} for new, old in zip(heard, before, strict=False))

@@ -1,4 +1,4 @@
-"""From paths as lists of names to what can be to blame, numbered. Pure.
+"""Numbered candidates for the cause of loss, from paths as lists of names. Pure.
 
 Beside the listed names, candidates are what they imply: the cable of a link's two directions, the
 devices at a link's ends, the link between two neighbouring devices, the host of several NICs.
@@ -40,7 +40,7 @@ _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST, ComponentKind.REPLIES}
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What can be to blame, and which paths cross it."""
+    """Candidates for the cause of loss, and the paths that cross each."""
 
     names: tuple[str, ...]
     kinds: tuple[ComponentKind, ...]
@@ -89,7 +89,7 @@ class Candidates:
         return self.numbers.get((found.component, found.kind, found.one_of, found.both_ways))
 
     def key(self, number: int) -> Key:
-        """What stays the same when candidates are numbered anew."""
+        """An identity that does not depend on the numbers of candidates."""
         extent = int(self.one_of[number]), bool(self.both_ways[number])
         return self.names[number], self.kinds[number].value, *extent
 
@@ -126,7 +126,7 @@ class Candidates:
         return Parts(numbers.astype(np.intp), place)
 
     def cable_of(self, link: int) -> Cable | None:
-        """Of a link between switches; None where no path tells its cable from it."""
+        """The cable of a link between switches; None if no path distinguishes the two."""
         ends = _switches_at(self.names[link])
         if not ends or self.kinds[link] is not ComponentKind.LINK or self.one_of[link] > 1:
             return None

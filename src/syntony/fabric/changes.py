@@ -1,4 +1,4 @@
-"""The fabric as its learnt paths show it, and what became of it. Pure.
+"""The fabric as seen in traced paths, and its changes. Pure.
 
 Only hops that answered count, never what a topology says: a cable is there while some flow's way
 crosses it. It is gone when the ways that crossed it were learnt again and go elsewhere; a way that
@@ -65,7 +65,7 @@ class MapState(msgspec.Struct, kw_only=True):
 
 
 class FabricMap:
-    """Takes ways as they are learnt, tells what changed. Not thread-safe.
+    """Takes traced paths, and reports changes. Not thread-safe.
 
     Args:
         state: of an earlier life, or nothing.
@@ -331,7 +331,7 @@ def _cables(heard: Sequence[str | None]) -> set[str]:
 
 
 def _between(old: Sequence[str | None], new: Sequence[str | None]) -> tuple[str, str] | None:
-    """The first and the last switch, where both ways have the same; else another change tells."""
+    """The first and last switch, if both paths have the same; others are another change."""
     ends = {(way[1], way[-1]) for way in (old, new) if len(way) > 2}
     if len(ends) != 1 or len(old) != len(new):
         return None

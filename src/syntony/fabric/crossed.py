@@ -1,4 +1,4 @@
-"""What every path of a map crosses, and the other way round: of what is asked for only. Pure.
+"""Candidates on each path of a map, and paths of each candidate, computed on demand. Pure.
 
 A fleet has half a million paths, of which nearly all are well. The paths that cross a candidate are
 looked up where something speaks against it.

@@ -149,7 +149,7 @@ class _Search:
         """Of each found one's rows, those that cross it, or probably do."""
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
-        """The rest that was asked about last, and how far off it may be."""
+        """The last evaluated residual, and its possible error."""
         self._set_outlier()
 
     @property
@@ -443,6 +443,6 @@ class _Search:
 
 
 def _lower_spread(change_ns: Floats) -> float:
-    """1-sigma of undisturbed paths: faults only ever make paths slower, so the lower tail tells."""
+    """1-sigma of undisturbed paths, from the lower tail: faults only make paths slower."""
     low, high = np.quantile(change_ns, _LOWER_QUANTILES)
     return float(high - low) / _LOWER_SIGMAS

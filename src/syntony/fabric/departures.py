@@ -26,7 +26,7 @@ ENOUGH = 10
 RECENT_NS = 20 * S
 """A switch without an answer for so long before is silent: ways may still cross it."""
 FEW = 3
-"""Fewer ways beside those that one cable accounts for are noise."""
+"""Fewer paths in addition to those of one cable are noise."""
 
 
 class _Left:

@@ -17,7 +17,7 @@ import numpy as np
 from syntony.fabric.tally import Crossings, Floats, Index
 
 MIN_PATHS = 2
-"""Fewer that suffer do not tell whether all would."""
+"""With fewer affected paths it is unknown whether all would be."""
 
 
 class Cable(NamedTuple):

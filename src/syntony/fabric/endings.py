@@ -88,7 +88,7 @@ class Endings:
         """What has ended by now.
 
         Args:
-            candidates: what can be to blame.
+            candidates: possible causes.
             findings: of now.
             searches: of the windows that end now, shortest first.
             seconds: how long each of these windows is.
@@ -137,7 +137,7 @@ def _over(
     searches: Sequence[LossSearch],
     seconds: Sequence[int],
 ) -> Ending | None:
-    """None while it goes on, or while something that shares its paths is found instead."""
+    """None while it lasts, or while a finding that shares its paths replaces it."""
     paths = candidates.across(number)
     for search, length in zip(searches, seconds, strict=True):
         for found in search.findings:

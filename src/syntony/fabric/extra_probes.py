@@ -1,9 +1,9 @@
-"""Which further pairs of NICs would tell suspects apart that no probed path does. Pure.
+"""Choose further pairs of NICs to probe, to distinguish suspects. Pure.
 
 Suspects are twins because the paths that are probed all cross both. A mesh is sparse: other pairs,
 and other source ports of the same pairs, take other ways. What they may take follows from the
 links that learnt paths show and from the switches that NICs are at; where no shortest way between
-any two NICs crosses one suspect without the other, no probe can tell them apart.
+any two NICs crosses one suspect without the other, no probe can distinguish them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ExtraProbe(NamedTuple):
     pairs: tuple[Pair, ...]
     """NICs, from and to; best first."""
     together: tuple[Pair, ...]
-    """Suspects that no pair tells apart."""
+    """Suspects that no pair distinguishes."""
 
 
 def suspected(found: Finding) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ def separating(
     limit: int,
     seed: int = 0,
 ) -> ExtraProbe:
-    """Pairs whose ways tell these suspects apart.
+    """Pairs whose paths distinguish these suspects.
 
     Args:
         suspects: components; groups have no known paths and cannot be distinguished.
@@ -95,7 +95,7 @@ def separating(
         )
         if not best:
             together.append((one, other))
-        # One pair may be down for a reason of its own.
+        # One pair may be down for another reason.
         chosen |= dict.fromkeys(best[:2])
     return ExtraProbe(tuple(chosen)[:limit], tuple(together))
 

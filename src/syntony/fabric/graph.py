@@ -77,7 +77,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def by_address(self) -> dict[str, str]:
-        """Address, as a traceroute tells it, to the device that answers by it."""
+        """Address in a traceroute → the device with that address."""
         return {canonical(address): d.name for d in self.devices for address in d.addresses}
 
     @cached_property
@@ -96,7 +96,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {name: count for name, count in counts.items() if count > 1}
 
     def kind_of(self, name: str) -> ComponentKind:
-        """The kind of a device, link or cable by its name; guessed for a stranger."""
+        """The kind of a device, link or cable by its name; guessed for an unknown one."""
         return self._kinds.get(name) or guess_kind(name)
 
     def of_kind(self, *kinds: ComponentKind) -> tuple[str, ...]:
@@ -300,5 +300,5 @@ def components_of(hops: Sequence[str | None]) -> list[str]:
 
 
 def group_name(a: str, b: str) -> str:
-    """Everything unknown between two known devices: blame stays with the group."""
+    """The group of all unknown parts between two known devices."""
     return f"{a}{GROUP}{b}"

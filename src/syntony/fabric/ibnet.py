@@ -53,7 +53,7 @@ class _Joint(NamedTuple):
 
 
 class Subnet(NamedTuple):
-    """A subnet as `ibnetdiscover` tells it: the fabric and what only InfiniBand says of it."""
+    """A subnet from `ibnetdiscover`: the fabric and facts specific to InfiniBand."""
 
     topology: Topology
     rates: Mapping[tuple[str, str], str]
@@ -63,7 +63,7 @@ class Subnet(NamedTuple):
     unlisted: tuple[str, ...]
     """Devices that others are cabled to and that have no entry: the text is cut off."""
     one_sided: tuple[str, ...]
-    """Cables that only one of their ends tells of."""
+    """Cables that only one end reports."""
     skipped: tuple[str, ...] = ()
     """Lines that are none of `ibnetdiscover`'s: ``line 7: ibwarn: …``."""
 
@@ -196,7 +196,7 @@ def _one_sided(joints: list[_Joint], names: dict[str, str], listed: set[str]) ->
 
 
 def _cables(joints: list[_Joint], names: dict[str, str]) -> list[Cable]:
-    """Each cable once, though both of its ends tell of it."""
+    """Each cable once, although both ends report it."""
     far_end: dict[tuple[str, str], tuple[str, str]] = {}
     cables = []
     for joint in joints:

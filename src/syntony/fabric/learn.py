@@ -93,7 +93,7 @@ class Learnt(NamedTuple):
 
 
 class _Flow:
-    """What is known of one flow, and which hop is asked next."""
+    """The known hops of one flow, and the next hop to trace."""
 
     def __init__(self) -> None:
         self.hops: tuple[str, ...] | None = None

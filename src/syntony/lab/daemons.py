@@ -126,7 +126,8 @@ class Daemons:
 
     def _find(self, name: str) -> _Daemon:
         if name not in self._daemons:
-            raise UsageError(f"{name} does not run in this lab (was it started with --no-agents?)")
+            needed = "with --gateways" if name.startswith("gateway") else "without --no-agents"
+            raise UsageError(f"{name} does not run in this lab; start a lab {needed}")
         return self._daemons[name]
 
     def _spawn(self, daemon: _Daemon) -> None:

@@ -138,7 +138,8 @@ class LabPlan(msgspec.Struct, frozen=True):
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    parts = [each for each in names if each.startswith(f"{name}/")]
+    near = parts or difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else f"known: {names[0]} … {names[-1]}"
     return UsageError(f"no {what} {name!r} in this lab; {hint}")
 

@@ -32,12 +32,20 @@ def parse_duration_ns(text: str) -> int:
 
 
 def format_ns(value_ns: float) -> str:
-    """A duration for people: three significant digits and a unit (``-1.23 µs``)."""
+    """A duration for people: three significant digits and a unit (``-1.23 µs``, ``2.1 h``)."""
     magnitude = abs(value_ns)
-    for unit, scale in (("s", S), ("ms", MS), ("µs", US)):
-        if magnitude >= scale:
+    for unit, scale, least in _SPANS:
+        if magnitude >= least:
             return f"{value_ns / scale:.3g} {unit}"
     return f"{value_ns:.0f} ns"
+
+
+_MIN, _HOUR, _DAY = 60 * S, 3600 * S, 86_400 * S
+_SPANS = (
+    ("years", 31_557_600 * S, 1000 * _DAY), ("d", _DAY, 3 * _DAY), ("h", _HOUR, 2 * _HOUR),
+    ("min", _MIN, 1000 * S), ("s", S, S), ("ms", MS, MS), ("µs", US, US),
+)  # fmt: skip
+"""Units of durations: name, length, and the least duration that is written in it."""
 
 
 def format_bps(rate_bps: float) -> str:

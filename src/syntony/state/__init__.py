@@ -1,4 +1,4 @@
-"""Control state: what was ordered, allowed and keyed. Transactional, and apart from telemetry."""
+"""Control state: orders, policies, identities and keys, in a transactional database."""
 
 from syntony.state.control import ControlState, log_change
 from syntony.state.database import DatabaseConnection, InUseError, LeaseLostError, upsert

@@ -13,22 +13,22 @@ from syntony.wire.access_tokens import AccessTokenView
 from syntony.wire.control import Issuer
 
 MAX_LIVE = 10_000
-"""Tokens and sessions that are good at once: a loop of logins must not fill the disk."""
+"""Most tokens and sessions valid at one time: a loop of logins must not fill the disk."""
 MAX_SESSIONS = 64
-"""Sessions of one token or person; one more ends the oldest."""
+"""Most sessions of one token or person; one more ends the oldest."""
 KEEP_NS = 30 * 86_400 * S
-"""They are listed for so long after they expire."""
+"""How long they are listed after they expire."""
 _COLUMNS = (
     "digest, number, kind, parent, role, name, issuer, made_ns, expires_ns, used_ns, revoked_ns"
 )
 
 
 class SecretKind(enum.StrEnum):
-    """What a secret is good for."""
+    """What a secret may be used for."""
 
     TOKEN = "token"  # noqa: S105 - a kind
     LOGIN = "login"
-    """One session, once."""
+    """To begin one session, once."""
     SESSION = "session"
 
 
@@ -50,7 +50,7 @@ class Access(NamedTuple):
     revoked_ns: int = 0
 
     def view(self) -> AccessTokenView:
-        """As it is listed."""
+        """The entry of the list."""
         values = self._asdict()
         return AccessTokenView(**{name: values[name] for name in AccessTokenView.__struct_fields__})
 
@@ -59,19 +59,19 @@ class AccessTokenStore:
     """Thread-safe.
 
     Args:
-        state: where they are kept.
+        state: the control state that stores them.
     """
 
     def __init__(self, state: ControlState) -> None:
         self._state = state
 
     def load(self) -> dict[str, Access]:
-        """By digest, the refused ones included. Raises `StateError`."""
+        """All of them by digest, including revoked ones. Raises `StateError`."""
         rows = self._state.read(f"SELECT {_COLUMNS} FROM access_token ORDER BY number")
         return {row[0]: Access(*row) for row in rows}
 
     def add(self, token: Access, *, issuer: Issuer, at_ns: int, comment: str) -> Access:
-        """Keep a token, with a number. One whose digest is known already stays as it is.
+        """Store a token, with a new number. One with a known digest is left unchanged.
 
         Args:
             at_ns: fleet time, for the audit log.
@@ -92,10 +92,10 @@ class AccessTokenStore:
         return kept
 
     def begin_session(self, session: Access, *, issuer: Issuer, at_ns: int, once: bool) -> Access:
-        """Keep a session of the token whose number is its parent.
+        """Store a session of the token whose number is its parent.
 
         Args:
-            once: the token is good for one session only.
+            once: the token is valid for one session only.
 
         Raises:
             UsageError: it has been used or revoked meanwhile, or there are `MAX_LIVE`.
@@ -114,7 +114,7 @@ class AccessTokenStore:
     def begin_person_session(
         self, session: Access, *, issuer: Issuer, at_ns: int, comment: str
     ) -> Access:
-        """Keep a session of a person whom an identity provider vouches for; its parent is 0.
+        """Store a session of a person who logged in at an identity provider; its parent is 0.
 
         Raises:
             UsageError: there are `MAX_LIVE`.
@@ -126,10 +126,10 @@ class AccessTokenStore:
     def revoke(
         self, number: int, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str
     ) -> tuple[int, ...]:
-        """Refuse a token and its sessions; their numbers.
+        """Revoke a token and its sessions; returns their numbers.
 
         Raises:
-            UsageError: there is none of that number.
+            UsageError: there is no such number.
             StateError: it is not recorded.
         """
         with self._state.transaction() as database:

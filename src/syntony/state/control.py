@@ -44,22 +44,22 @@ class ControlState:
         self.close()
 
     def close(self) -> None:
-        """Let another controller have it."""
+        """Release the control state for another controller."""
         self.database.close()
 
     @property
     def epoch(self) -> int:
-        """Number of this controller among all that have held this control state."""
+        """The epoch of this controller: it grows with each that opens this control state."""
         return self.database.epoch
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives the process."""
+        """Whether the state survives the end of the process."""
         return self.database.durable
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DatabaseConnection]:
-        """All of the block's changes, or none. Raises `StateError`: none."""
+        """Commit all of the block's changes, or none. Raises `StateError`: none was made."""
         with self.database.transaction() as connection:
             yield connection
 
@@ -76,7 +76,7 @@ class ControlState:
         return Switch(stopped=bool(row[0]), at_ns=row[1], by=row[2], epoch=row[3])
 
     def set_switch(self, switch: Switch, issuer: Issuer, comment: str) -> None:
-        """Record a new position of the stop switch. Raises `StateError`: it is not recorded."""
+        """Record a new setting of the stop switch. Raises `StateError`: it is not recorded."""
         before = self.switch()
         was = "" if before is None else _position(before)
         with self.transaction() as connection:
@@ -103,14 +103,14 @@ class ControlState:
             log_change(connection, at_ns, issuer, (f"{what} mode", was, mode, comment))
 
     def take_number(self, name: str) -> int:
-        """The next number of a name, from 1; none is given out twice. Raises `StateError`."""
+        """The next number of a sequence, from 1; each is returned once. Raises `StateError`."""
         with self.transaction() as connection:
             return take_number(connection, name)
 
     def record(
         self, what: str, became: str, *, at_ns: int, issuer: Issuer, was: str = "", comment: str
     ) -> None:
-        """Log a change whose state is kept elsewhere. Raises `StateError`."""
+        """Log a change whose state is stored elsewhere. Raises `StateError`."""
         with self.transaction() as connection:
             log_change(connection, at_ns, issuer, (what, was, became, comment))
 

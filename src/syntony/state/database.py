@@ -1,7 +1,7 @@
-"""What control state needs of a database: transactions, migrations, one controller at a time.
+"""Interface of control state to a database: transactions, migrations, one controller at a time.
 
-`syntony.state.sqlite` and `syntony.state.postgresql` implement it. SQL is written once, in the
-subset that both understand, with ``?`` for values.
+`syntony.state.sqlite` and `syntony.state.postgresql` implement it. SQL is written in the
+subset common to both, with ``?`` for values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Migration(NamedTuple):
 
 
 class Database(ABC):
-    """An open database whose schema is the newest, held by this process alone.
+    """An open database with the newest schema, held by this process alone.
 
     Thread-safe: one transaction or query at a time. Built with the lease held and the schema known
     to be usable.
@@ -63,16 +63,16 @@ class Database(ABC):
     epoch: int
     """Grows with every controller that opens this control state."""
     durable: bool
-    """Whether it outlives the process."""
+    """Whether the state survives the end of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.failures = 0
-        """Transactions and queries that have failed."""
+        """Number of failed transactions and queries."""
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[DatabaseConnection]:
-        """All of the block's changes, on disk when it ends, or none.
+        """Commit all of the block's changes to disk, or none.
 
         Raises:
             StateError: the disk is full, the database is locked, gone or damaged.
@@ -96,13 +96,13 @@ class Database(ABC):
             raise
 
     def check(self) -> None:
-        """Ask the database whether this controller still holds it, and say that it is alive. Raises
-        as `transaction` does."""
+        """Check that this controller still holds the database, and renew its lease. Raises as
+        `transaction` does."""
         self.read("SELECT 1")
 
     @abstractmethod
     def close(self) -> None:
-        """Let go; another controller may take over at once."""
+        """Release the database; another controller may take over at once."""
 
     @abstractmethod
     def _begin(self) -> AbstractContextManager[DatabaseConnection]:
@@ -113,13 +113,13 @@ class Database(ABC):
 
     @abstractmethod
     def _errors(self, what: str) -> AbstractContextManager[None]:
-        """Turns the driver's errors into `StateError`."""
+        """Convert the driver's errors into `StateError`."""
 
 
 def upsert(
     connection: DatabaseConnection, table: str, row: Mapping[str, object], *, key: str = "id"
 ) -> None:
-    """Write one row, in place of the one with the same `key`."""
+    """Insert one row, or replace the one with the same `key`."""
     names, marks = ", ".join(row), ", ".join("?" * len(row))
     rest = ", ".join(f"{name} = excluded.{name}" for name in row if name != key)
     connection.execute(
@@ -129,7 +129,7 @@ def upsert(
 
 
 def take_number(connection: DatabaseConnection, name: str) -> int:
-    """The next number of a name, from 1; none is given out twice."""
+    """The next number of a sequence, from 1; each is returned once."""
     row = connection.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
     number = 1 if row is None else int(row[0]) + 1
     upsert(connection, "counter", {"name": name, "value": number}, key="name")
@@ -137,7 +137,7 @@ def take_number(connection: DatabaseConnection, name: str) -> int:
 
 
 def next_epoch(connection: DatabaseConnection) -> int:
-    """Number a controller that begins to hold this control state."""
+    """The epoch for a controller that opens this control state."""
     row = connection.execute("SELECT epoch FROM lease").fetchone()
     epoch = 1 if row is None else int(row[0]) + 1
     upsert(connection, "lease", {"id": 1, "epoch": epoch, "holder": holder()})
@@ -145,15 +145,15 @@ def next_epoch(connection: DatabaseConnection) -> int:
 
 
 def holder() -> str:
-    """Names this process to the operator of another one."""
+    """A description of this process for messages of other controllers."""
     return f"{socket.gethostname()} pid {os.getpid()}"
 
 
 def migrations(dialect: str) -> list[Migration]:
     """The steps of the schema in order, as ``sqlite`` or ``postgresql`` reads them.
 
-    A step is ``NNNN_name.sql`` and, for what the dialects write differently,
-    ``NNNN_name.DIALECT.sql`` after it.
+    A step is ``NNNN_name.sql``, followed by ``NNNN_name.DIALECT.sql`` for the parts that differ
+    between the dialects.
     """
     folder = resources.files("syntony.state") / _MIGRATIONS
     scripts: dict[int, list[str]] = {}
@@ -165,7 +165,7 @@ def migrations(dialect: str) -> list[Migration]:
 
 
 def missing(place: str, steps: Iterable[Migration], applied: Iterable[int]) -> list[Migration]:
-    """Steps that a database lacks. Raises `ConfigError`: it has some that this version lacks."""
+    """Steps that a database lacks. Raises `ConfigError`: a newer version wrote it."""
     steps, applied = list(steps), frozenset(applied)
     unknown = applied - {step.number for step in steps}
     if unknown:

@@ -18,8 +18,8 @@ class Document(Generic[T]):
     """One value under a name, kept as JSON.
 
     Args:
-        name: for people, too.
-        kind: what it is.
+        name: key of the value; appears in messages.
+        kind: type of the value.
     """
 
     def __init__(self, state: ControlState, name: str, kind: type[T]) -> None:
@@ -28,8 +28,8 @@ class Document(Generic[T]):
         self._kind = kind
 
     def load(self) -> T | None:
-        """The value; None if there is none, or (with a warning) if this version cannot read it: it
-        is then kept under another name.
+        """The value; None if there is none, or (with a warning) if this version cannot read it,
+        which is then kept under another name.
 
         Raises:
             StateError: control state cannot be read.
@@ -47,7 +47,7 @@ class Document(Generic[T]):
         return None
 
     def save(self, value: T) -> None:
-        """Replace the value. Raises `StateError`: the one before stays."""
+        """Replace the value. Raises `StateError`: the previous one stays."""
         with self._state.transaction() as connection:
             self.put(connection, value)
 

@@ -16,7 +16,7 @@ def raise_epoch(
         at_ns: fleet time, for the audit log.
 
     Raises:
-        UsageError: it is as high already, or `above` cannot be an epoch.
+        UsageError: the epoch is as high already, or `above` is out of range.
         StateError: it is not recorded; nothing changed.
     """
     before = state.epoch

@@ -23,13 +23,13 @@ must not fill the disk."""
 MAX_TOKENS = 10_000
 """Join tokens that can still be used."""
 _SERIAL = re.compile("[0-9a-f]{24,40}")
-"""Of certificates nobody has seen yet: X.509 allows 20 bytes, authorities draw 12 at least."""
+"""A serial number: X.509 allows 20 bytes, authorities use 12 at least."""
 KEEP_NS = 30 * 86_400 * 1_000_000_000
-"""Certificates are listed for so long after they expire; those that are revoked, for ever."""
+"""How long certificates are listed after they expire; revoked ones are always listed."""
 
 
 class Token(NamedTuple):
-    """What a join token allows."""
+    """The rights of a join token."""
 
     role: str
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A certificate to keep."""
+    """A certificate to store."""
 
     identity: Identity
     serial: str
@@ -53,7 +53,7 @@ class Identities:
     """Thread-safe.
 
     Args:
-        state: where they are kept.
+        state: the control state that stores them.
     """
 
     def __init__(self, state: ControlState) -> None:
@@ -62,14 +62,14 @@ class Identities:
     def add_token(
         self, digest: str, token: Token, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str
     ) -> None:
-        """Keep a token's digest.
+        """Store a token's digest.
 
         Args:
             at_ns: fleet time, for the audit log.
             now_ns: civil time.
 
         Raises:
-            UsageError: `MAX_TOKENS` wait already.
+            UsageError: there are `MAX_TOKENS` unused ones.
             StateError: it is not recorded.
         """
         with self._state.transaction() as database:
@@ -92,7 +92,7 @@ class Identities:
             log_change(database, at_ns, issuer, change)
 
     def token(self, digest: str, now_ns: int) -> Token:
-        """The token of a digest.
+        """The token with a digest.
 
         Raises:
             UsageError: there is none, it was used, or it has expired.
@@ -119,10 +119,10 @@ class Identities:
     def redeem(
         self, digest: str, record: Record, *, issuer: Issuer, at_ns: int, now_ns: int
     ) -> None:
-        """Mark a token used and keep the certificate made with it: both, or nothing.
+        """Mark a token as used and store its certificate, in one transaction.
 
         Raises:
-            UsageError: another request was faster, or the identity has `MAX_LIVE` certificates.
+            UsageError: the token has been used, or the identity has `MAX_LIVE` certificates.
             StateError: it is not recorded; the certificate must not be handed out.
         """
         with self._state.transaction() as database:
@@ -138,10 +138,10 @@ class Identities:
             log_change(database, at_ns, issuer, change)
 
     def renew(self, record: Record, presented: str, now_ns: int) -> None:
-        """Keep the certificate that follows another one of the same identity.
+        """Store a renewed certificate of the same identity.
 
         Args:
-            presented: serial number of the one before.
+            presented: serial number of the certificate that it replaces.
 
         Raises:
             UsageError: that one has been revoked, or the identity has `MAX_LIVE` certificates.
@@ -163,8 +163,8 @@ class Identities:
             self._keep(database, record, now_ns)
 
     def saw(self, seen: Mapping[Record, int]) -> None:
-        """Note last uses. Certificates not known yet are added, as revoked where their name has
-        been revoked meanwhile. Raises `StateError`."""
+        """Record last uses. Unknown certificates are added, as revoked if their name has been
+        revoked meanwhile. Raises `StateError`."""
         with self._state.transaction() as database:
             for r, at_ns in seen.items():
                 database.execute(
@@ -184,7 +184,7 @@ class Identities:
         """Revoke the certificate with this serial number, or every certificate of this name.
 
         Returns:
-            The serial numbers that are revoked by this, not those that were before.
+            The serial numbers newly revoked by this call.
 
         Raises:
             StateError: it is not recorded; nothing is revoked.
@@ -214,7 +214,7 @@ class Identities:
         return tuple(sorted(row[0] for row in revoked))
 
     def revocations(self, now_ns: int) -> Revocations:
-        """What is to be refused. Certificates that have expired by themselves are left out.
+        """Serial numbers and names to refuse, without expired certificates.
         Raises `StateError`."""
         names = frozenset(row[0] for row in self._state.read("SELECT name FROM revoked_name"))
         rows = self._state.read(
@@ -237,7 +237,7 @@ class Identities:
         return frozenset(row[0] for row in rows)
 
     def certificates(self) -> tuple[CertificateView, ...]:
-        """Every certificate known, by name. Raises `StateError`."""
+        """All known certificates, sorted by name. Raises `StateError`."""
         rows = self._state.read(
             "SELECT name, role, serial, issued_ns, expires_ns, revoked_ns, seen_ns, origin "
             "FROM certificate ORDER BY name, issued_ns, serial"
@@ -287,7 +287,7 @@ class Identities:
 
 
 def _meant(database: DatabaseConnection, what: str) -> tuple[str, str]:
-    """Whether `what` is a ``serial`` number or a ``name``, and its spelling."""
+    """Whether `what` is a ``serial`` number or a ``name``, and its normal form."""
     serial = what.lower()
     for column, value in (("serial", serial), ("name", what)):
         sql = f"SELECT 1 FROM certificate WHERE {column} = ?"

@@ -1,4 +1,4 @@
-"""The incident book in control state: incidents, streaks, silences and the numbers given out."""
+"""The incident book in control state: incidents, streaks, silences and used numbers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _KINDS: dict[str, tuple[str, Any]] = {
     "streak": ("name", Streak),
     "silence": ("number", Silence),
 }
-"""Table to its key and what its bodies are."""
+"""For each table its key and the type of its bodies."""
 _Rows = dict[tuple[str, int | str], str]
 """(table, key) to body."""
 
 
 class IncidentStore:
-    """Loads the book, and writes what has changed of it. Not thread-safe: its owner locks."""
+    """Loads the book, and writes its changes. Not thread-safe: the owner must lock."""
 
     def __init__(self, state: ControlState) -> None:
         self._state = state
         self._stored: _Rows = {}
         self._final: set[int] = set()
-        """Resolved incidents that are stored as such: they do not change until they are live."""
+        """Resolved incidents that are stored as such: they do not change unless they reopen."""
 
     def load(self) -> BookState:
         """The book as of the last transaction. Raises `StateError`."""
@@ -55,8 +55,8 @@ class IncidentStore:
         return self._rows(book) != self._stored
 
     def save(self, connection: DatabaseConnection, book: BookState) -> None:
-        """Write what differs from the last `load` or `save`; after a transaction that failed,
-        `load` comes first."""
+        """Write the changes since the last `load` or `save`; after a failed transaction call
+        `load` first."""
         rows = self._rows(book)
         for place, body in rows.items():
             if self._stored.get(place) != body:

@@ -1,4 +1,4 @@
-"""Messages to those who page, from the change that causes them until the receiver has them."""
+"""Notifications to receivers, from the change that causes them until they are delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class OutboxMessage(NamedTuple):
     """One message to one receiver."""
 
     number: int
-    """Of all messages of this control state; never used again."""
+    """Unique among all messages of this control state."""
     body: str
     """JSON."""
 
@@ -24,7 +24,7 @@ class Outbox:
         self._state = state
 
     def append(self, connection: DatabaseConnection, receiver: str, body: str) -> None:
-        """Add a message in the transaction that makes the change it tells of."""
+        """Add a message, in the transaction of the change that it reports."""
         connection.execute("INSERT INTO outbox (receiver, body) VALUES (?, ?)", (receiver, body))
 
     def shed(self, connection: DatabaseConnection, receiver: str, keep: int) -> int:
@@ -50,7 +50,7 @@ class Outbox:
         return OutboxMessage(*rows[0]) if rows else None
 
     def remove(self, number: int) -> None:
-        """The receiver has it, or never will. Raises `StateError`: it comes again."""
+        """Remove a message that is delivered or given up. Raises `StateError`: it is sent again."""
         with self._state.transaction() as connection:
             connection.execute("DELETE FROM outbox WHERE number = ?", (number,))
 

@@ -32,12 +32,12 @@ _LOCK_HOLDER = """
 """
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 LEASE_MS = 3_000
-"""A controller that has not renewed its lease for so long, three times its interval, is replaced by
-one that waits. By the server's clock alone."""
+"""A waiting controller replaces one that has not renewed its lease for this long, three renewal
+intervals, by the server's clock."""
 _RENEWING = 23
-"""The migration that leases are renewed from."""
+"""The migration that introduced lease renewal."""
 _END_TRIES, _END_WAIT_S = 20, 0.05
-"""A session that is ended lets go of its locks a moment later."""
+"""A terminated session releases its locks with a delay."""
 _SESSION = {
     "connect_timeout": "5",
     "application_name": "syntony controller",
@@ -46,7 +46,7 @@ _SESSION = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",  # ms
 }
-"""Of the connection, unless the URL says otherwise: a dead server is noticed within 11 s."""
+"""Settings of the connection unless the URL has others: a dead server is detected within 11 s."""
 _RENEW = f"UPDATE lease SET renewed_ms = {_NOW_MS}, backend = pg_backend_pid()"
 _SETTINGS = (
     "SET statement_timeout = '10s'",
@@ -61,15 +61,15 @@ _TYPES = {
     r"\bINTEGER\b": "BIGINT",
     r"\bBLOB\b": "BYTEA",
 }
-"""SQLite's names of types in migrations → PostgreSQL's."""
+"""SQLite type in migrations → PostgreSQL type."""
 
 
 class PostgresDatabase(Database):
     """One schema of one database, through one session that holds an advisory lock.
 
-    All writes go through the session that holds the lock: what a controller commits, it commits
-    while no other controller can. A session that breaks is replaced; if another controller has
-    been here in between, the epoch tells, and this one must stop.
+    All writes use the session that holds the lock, so no other controller can commit at the same
+    time. A broken session is replaced; if another controller has taken over in between, the epoch
+    shows it, and this one must stop.
 
     Args:
         url: ``postgresql://user@host:port/database``; a password is better kept in ``~/.pgpass``
@@ -140,7 +140,7 @@ class PostgresDatabase(Database):
             self._session.execute(_RENEW.encode())
 
     def _known_tables(self) -> bool:
-        """Whether there is a control state at all."""
+        """Whether the database has a control state."""
         row = self._session.execute("SELECT to_regclass('schema_migration')").fetchone()
         return row is not None and row[0] is not None
 
@@ -159,9 +159,9 @@ class PostgresDatabase(Database):
         return row is not None and bool(row[0])
 
     def _replace_expired(self) -> bool:
-        """Take the lock from a controller that renews its lease no more: it is paused, cut off from
-        here, or its host is gone. Ends its session, so that it writes nothing more; once it notices
-        it finds a later epoch. One that has just taken over is not named in the lease yet."""
+        """Take the lock from a controller whose lease has expired: it is paused, cut off, or its
+        host is down. Terminates its session, so that it cannot write; it later finds a higher
+        epoch. A controller that has just taken over is not named in the lease yet."""
         if not self._known_tables():
             return False
         renewing = "SELECT 1 FROM schema_migration WHERE number = %s"
@@ -178,7 +178,7 @@ class PostgresDatabase(Database):
         return False
 
     def _usable(self) -> psycopg.Connection[Any]:
-        """The session, or another one where it has broken and nobody has taken over."""
+        """The session, or a new one if it is broken and no other controller has taken over."""
         if not self._session.closed:
             return self._session
         self._session = self._connect()
@@ -218,7 +218,7 @@ class PostgresDatabase(Database):
 
 
 class _Translating:
-    """A session that takes our SQL."""
+    """A session that accepts this room's SQL."""
 
     def __init__(self, session: psycopg.Connection[Any]) -> None:
         self._session = session
@@ -228,7 +228,7 @@ class _Translating:
 
 
 def _marked(sql: str) -> bytes:
-    """psycopg's marks for values; our SQL has neither ``?`` nor ``%`` in texts."""
+    """SQL with psycopg's placeholders; the SQL here has neither ``?`` nor ``%`` in strings."""
     return sql.replace("?", "%s").encode()
 
 
@@ -239,7 +239,7 @@ def _translated(script: str) -> str:
 
 
 def _place(url: str) -> str:
-    """What to call it in messages: without a password."""
+    """The database's name in messages, without a password."""
     from psycopg.conninfo import conninfo_to_dict
 
     known = conninfo_to_dict(url)

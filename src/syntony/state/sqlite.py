@@ -23,7 +23,7 @@ from syntony.state.database import (
 FILE = "control.db"
 LOCK_FILE = "control.lock"
 _BUSY_S = 5.0
-"""How long a transaction waits for another process, for example a backup, to let go of the file."""
+"""How long a transaction waits for another process, such as a backup, to release the file."""
 _DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
 _RESTORE = "restore it from a backup, or move it away: agents keep the orders they have"
 _MEND = "check the disk's space and permissions; nothing was changed"
@@ -32,8 +32,8 @@ _MEND = "check the disk's space and permissions; nothing was changed"
 class SqliteDatabase(Database):
     """`FILE` in `directory`; in memory when `directory` is None.
 
-    A commit has reached the disk when it returns (``synchronous=FULL``). `LOCK_FILE` is locked for
-    as long as this is open: a second controller is refused.
+    A commit is on disk when it returns (``synchronous=FULL``). `LOCK_FILE` is locked while this is
+    open: a second controller is refused.
 
     Raises:
         ConfigError: the file cannot be opened or written, is damaged, in use, or a newer version

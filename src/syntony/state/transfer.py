@@ -12,7 +12,7 @@ from syntony.state.sqlite import FILE, SqliteDatabase
 _log = logging.getLogger(__name__)
 _OWN = frozenset({"schema_migration", "lease", "sqlite_sequence"})
 DONE = ".imported"
-"""Ending of the file's name afterwards."""
+"""Suffix of the file's name after the import."""
 
 
 def import_sqlite(state: ControlState, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""What was measured, kept: one schema, one SQL dialect, embedded or by URL."""
+"""The telemetry store: one schema and SQL dialect, in an embedded engine or on a server."""
 
 from syntony.store.columnar import Store, StoredPart
 from syntony.store.fabric import PathRow

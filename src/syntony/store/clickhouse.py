@@ -1,7 +1,7 @@
 """A ClickHouse server over its HTTP interface, from 18.16 to today's.
 
-Only what both share is used: ``Native`` blocks in, ``JSONCompact`` out, so one implementation and
-no client library serve every version (decision record 0031).
+Only common features are used, ``Native`` blocks for input and ``JSONCompact`` for output, so that
+one implementation without a client library serves all versions (decision record 0031).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class ServerAddress(NamedTuple):
     password: str
     database: str
     cluster: str = ""
-    """Name of a cluster that the server knows; empty: its tables are its own."""
+    """Name of a cluster in the server's configuration; empty: a single server."""
     others: tuple[tuple[str, int], ...] = ()
-    """Further servers of the cluster, asked in turn when one does not answer."""
+    """Further servers of the cluster, tried in turn if one does not answer."""
 
 
 def parse_url(url: str) -> ServerAddress:
     """``clickhouse://user:password@host:port/database``; ``clickhouses://`` for TLS.
 
-    Of a cluster, ``clickhouse://host:port,host:port/database?cluster=NAME``.
+    For a cluster, ``clickhouse://host:port,host:port/database?cluster=NAME``.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: the URL has another form.
     """
     parts, others = _first_server(url)
     try:
@@ -93,7 +93,7 @@ def parse_url(url: str) -> ServerAddress:
 
 
 def _first_server(url: str) -> tuple[urllib.parse.SplitResult, list[str]]:
-    """The URL with the first of its servers, and the others."""
+    """Split a URL into one with its first server, and the other servers."""
     parts = urllib.parse.urlsplit(url)
     login, at, servers = parts.netloc.rpartition("@")
     first, *others = servers.split(",")
@@ -101,7 +101,7 @@ def _first_server(url: str) -> tuple[urllib.parse.SplitResult, list[str]]:
 
 
 def _server(text: str, default: int) -> tuple[str, int]:
-    """Raises `UsageError`: no ``host`` or ``host:port``."""
+    """Parse ``host`` or ``host:port``. Raises `UsageError`."""
     host, _, port = text.rpartition(":") if ":" in text else (text, "", str(default))
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise UsageError(f"store URL: {text!r} is not a server; write host:8123")
@@ -109,7 +109,7 @@ def _server(text: str, default: int) -> tuple[str, int]:
 
 
 def _cluster(query: str) -> str:
-    """Raises `UsageError`: an option that there is not, or no name."""
+    """The cluster's name. Raises `UsageError`: an unknown option, or an empty name."""
     given = urllib.parse.parse_qs(query, keep_blank_values=True)
     (name,) = given.pop("cluster", [""])[-1:]
     if given:
@@ -120,7 +120,7 @@ def _cluster(query: str) -> str:
 
 
 class NoAnswerError(StoreError):
-    """A server does not answer."""
+    """A server did not answer."""
 
 
 class ClickHouseEngine:
@@ -128,7 +128,7 @@ class ClickHouseEngine:
     keeps its own connection."""
 
     def __init__(self, address: ServerAddress) -> None:
-        """Connect, and make the database if it is not there.
+        """Connect, and create the database if it is missing.
 
         Raises:
             StoreError: unreachable, or access refused.
@@ -136,7 +136,7 @@ class ClickHouseEngine:
         self._address = address
         self._servers = ((address.host, address.port), *address.others)
         self._at = 0
-        """Of `_servers`, the one that is asked."""
+        """Index in `_servers` of the server in use."""
         self.layout = Layout(address.cluster, address.database)
         self._local = threading.local()
         self._connections: list[http.client.HTTPConnection] = []
@@ -166,7 +166,7 @@ class ClickHouseEngine:
             connection.close()
 
     def _probe_settings(self) -> dict[str, str]:
-        """Those of our settings that this version knows: an unknown one would refuse the query."""
+        """Settings that this version knows: with an unknown one it would refuse the query."""
         self._known = {}
         settings = _SETTINGS | (_CLUSTER_SETTINGS if self.layout.cluster else {})
         names = ", ".join(f"'{name}'" for name in settings)
@@ -186,10 +186,10 @@ class ClickHouseEngine:
         *,
         again: bool = False,
     ) -> bytes:
-        """The answer.
+        """Post a request and return the answer.
 
         Args:
-            again: it does no harm twice: where a server does not answer, the next one is asked.
+            again: the request is idempotent: if a server does not answer, the next one is tried.
         """
         for _ in self._servers[1:] if again else ():
             try:
@@ -234,7 +234,7 @@ class ClickHouseEngine:
             ) from error
 
     def _connection(self, at: int) -> http.client.HTTPConnection:
-        """This thread's, to a server."""
+        """This thread's connection to a server."""
         known: dict[int, http.client.HTTPConnection]
         known = self._local.known = getattr(self._local, "known", {})
         if (connection := known.get(at)) is None:

@@ -1,4 +1,4 @@
-"""The store over any ClickHouse engine: our SQL, our types."""
+"""The store, on any ClickHouse engine: inserts of rows, and typed answers to queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TABLES = {Plane.UDP: (PROBE, HEARD), Plane.VERBS: (VERBS, VERBS_HEARD)}
 
 
 class StoredPart(NamedTuple):
-    """A part of a batch that is in the store: its rows within one partition, all of them."""
+    """A stored part of a batch: all its rows within one partition."""
 
     host: str
     stream: str
@@ -55,8 +55,8 @@ class StoredPart(NamedTuple):
 
 
 class Store:
-    """Rows in, answers out. Thread-safe. Every method raises `StoreError` when the engine does.
-    Opening it brings its schema to the newest version.
+    """Inserts rows and answers queries. Thread-safe. Every method raises `StoreError` if the
+    engine does. Opening migrates the schema to the newest version.
 
     Windows are half-open intervals ``[first_ns, last_ns)`` of fleet time.
     """
@@ -72,9 +72,9 @@ class Store:
         migrate(engine)
 
     def insert(self, table: Table, rows: pa.Table) -> None:
-        """Add rows: the table's columns and, in front of them, `schema.ORIGIN`'s.
+        """Add rows, with the columns of `schema.ORIGIN` followed by the table's.
 
-        Rows of one call that fall into one partition appear together or not at all.
+        Rows of one call in one partition become visible together or not at all.
         """
         columns = stored_columns(table)
         missing = {column.name for column in columns} - set(rows.column_names)
@@ -88,7 +88,7 @@ class Store:
                 self.minutes.came(int(times.min()), int(times.max()))
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
-        """Which batches have rows in the window."""
+        """Batches with rows in the window."""
         rows = self._engine.select(queries.recorded(table, first_ns, last_ns))
         return frozenset(
             StoredPart(str(host), str(stream), integer(seq), integer(part))
@@ -98,7 +98,7 @@ class Store:
     def matrix(
         self, first_ns: int, last_ns: int, over: Plane = Plane.UDP
     ) -> tuple[MatrixCell, ...]:
-        """Every direction of every probed NIC pair, sorted."""
+        """Each direction of each probed pair of NICs, sorted."""
         tables = _TABLES[over]
         broken = self._broken((Span(first_ns, last_ns),), tables=tables)
         corrections = correct_directions(broken)
@@ -115,8 +115,8 @@ class Store:
         return tuple(msgspec.structs.replace(found[way], over=over) for way in sorted(found))
 
     def pair_latencies(self, first_ns: int, last_ns: int) -> dict[str, Latency]:
-        """``a->b`` → latency of every direction of every probed pair of NICs, with what was sent
-        and lost as in `matrix`."""
+        """``a->b`` → latency of each direction of each probed pair of NICs, with probes sent and
+        lost as in `matrix`."""
         corrections = correct_directions(self._broken((Span(first_ns, last_ns),)))
         found = {}
         for way, (known, doubtful) in self.latency.pairs(first_ns, last_ns).items():
@@ -135,11 +135,11 @@ class Store:
     def series(
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
-        """A point each `step` seconds; one direction, or every one where `src` or `dst` is empty.
-        Steps of whole minutes are read from minutes where these are summed up.
+        """One point every `step` seconds, for one direction, or for all if `src` or `dst` is empty.
+        Steps of whole minutes are read from the table of minutes if it has them.
 
         Raises:
-            UsageError: more than `MAX_POINTS` of them.
+            UsageError: more than `MAX_POINTS` points.
         """
         of_minutes = step * S % MINUTE_NS == 0
         parts = (
@@ -174,7 +174,7 @@ class Store:
     def clock_history(
         self, first_ns: int, last_ns: int, node: str = "", step_ns: int = 1
     ) -> tuple[ClockSample, ...]:
-        """Past solutions of one clock, or of all, at most one per clock and `step_ns`."""
+        """Past solutions of one clock or of all, at most one for each clock and `step_ns`."""
         rows = self._engine.select(queries.clock_history(first_ns, last_ns, node, step_ns))
         if len(rows) > MAX_POINTS:
             raise UsageError(f"more than {MAX_POINTS} samples; ask for longer steps or one clock")
@@ -183,21 +183,21 @@ class Store:
     def path_events(
         self, first_ns: int, last_ns: int, *, job: str = "", host: str = "", limit: int = 1_000
     ) -> tuple[PathEventRow, ...]:
-        """What was done to paths, the newest `limit` of them, in order of time."""
+        """The newest `limit` actions on paths, oldest first."""
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
         return tuple(record(PathEventRow, row) for row in reversed(rows))
 
     def latest_ns(self) -> int:
-        """Fleet time of the newest probe row, 0 in an empty store."""
+        """Fleet time of the newest probe row; 0 in an empty store."""
         return newest_ns(self._engine, PROBE)
 
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
     ) -> dict[str, list[Scalar]]:
-        """Every row of a table in the window, by column, in order of time; for replays.
+        """All rows of a table in the window, by column, oldest first; for replays.
 
         Args:
-            columns: those wanted; none: all.
+            columns: names; empty: all.
         """
         names = list(columns) or [column.name for column in table.columns]
         found = self._engine.select_since(
@@ -210,15 +210,15 @@ class Store:
         }
 
     def first_ns(self, table: Table, first_ns: int, last_ns: int) -> int:
-        """The oldest instant of a table's rows in the window; 0 where there are none."""
+        """The oldest instant of a table's rows in the window; 0: no rows."""
         return integer(self._engine.select(queries.oldest(table, first_ns, last_ns))[0][0])
 
     def count_rows(self) -> int:
-        """Rows kept, all tables together."""
+        """Number of rows in all tables."""
         return integer(self._engine.select(queries.count_rows(self._engine.layout))[0][0])
 
     def expire(self, now_ns: int) -> int:
-        """Drop partitions wholly older than their table's retention; returns how many."""
+        """Drop partitions older than their table's retention; returns how many."""
         dropped = 0
         for table in TABLES.values():
             keep = (now_ns - table.retention_days * DAY_NS) // partition_ns(table)
@@ -230,7 +230,7 @@ class Store:
         return dropped + self.minutes.expire(now_ns)
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:
@@ -242,7 +242,7 @@ class Store:
     def _minutes(
         self, parts: Sequence[Span], src: str, dst: str
     ) -> tuple[list[Row], list[BrokenSecond]]:
-        """Points of one minute each, and broken round trips of either direction."""
+        """One point for each minute, and the failed round trips of both directions."""
         rows: list[Row] = []
         broken = []
         for row in self._engine.select(queries.minutes(parts, src, dst)) if parts else ():
@@ -341,13 +341,13 @@ def _point(row: Row, correction: Correction) -> SeriesPoint:
 
 
 def _sent(counted: int, doubtful: int, accounted: int, correction: Correction) -> int:
-    """Sent in one direction: less what cannot have been, never fewer than are accounted for.
+    """Probes sent in one direction: corrected, but at least those accounted for.
 
     Args:
-        counted: as the probers say.
+        counted: by the probers.
         doubtful: of these, replies to requests that may not have arrived.
         accounted: arrived, or known to be lost.
-        correction: what the other end's counts say.
+        correction: from the other end's counts.
     """
     return max(counted - min(doubtful, correction.unsent), accounted + correction.lost)
 

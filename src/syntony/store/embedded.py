@@ -37,7 +37,7 @@ BOUNDS = {
     "query_condition_cache_size": 4 << 20,
     "compiled_expression_cache_size": 8 << 20,
 }
-"""Server settings: the engine's own defaults are those of a machine that does nothing else."""
+"""Server settings: the engine's defaults suit a machine that runs nothing else."""
 TABLE_BOUNDS = {
     # Small inserts leave parts to be cleaned up; beyond this many (100), by up to 128 threads.
     "concurrent_part_removal_threshold": 1_000_000,
@@ -52,11 +52,11 @@ _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
 class EmbeddedEngine:
-    """One directory, one process: a second one is refused. Thread-safe: runs one statement, and
-    concurrently one query of a user."""
+    """The engine on a directory, which one process at a time may use. Thread-safe: runs one
+    statement, and concurrently one query of a user."""
 
     def __init__(self, directory: Path) -> None:
-        """Open, creating what is not there.
+        """Open the directory, and create missing files.
 
         Raises:
             MissingError: the engine is not installed.
@@ -80,8 +80,8 @@ class EmbeddedEngine:
             raise StoreError(f"store {directory}: {first_line(str(error))}") from error
         self._found_ns: dict[str, int] = {}
         self._inserted_ns: dict[str, int] = {}
-        """Newest instant of each table: at the first question about it, and of what came since: no
-        other process writes here."""
+        """Newest instant of each table: from its first query, and from inserts since. No other
+        process writes here."""
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         for each in (self._own, self._requested):
             each.query(f"USE {DATABASE}")
@@ -138,9 +138,9 @@ class EmbeddedEngine:
         os.close(self._lock_fd)
 
     def _configured(self) -> str:
-        """The engine's configuration as a file: so settings of tables can be given as well, and to
-        tables that are there already. An unnamed one, since the engine would take signs such as
-        ``&`` in a name for the end of it.
+        """The engine's configuration as a file, which can also have settings of existing tables.
+
+        The file is unnamed, since the engine would end its name at signs such as ``&``.
         """
         server, tables = (
             "".join(f"<{name}>{value}</{name}>" for name, value in settings.items())
@@ -153,7 +153,7 @@ class EmbeddedEngine:
 
 
 class _Connection:
-    """One statement at a time."""
+    """A connection that runs one statement at a time."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -173,12 +173,12 @@ class _Connection:
 
 
 def _structure(columns: Sequence[Column]) -> str:
-    """Types to read columns as: those that they are stored as."""
+    """The types of input columns, which are those of the stored ones."""
     return ", ".join(f"{column.name} {stored_type(column)}" for column in columns)
 
 
 def _with_dictionaries(rows: pa.Table) -> pa.Table:
-    """Text as numbers of the names that occur, as the engine keeps it: it need not look each up."""
+    """Dictionary-encode text columns, as the engine stores them, to save it the look-ups."""
     import pyarrow as pa
 
     rows = rows.combine_chunks()
@@ -190,7 +190,7 @@ def _with_dictionaries(rows: pa.Table) -> pa.Table:
 
 
 def _claim(directory: Path) -> int:
-    """The descriptor that holds the directory for this process."""
+    """Lock the directory for this process; returns the descriptor of the lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

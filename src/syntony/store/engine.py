@@ -1,4 +1,4 @@
-"""The narrow waist between the SQL we write and the engine that runs it."""
+"""Interface between the SQL of this room and the engine that runs it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 STATEMENT_BUDGET_NS: ContextVar[int] = ContextVar("statement budget", default=0)
-"""Set where statements are a person's question: each is ended after so long, and those of ingest
-and decisions do not wait for it. 0: a statement of our own."""
+"""Time limit of statements that answer a person's query; statements of ingest and decisions do not
+wait for them. 0: an internal statement."""
 
 
 def bounded(sql: str) -> str:
-    """The query, ended by the engine when the budget is spent."""
+    """The query with a time limit, if there is one."""
     budget_ns = STATEMENT_BUDGET_NS.get()
     return f"{sql} SETTINGS max_execution_time = {-(-budget_ns // S)}" if budget_ns else sql
 
 
 class Engine(Protocol):
-    """One database of a ClickHouse, in this process or behind a URL."""
+    """One database of ClickHouse, in this process or on a server."""
 
     @property
     def layout(self) -> Layout:
-        """Where its tables are."""
+        """The layout of its tables."""
 
     def execute(self, sql: str) -> None:
         """Run a statement without an answer."""
@@ -48,14 +48,14 @@ class Engine(Protocol):
         """Run a query; 64-bit integers come back as integers."""
 
     def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
-        """Run a query about one table's rows of `first_ns` and later; the engine is spared it
-        where there are known to be none."""
+        """Run a query about rows of one table at or after `first_ns`; skipped if there are known to
+        be none."""
 
     def insert(self, table: str, columns: Sequence[Column], rows: pa.Table) -> None:
         """Add rows as one block."""
 
     def close(self) -> None:
-        """Let go."""
+        """Close the engine."""
 
 
 class _JsonCompact(msgspec.Struct):
@@ -76,13 +76,13 @@ def parse_rows(data: bytes) -> list[Row]:
 
 
 def first_line(message: str) -> str:
-    """An engine's complaint without its stack trace, at a length for one line."""
+    """An engine's error without its stack trace, cut to one line."""
     line = next((line for line in message.splitlines() if line.strip()), "no reason given")
     return line.strip()[:300]
 
 
 def newest_ns(engine: Engine, table: Table) -> int:
-    """The newest instant of a table's rows, fleet time; 0 where there are none."""
+    """The newest instant of a table's rows, fleet time; 0: no rows."""
     present = engine.select(queries.partitions(table, engine.layout))
     if not present:
         return 0
@@ -90,7 +90,7 @@ def newest_ns(engine: Engine, table: Table) -> int:
 
 
 def integer(value: Value) -> int:
-    """A whole number of an answer. Raises `StoreError` if it is something else."""
+    """A value of an answer as an integer. Raises `StoreError` if it is none."""
     if type(value) is int:
         return value
     if isinstance(value, int | float):
@@ -99,8 +99,8 @@ def integer(value: Value) -> int:
 
 
 def record(kind: type[T], row: Row) -> T:
-    """A row as a record, whose fields are the columns in their order. Raises `StoreError`: a value
-    of another type."""
+    """A row as a record whose fields are the columns, in order. Raises `StoreError`: a value of
+    another type."""
     try:
         return msgspec.convert(
             dict(zip(kind.__struct_fields__, row, strict=True)), kind, strict=False
@@ -110,7 +110,7 @@ def record(kind: type[T], row: Row) -> T:
 
 
 def real(value: Value) -> float:
-    """A number of an answer. Raises `StoreError` if it is something else."""
+    """A value of an answer as a float. Raises `StoreError` if it is no number."""
     if isinstance(value, int | float):
         return float(value)
     raise StoreError(f"the store's answer has {value!r} in place of a number")

@@ -1,4 +1,4 @@
-"""What the store knows of the fabric: learnt paths, what was to blame, what changed."""
+"""Queries on the fabric: traced paths, findings and changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.wire.tables import FABRIC_CHANGE, FINDING, PATH
 
 
 class PathRow(NamedTuple):
-    """One path as it was learnt."""
+    """One traced path."""
 
     ts_ns: int
     src: str
@@ -21,11 +21,11 @@ class PathRow(NamedTuple):
     sport: int
     dport: int
     hops: str
-    """By spaces, ``*`` for a silent one."""
+    """Separated by spaces; ``*``: a hop that did not answer."""
 
 
 class FabricRows:
-    """Questions on the fabric; thread-safe as its engine is. Windows are half-open, fleet time."""
+    """Queries on the fabric; as thread-safe as the engine. Windows are half-open, fleet time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class FabricRows:
     def learnt_paths(
         self, first_ns: int, last_ns: int, *, proto: str = "udp"
     ) -> tuple[PathRow, ...]:
-        """Paths of flows of one protocol (``udp``, ``tcp``) learnt in the window, oldest first."""
+        """Paths of flows of one protocol (``udp``, ``tcp``) traced in the window, oldest first."""
         rows = self._engine.select_since(PATH, first_ns, _learnt_paths(first_ns, last_ns, proto))
         return tuple(
             PathRow(integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops))
@@ -41,12 +41,12 @@ class FabricRows:
         )
 
     def findings(self, first_ns: int, last_ns: int) -> tuple[tuple[int, Finding], ...]:
-        """(fleet time, what was to blame then), oldest first."""
+        """(fleet time, finding), oldest first."""
         rows = self._engine.select(_findings(first_ns, last_ns))
         return tuple((integer(row[0]), _finding(row)) for row in rows)
 
     def changes(self, first_ns: int, last_ns: int) -> tuple[FabricChange, ...]:
-        """What became of the fabric, oldest first; the newest `MAX_CHANGES`."""
+        """Changes of the fabric, oldest first; the newest `MAX_CHANGES`."""
         rows = self._engine.select(
             f"SELECT ts_ns, change, what, name, detail FROM {FABRIC_CHANGE.name} "
             f"WHERE {window(first_ns, last_ns)} ORDER BY ts_ns DESC, name LIMIT {MAX_CHANGES}"
@@ -65,7 +65,7 @@ def _learnt_paths(first_ns: int, last_ns: int, proto: str) -> str:
 
 
 def _findings(first_ns: int, last_ns: int) -> str:
-    """What was to blame, oldest first, every column of the table."""
+    """Findings, oldest first, with all columns of the table."""
     names = ", ".join(column.name for column in FINDING.columns)
     return (
         f"SELECT {names} FROM {FINDING.name} WHERE {window(first_ns, last_ns)} "

@@ -1,4 +1,4 @@
-"""What the store knows of incidents: the newest word on each that anything happened to."""
+"""Queries on incidents: the newest row of each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TEXTS = (
 _NUMBERS = ("resolved_ns", "cause", "reopened", "repeats")
 _REALS = ("value", "worst")
 FAR_NS = 1 << 62
-"""Later than anything."""
+"""An instant after all others."""
 
 
 class IncidentRows:
-    """Questions on incidents; thread-safe as its engine is."""
+    """Queries on incidents; as thread-safe as the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -67,5 +67,5 @@ def _plain(row: Row) -> dict[str, Any]:
 
 
 def _known(value: object) -> float:
-    """What is not finite arrives as null."""
+    """Restore values that are not finite, which arrive as null."""
     return real(value) if isinstance(value, int | float) else float("nan")

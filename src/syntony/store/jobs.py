@@ -27,27 +27,27 @@ from syntony.wire.tables import (
 )
 
 MAX_ROWS = 1_000_000
-"""Of one table in one recording."""
+"""Most rows of one table in one recording."""
 MAX_PROGRAMS = 8
 MAX_TAKEOVERS = 10_000
-"""Lost ranks that are looked at; more of them in a window are the same incident."""
+"""Most lost ranks that are read; more of them in a window are the same incident."""
 MAX_SHOWN_TAKEOVERS = 1_000
-"""Of one job, on a screen."""
+"""Most lost ranks of one job on a screen."""
 _HOST = "arrayElement(splitByChar('/', nic), 1)"
 _DEVICE = "arrayElement(splitByChar(':', rdma), 1)"
-"""Of a row of `link_ports`."""
+"""The device of a row of `link_ports`."""
 Columns = Mapping[str, list[Any]]
-"""By name; text or numbers, None where a number is not finite."""
+"""Values by column name: text or numbers; None: not finite."""
 
 
 class JobQueries:
-    """Queries on jobs; thread-safe as its engine is. Windows are half-open, in fleet time."""
+    """Queries on jobs; as thread-safe as the engine. Windows are half-open, in fleet time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
-        """Jobs that had a process in the window, newest first."""
+        """Jobs with a process in the window, newest first."""
         rows = self._engine.select(
             "SELECT job, min(began_ns), max(ts_ns + window_ns), groupUniqArray(host), "
             "uniqExact(host, pid), sum(ended), max(toInt64(ranks)), "
@@ -72,7 +72,7 @@ class JobQueries:
         )
 
     def _protected(self, first_ns: int, last_ns: int) -> dict[str, dict[str, int]]:
-        """Of jobs whose lost ranks are replaced: the newest generation and spares, and losses."""
+        """For protected jobs the newest generation and spares, and the losses."""
         newest = "what = 'spares'"
         rows = self._engine.select(
             f"SELECT job, argMaxIf(generation, ts_ns, {newest}), "
@@ -88,7 +88,7 @@ class JobQueries:
         return found
 
     def takeovers_of(self, job: str, first_ns: int, last_ns: int) -> tuple[Takeover, ...]:
-        """What became of the job's lost ranks in the window: the newest, oldest first."""
+        """The newest takeovers of a job in the window, oldest first."""
         which = f"{window(first_ns, last_ns)} AND job = {quote(job)} AND what != 'spares'"
         found = self._columns(TAKEOVER, f"{which} ORDER BY ts_ns DESC LIMIT {MAX_SHOWN_TAKEOVERS}")
         rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
@@ -96,15 +96,14 @@ class JobQueries:
         return tuple(Takeover(**{name: row[name] for name in names}) for row in reversed(rows))
 
     def takeovers(self, first_ns: int, last_ns: int) -> Columns:
-        """What became of lost ranks in the window: the newest rows of `job_takeovers`."""
+        """The newest rows of `job_takeovers` in the window."""
         which = f"{window(first_ns, last_ns)} ORDER BY ts_ns DESC LIMIT {MAX_TAKEOVERS}"
         return self._columns(TAKEOVER, which)
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
     ) -> dict[str, Columns]:
-        """All that was recorded of a job in the window, by table, and of the NICs and hosts that it
-        used.
+        """The recording of a job in the window, by table, with the NICs and hosts that it used.
 
         Raises:
             UsageError: more than `most` rows of one table.
@@ -129,7 +128,7 @@ class JobQueries:
         return found
 
     def _nics(self, first_ns: int, last_ns: int, which: str) -> set[str]:
-        """Ports of which this is so."""
+        """Ports that meet a condition."""
         rows = self._engine.select(
             f"SELECT DISTINCT nic FROM {LINK_PORT.name} "
             f"WHERE {window(first_ns, last_ns)} AND {which}"
@@ -151,7 +150,7 @@ class JobQueries:
 
 
 def _among(column: str, names: Collection[str]) -> str:
-    """The condition that a column has one of these."""
+    """The SQL condition that a column has one of these values."""
     listed = ", ".join(quote(name) for name in sorted(set(names)))
     return f"{column} IN ({listed})" if listed else "1 = 0"
 

@@ -1,4 +1,4 @@
-"""Percentiles of one-way delay over groups of NIC pairs, computed where the rows are."""
+"""Percentiles of one-way delay over groups of NIC pairs, computed by the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syntony.wire.tables import PROBE, VERBS, Table
 
 Grouping = Literal["host", "rail"]
 MAX_PAIRS = 4_000
-"""Of one condition: some 200 KB of SQL."""
+"""Most pairs in one condition: about 200 KB of SQL."""
 _HOST, _NIC = (
     "arrayElement(splitByChar('/', {}), 1)",
     "arrayElement(splitByChar('/', {}), 2)",
@@ -27,15 +27,15 @@ _KEYS: dict[Grouping, tuple[str, str]] = {
 
 
 class LatencyRows:
-    """Questions on latency; thread-safe as its engine is. Windows are half-open, fleet time."""
+    """Queries on latency; as thread-safe as the engine. Windows are half-open, fleet time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def by(self, grouping: Grouping, first_ns: int, last_ns: int) -> dict[str, Latency]:
-        """``a->b`` → latency, by pair of hosts or of rails; each direction by itself.
+        """``a->b`` → latency, by pair of hosts or of rails, for each direction.
 
-        Losses are those whose direction the prober knew; `Store.pair_latencies` has them all.
+        Only losses whose direction the prober knew count; `Store.pair_latencies` has all of them.
         """
         a, b = _KEYS[grouping]
         sql = _latency(f"{a} AS a, {b} AS b", "a, b", first_ns, last_ns)
@@ -43,8 +43,8 @@ class LatencyRows:
         return {f"{row[0]}->{row[1]}": _of(row[2:]) for row in rows}
 
     def pairs(self, first_ns: int, last_ns: int) -> dict[tuple[str, str], tuple[Latency, int]]:
-        """Of each direction of each pair of NICs, losses as in `by`, and how many of those sent are
-        doubtful (`queries.DOUBTFUL`)."""
+        """Latency of each direction of each pair of NICs, with losses as in `by`, and the number of
+        sent probes that are doubtful (`queries.DOUBTFUL`)."""
         keys = f"src AS a, dst AS b, {DOUBTFUL}"
         rows = self._engine.select_since(PROBE, first_ns, _latency(keys, "a, b", first_ns, last_ns))
         return {(str(row[0]), str(row[1])): (_of(row[3:]), integer(row[2])) for row in rows}
@@ -54,7 +54,7 @@ class LatencyRows:
     ) -> dict[tuple[str, str, int], Latency]:
         """(source, target, DSCP) → latency over one plane.
 
-        Here a round trip broken in an unknown direction counts as lost on the prober's way out.
+        A round trip that failed in an unknown direction counts as lost on the way to the target.
         """
         table = VERBS if over is Plane.VERBS else PROBE
         sql = _latency(
@@ -65,7 +65,7 @@ class LatencyRows:
         return {(str(row[0]), str(row[1]), integer(row[2])): _of(row[3:]) for row in rows}
 
     def of_pairs(self, pairs: Collection[tuple[str, str]], first_ns: int, last_ns: int) -> Latency:
-        """All these NIC pairs together; the first `MAX_PAIRS` of them."""
+        """Latency of all these pairs of NICs together (at most the first `MAX_PAIRS`)."""
         if not pairs:
             return Latency(sent=0, lost=0, measured=0)
         wanted = ", ".join(f"({quote(a)}, {quote(b)})" for a, b in sorted(pairs)[:MAX_PAIRS])
@@ -84,7 +84,7 @@ def _latency(
     table: Table = PROBE,
     lost: str = "sum(lost)",
 ) -> str:
-    """The keys, then sent, lost, measured, [p50, p90, p99], clock error."""
+    """Columns: the keys, then sent, lost, measured, [p50, p90, p99], clock error."""
     points = ", ".join(name for name, _ in PERCENTILE_SHARES)
     weights = ", ".join(f"count * {share}" for _, share in PERCENTILE_SHARES)
     return (

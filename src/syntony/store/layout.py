@@ -1,8 +1,8 @@
-"""Where tables are: on one server, or on a cluster of shards and replicas. Pure SQL.
+"""Layout of tables: on one server, or on a cluster of shards and replicas. Pure SQL.
 
-On a cluster each table is twice: its rows in a replicated table of the database ``NAME_local`` on
-every server, and a distributed table of the same name in database ``NAME`` in front of these, which
-everything reads and writes. A row's shard follows from who sent it, so a batch is on one shard.
+On a cluster each table exists twice: a replicated table with the rows, in the database
+``NAME_local`` on every server, and a distributed table of the same name in the database ``NAME``,
+which all reads and writes use. A row's shard depends on its sender, so a batch is on one shard.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 
 class Layout(NamedTuple):
-    """Where the tables of one database are."""
+    """The layout of one database's tables."""
 
     cluster: str = ""
-    """As the servers' ``remote_servers`` names it; empty: one server."""
+    """Its name in the servers' ``remote_servers``; empty: one server."""
     database: str = ""
-    """That is read and written."""
+    """The database that is read and written."""
 
     @property
     def _local(self) -> str:
@@ -27,7 +27,7 @@ class Layout(NamedTuple):
         return f" ON CLUSTER {self.cluster}"
 
     def databases(self) -> list[str]:
-        """Statements that make the databases; in none of them."""
+        """Statements that create the databases; run outside of any database."""
         if not self.cluster:
             return [f"CREATE DATABASE IF NOT EXISTS {self.database}"]
         return [
@@ -36,13 +36,13 @@ class Layout(NamedTuple):
         ]
 
     def create(self, name: str, columns: str, engine: str, order: str, shard: str) -> list[str]:
-        """Statements that make a table where it is not there.
+        """Statements that create a table if it is missing.
 
         Args:
             columns: their definitions.
             engine: of the MergeTree family, with its arguments in parentheses or without.
             order: its ``PARTITION BY`` and ``ORDER BY``.
-            shard: an expression over columns: rows that have it in common are on one shard.
+            shard: an expression over columns: rows with the same value are on one shard.
         """
         if not self.cluster:
             return [f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE = {engine} {order}"]
@@ -69,27 +69,27 @@ class Layout(NamedTuple):
         return [f"ALTER TABLE {self._local}.{name}{self._everywhere} {change}"]
 
     def refresh(self, name: str, shard: str) -> list[str]:
-        """Statements after which a table has the columns that its rows have. They hold no rows:
-        ClickHouse 18 cannot alter a distributed table on a cluster."""
+        """Statements that create the distributed table again, with all columns of the rows. It has
+        no rows, and ClickHouse 18 cannot alter it on a cluster."""
         if not self.cluster:
             return []
         drop = f"DROP TABLE IF EXISTS {self.database}.{name}{self._everywhere}"
         return [drop, self._front(name, shard)]
 
     def drop_partition(self, name: str, number: int) -> list[str]:
-        """Statements that forget a partition."""
+        """Statements that drop a partition."""
         if not self.cluster:
             return [f"ALTER TABLE {name} DROP PARTITION {number}"]
         return [f"ALTER TABLE {self._local}.{name}{self._everywhere} DROP PARTITION {number}"]
 
     @property
     def of_rows(self) -> str:
-        """The database of the tables that hold rows, as an expression."""
+        """An expression for the database of the tables that hold rows."""
         return f"'{self._local}'" if self.cluster else "currentDatabase()"
 
     @property
     def parts(self) -> str:
-        """What follows ``FROM`` for the parts of all tables, of one replica of each shard."""
+        """The ``FROM`` expression for the parts of all tables, on one replica of each shard."""
         table = f"cluster('{self.cluster}', system, parts)" if self.cluster else "system.parts"
         return f"{table} WHERE active AND database = {self.of_rows}"
 

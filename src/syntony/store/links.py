@@ -1,4 +1,4 @@
-"""What the store knows of links: the newest look at each port, its flaps, its history."""
+"""Queries on links: the newest state of each port, its flaps and its history."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WORST = "['counted', 'reset', 'saturated', 'unknown']"
 
 
 class LinkRows:
-    """Questions on links; thread-safe as its engine is. Windows are half-open, fleet time."""
+    """Queries on links; as thread-safe as the engine. Windows are half-open, fleet time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def ports(self, first_ns: int, last_ns: int) -> tuple[LinkStatus, ...]:
-        """Every port seen in the window, sorted, with its losses of carrier in it."""
+        """All ports reported in the window, sorted, with their losses of carrier in it."""
         since = self._engine.select_since
         losses = since(LINK_EVENT, first_ns, _flaps(first_ns, last_ns))
         flaps = {str(row[0]): row for row in losses}
@@ -33,7 +33,7 @@ class LinkRows:
         return tuple(_status(row, flaps) for row in rows)
 
     def events(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkEventRow, ...]:
-        """What happened to one port, or to all, oldest first.
+        """Events of one port or of all, oldest first.
 
         Raises:
             UsageError: more than `MAX_POINTS` rows.
@@ -44,12 +44,12 @@ class LinkRows:
         return tuple(record(LinkEventRow, row) for row in rows)
 
     def counters(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkCounterRow, ...]:
-        """How far each counter went up, those that did or that cannot be read."""
+        """Counters that increased, with the increase, or that cannot be read."""
         rows = self._engine.select_since(LINK_COUNTER, first_ns, _counters(first_ns, last_ns, nic))
         return tuple(record(LinkCounterRow, row) for row in rows)
 
     def modules(self, first_ns: int, last_ns: int) -> dict[str, tuple[str, str]]:
-        """Port → the newest ``well`` or ``beyond limit`` of its module, and what was measured."""
+        """Port → the newest ``well`` or ``beyond limit`` of its module, with its value."""
         rows = self._engine.select_since(LINK_EVENT, first_ns, _modules(first_ns, last_ns))
         return {str(nic): (str(after), str(detail)) for nic, after, detail in rows}
 

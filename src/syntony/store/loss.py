@@ -1,9 +1,9 @@
-"""In which direction a broken round trip was lost: two ends' counts put together. Pure.
+"""Attribute failed round trips to a direction, by the counts of both ends. Pure.
 
-A prober that gets no reply cannot say which way the probe died. Its target can: it counts the
-authentic requests it heard. What was sent and neither known to be lost nor heard was lost on the
-way there; the rest of the broken round trips was lost on the way back. A target that says nothing
-at all (it is dead, or cut off) excuses nothing: all of it is lost on the way there.
+A prober that gets no reply does not know in which direction the probe was lost. Its target does: it
+counts the authentic requests that it received. Requests neither received nor known to be lost were
+lost on the way to the target; the other failed round trips were lost on the way back. If the target
+reports nothing (it is dead, or cut off), all of them count as lost on the way to it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _Key = TypeVar("_Key", Direction, Second)
 
 
 class BrokenSecond(NamedTuple):
-    """One prober's second with broken round trips towards one target, all its paths together."""
+    """A second with failed round trips of one prober to one target, over all paths."""
 
     src: str
     dst: str
     second: int
     sent: int
     lost: int
-    """Known to be lost on the way there."""
+    """Known to be lost on the way to the target."""
     unresolved: int
     heard: int
-    """Requests the target heard from the prober in that second; 0 if it said nothing."""
+    """Requests that the target received from the prober in that second; 0 without a report."""
 
 
 class Attribution(NamedTuple):
@@ -39,22 +39,22 @@ class Attribution(NamedTuple):
 
 
 def attribute(unresolved: int, missing: int) -> Attribution:
-    """Split broken round trips when `missing` requests (may be negative) did not get there.
+    """Split failed round trips, if `missing` requests (may be negative) did not arrive.
 
-    The two ends' counters are read at slightly different instants, so `missing` can stray beyond
-    what is possible; it is taken within bounds.
+    The two ends' counters are read at slightly different instants, so `missing` can be out of range
+    and is clamped.
     """
     there = min(unresolved, max(missing, 0))
     return Attribution(there, unresolved - there)
 
 
 class Correction(NamedTuple):
-    """What attribution changes in the plain sums of one direction."""
+    """Correction of the sums of one direction by attribution."""
 
     lost: int = 0
     """Losses to add."""
     unsent: int = 0
-    """Replies counted as sent whose requests turn out never to have arrived."""
+    """Replies counted as sent although their requests never arrived."""
 
 
 def _correct(
@@ -69,7 +69,7 @@ def correct_directions(broken: Iterable[BrokenSecond]) -> dict[Direction, Correc
     """Corrections per direction over all the given seconds.
 
     Counts are summed before they are split, so that a request sent at the end of one second and
-    heard at the start of the next does not read as lost.
+    received at the start of the next does not count as lost.
     """
     unresolved: dict[Direction, int] = defaultdict(int)
     missing: dict[Direction, int] = defaultdict(int)
@@ -85,7 +85,7 @@ def correct_directions(broken: Iterable[BrokenSecond]) -> dict[Direction, Correc
 
 
 def correct_seconds(broken: Iterable[BrokenSecond]) -> dict[Second, Correction]:
-    """Corrections per direction and second, each second by itself."""
+    """Corrections for each direction and second."""
     corrections: dict[Second, Correction] = {}
     for each in broken:
         split = attribute(each.unresolved, each.sent - each.lost - each.heard)

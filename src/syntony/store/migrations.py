@@ -1,8 +1,8 @@
-"""The telemetry store's schema: its version, and the way there from every earlier one.
+"""The telemetry store's schema: its version, and migrations from all earlier ones.
 
-Tables and columns that `syntony.wire.tables` has gained are added to any store. A migration is for
-what cannot be derived: a renamed column, another type or sort key, a table that goes. ClickHouse
-has no transactions over statements: each must do no harm when it runs again after a crash.
+New tables and columns of `syntony.wire.tables` are added automatically. Migrations are for other
+changes: a renamed column, another type or sort key, a removed table. ClickHouse has no transactions
+over statements, so each must be idempotent: it may run again after a crash.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from syntony.store.schema import SHARD, add_columns, capabilities, create_table
 from syntony.wire.tables import TABLES, Table
 
 VERSIONS = "schema_version"
-"""Table of the versions that a store has had."""
+"""Table with the schema versions of a store's history."""
 
 
 class Migration(NamedTuple):
-    """One step; runs before tables and columns are added."""
+    """One step, run before tables and columns are added."""
 
     version: int
     statements: Sequence[str] = ()
@@ -63,7 +63,7 @@ MIGRATIONS = (
     Migration(16),
 )
 SUMMED_HOURS = 13
-"""The version with that table: it is filled once the tables are there, of whichever layout."""
+"""The version that added this table; it is filled after the tables are created."""
 
 
 def migrate(
@@ -71,7 +71,7 @@ def migrate(
     tables: Iterable[Table] = TABLES.values(),
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> None:
-    """Bring a store, new or old, to the newest schema.
+    """Migrate a store, new or old, to the newest schema.
 
     Raises:
         StoreError: a newer version of Syntony wrote it (nothing was changed), or the engine failed.

@@ -1,4 +1,4 @@
-"""From a URL to a store."""
+"""Open a store by its URL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EMBEDDED = "chdb:"
 
 
 def open_store(url: str) -> Store:
-    """A directory or ``chdb:PATH`` (embedded), or ``clickhouse://user:pass@host:port/database``.
+    """Open a directory or ``chdb:PATH`` (embedded), or ``clickhouse://user:pass@host:port/database``.
 
     Raises:
         UsageError: the URL has no such form.

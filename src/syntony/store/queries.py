@@ -1,4 +1,4 @@
-"""The questions as SQL, in the subset that ClickHouse 18.16 and today's share."""
+"""The queries as SQL, in the subset common to ClickHouse 18.16 and current versions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syntony.store.schema import BUCKET_NS, batch_column, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
 MAX_POINTS = 100_000
-"""Of one answer: what fits a message, and a person's patience."""
+"""Most points of one answer, limited by the size of messages and by time."""
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
 PERCENTILE_SHARES = (
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     first_ns: int
     last_ns: int
     minutes: bool = False
-    """Its minutes are summed up; else its seconds have to be read."""
+    """Whether it is read from summed minutes, or else from seconds."""
 
 
 def window(first_ns: int, last_ns: int) -> str:
@@ -58,13 +58,13 @@ def window(first_ns: int, last_ns: int) -> str:
 
 
 def pair(src: str, dst: str) -> str:
-    """The condition for one direction, or for either end alone; empty for all."""
+    """The condition for one direction, or for one of its ends; empty for all."""
     wanted = (("src", src), ("dst", dst))
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
 
 
 def ways(src: str, dst: str) -> str:
-    """The condition for one direction and the other one, or for any with one end; empty for all."""
+    """The condition for both directions of a pair, or for all with one end; empty for all."""
     if not (src or dst):
         return ""
     there, back = (pair(*ends).removeprefix(" AND ") for ends in ((src, dst), (dst, src)))
@@ -77,7 +77,7 @@ def oldest(table: Table, first_ns: int, last_ns: int) -> str:
 
 
 def rows(table: Table, columns: Sequence[str], first_ns: int, last_ns: int) -> str:
-    """These columns of every row, in order of time."""
+    """These columns of all rows, oldest first."""
     return (
         f"SELECT {', '.join(columns)} FROM {table.name} WHERE {window(first_ns, last_ns)} "
         "ORDER BY ts_ns"
@@ -260,7 +260,7 @@ def newest(table: Table, partition: int) -> str:
 
 
 def count_rows(layout: Layout) -> str:
-    """Rows of telemetry kept in this database."""
+    """Number of telemetry rows in this database."""
     return (
         f"SELECT sum(rows) FROM {layout.parts} "
         f"AND table NOT IN ('schema_version', '{MINUTES}', '{HOURS}', '{MARKS}')"

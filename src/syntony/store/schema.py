@@ -13,19 +13,19 @@ from syntony.wire.tables import Column, ColumnType, Table
 HOUR_NS = 3600 * S
 DAY_NS = 24 * HOUR_NS
 BUCKET_NS = 60 * S
-"""The sort key begins with the minute: a window of seconds then reads a minute's rows, not a
-partition's."""
+"""The sort key begins with the minute, so that a window of seconds reads the rows of a minute and
+not of a partition."""
 SHORT_RETENTION_DAYS = 7
 """Tables kept no longer than this are partitioned by hour (168 partitions), others by day."""
 
 SHARD = "cityHash64(host)"
-"""Which shard of a cluster a row is on: a batch, which is of one host, is on one."""
+"""Expression for a row's shard: all rows of a batch, which has one host, are on one shard."""
 ORIGIN = (
     Column("host", "string", "agent that sent the row"),
     Column("stream", "string", "identity of that agent's spool"),
     Column("seq", "uint64", "number of the batch within the stream"),
 )
-"""Columns in front of every table's own: where a row came from, so none is stored twice."""
+"""First columns of every table: the origin of a row, to deduplicate batches."""
 
 _SQL_TYPES: dict[ColumnType, str] = {
     "int64": "Int64",
@@ -41,7 +41,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 class Capabilities(NamedTuple):
-    """What the engine's version allows beyond the common subset."""
+    """Features of the engine's version beyond the common subset."""
 
     low_cardinality: bool
     codecs: bool
@@ -59,13 +59,13 @@ def capabilities(version: str) -> Capabilities:
 
 
 def batch_column(table: Table) -> str:
-    """Name of the column with a row's batch number: `job_collectives` has a `seq` of its own."""
+    """Name of the column for the batch number: in `job_collectives`, `seq` is another column."""
     own = any(column.name == "seq" for column in table.columns)
     return "batch_seq" if own else "seq"
 
 
 def stored_columns(table: Table) -> tuple[Column, ...]:
-    """Origin columns, then the table's. An own `host` is that of the agent, and stands once."""
+    """Origin columns, then the table's. A table's `host` is the agent's, and is not repeated."""
     own = any(column.name == "host" for column in table.columns)
     host, stream, seq = ORIGIN
     origin = (stream, seq._replace(name=batch_column(table)))
@@ -78,7 +78,7 @@ def partition_ns(table: Table) -> int:
 
 
 def create_table(table: Table, can: Capabilities, layout: Layout = ONE_SERVER) -> list[str]:
-    """The statements that make the table if it is not there."""
+    """Statements that create the table if it is missing."""
     columns = ", ".join(
         f"{column.name} {_column_type(column, can)}" for column in stored_columns(table)
     )
@@ -92,9 +92,9 @@ def create_table(table: Table, can: Capabilities, layout: Layout = ONE_SERVER) -
 def add_columns(
     table: Table, present: Collection[str], can: Capabilities, layout: Layout = ONE_SERVER
 ) -> list[str]:
-    """Statements that give a table made by an earlier version what it lacks.
+    """Statements that add missing columns to a table of an earlier version.
 
-    Old rows get what says "not known" there: empty text, a float that is not a number, 0.
+    In old rows they have the value for "not known": empty text, NaN, or 0.
     """
     return [
         statement
@@ -122,7 +122,7 @@ def stored_type(column: Column) -> str:
 
 
 def sql_type(column: Column) -> str:
-    """The plain SQL type of a column, as it travels in the Native format."""
+    """The plain SQL type of a column, as used in the Native format."""
     return _SQL_TYPES[column.type]
 
 

@@ -25,7 +25,7 @@ WAIT_NS = LEASE_NS + EXPIRY_NS + 500 * MS
 
 
 class ListeningHost(NamedTuple):
-    """One host that listens to us."""
+    """One host that reports to this controller."""
 
     since_ns: int
     """Since when, without a break: the first report of its stream, fleet time as it was sent."""
@@ -50,7 +50,10 @@ def may_decide(
         if host in electorate and now_ns - each.newest_ns < LEASE_NS
     ]
     if not electorate or len(fresh) < wanted:
-        return False, f"{len(fresh)} of {len(electorate)} hosts listen to us; needed: {wanted}"
+        return (
+            False,
+            f"{len(fresh)} of {len(electorate)} hosts report to this controller; needed: {wanted}",
+        )
     steady = sum(now_ns - each.since_ns >= WAIT_NS for each in fresh)
     if steady < wanted:
         return False, "another controller's orders may still be under way; waiting"

@@ -1,4 +1,4 @@
-"""What is asked and answered about audits; part of `syntony.wire.messages`."""
+"""Requests and answers about audits; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from syntony.wire.query import Query
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True, tag="audit-report"):
-    """What came of an audit's order; never spooled."""
+    """The result of an audit's order; never spooled."""
 
     order: str
     report: bytes = b""
     """JSON of `syntony.audit.result.HostReport`."""
     refused: str = ""
-    """Why there is none."""
+    """The reason why there is no report."""
 
 
 class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
@@ -25,7 +25,7 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     order: str
     """Never used twice."""
     host: str
-    """Whom it is for: no other agent obeys it."""
+    """The host to audit: no other agent obeys the order."""
     checks: tuple[str, ...]
     """Ids or beginnings of them; empty for all."""
     limits: dict[str, dict[str, Any]]
@@ -34,7 +34,7 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     deadline_ns: int
     """For the checks together."""
     expires_ns: int
-    """Fleet time after which nobody obeys it."""
+    """Fleet time after which the order is ignored."""
     by: str
     backend: tuple[str, ...] = ()
     """Shell patterns of the ports that carry the job, as a spec's role says; none: found out."""
@@ -50,7 +50,7 @@ class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-
     active: bool = False
     deadline_ns: int = 60_000_000_000
     by: str
-    """Who says so, beside the name in the certificate."""
+    """The user, in addition to the name in the certificate."""
     backend: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec copies it
     """Host → shell patterns of the ports that carry the job; of hosts that are not in it the agents
     find out."""
@@ -64,7 +64,7 @@ class AuditReportsQuery(Query["AuditReports"], frozen=True, kw_only=True, tag="a
 
 
 class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started"):
-    """The order is out."""
+    """The order has been sent."""
 
     order: str
     hosts: tuple[str, ...]
@@ -74,7 +74,7 @@ class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started
 
 
 class HostAudit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent answered; `host` is the name in its certificate."""
+    """The answer of one agent; `host` is the name in its certificate."""
 
     host: str
     report: bytes
@@ -84,7 +84,7 @@ class HostAudit(msgspec.Struct, frozen=True, kw_only=True):
 class AuditReports(msgspec.Struct, frozen=True, kw_only=True, tag="audit-reports"):
     reports: tuple[HostAudit, ...]
     after: int
-    """For the next question."""
+    """Value for the next request."""
     waiting: tuple[str, ...]
     """Hosts that have not answered; empty when all have."""
 
@@ -106,7 +106,7 @@ class AuditRunView(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     by: str
     until_ns: int
-    """Fleet time at which hosts that have not answered never will."""
+    """Fleet time until which hosts may answer."""
     hosts: int
     waiting: int
 

@@ -1,4 +1,4 @@
-"""What is said about clocks; part of `syntony.wire.messages`."""
+"""Messages about clocks; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from syntony.wire.query import Query
 
 
 class Edges(msgspec.Struct, frozen=True, kw_only=True, tag="edges"):
-    """What the agent's own pairs say about the clocks, newest window only; never spooled."""
+    """Estimates of the agent's own pairs of clocks, newest window only; never spooled."""
 
     edges: tuple[Edge, ...]
     utc: tuple[UtcReading, ...] = ()
-    """What the host says of UTC."""
+    """The host's reading of UTC."""
     epochs: dict[str, int] = {}
     """The present epoch of the host's clock, by node (see `Timeline.epoch`)."""
 
@@ -46,15 +46,15 @@ class ClockHistoryQuery(Query["ClockHistory"], frozen=True, kw_only=True, tag="c
 
 
 class PairsQuery(Query["Pairs"], frozen=True, kw_only=True, tag="clock-pairs"):
-    """What agents last said of their own pairs of clocks."""
+    """The agents' last estimates of their pairs of clocks."""
 
 
 class ClockTruthQuery(Query["ClockTruths"], frozen=True, kw_only=True, tag="clock-truth"):
-    """Clocks of a lab beside what they truly are; of other fleets nobody knows that."""
+    """True and estimated clocks of a lab; the truth is unknown in other fleets."""
 
 
 class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
-    """The truth and, where the host has a timeline, the estimate beside it."""
+    """The true clock and, if the host has a timeline, its estimate."""
 
     host: str
     at_ns: int
@@ -69,7 +69,7 @@ class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
     clk_err_ns: int | None = None
     """1-sigma claimed by the estimate at `at_ns`."""
     bound_ns: float | None = None
-    """Bound told with the estimate at `at_ns`; None: none."""
+    """Bound of the estimate at `at_ns`; None: none."""
     state: ClockState | None = None
 
 

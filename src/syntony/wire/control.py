@@ -15,7 +15,7 @@ MAX_EPOCH = (1 << 62) - 1
 
 
 class TakeoverCommand(Query["EpochRaised"], frozen=True, kw_only=True, tag="takeover"):
-    """Put this controller in charge of agents that have obeyed a later one: its control state was
+    """Let this controller lead agents that have obeyed a later epoch, after its control state was
     restored from a backup."""
 
     above: int
@@ -33,7 +33,7 @@ class ControllerQuery(Query["ControllerStatus"], frozen=True, kw_only=True, tag=
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A gateway as its leader sees it."""
+    """A gateway, as known to its leader."""
 
     name: str
     """In its certificate."""
@@ -44,17 +44,17 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     agents: int
     """Attached to it."""
     lag_ns: int
-    """For how long the oldest batch that it has not stored waits."""
+    """Age of the oldest batch that it has not stored."""
     queued_bytes: int
     store_up: bool
     rows: int
     """Stored since it started."""
     left: bool = False
-    """It is away because it was stopped on purpose."""
+    """It is disconnected because it was stopped on purpose."""
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controller"):
-    """The one that answers: a standby answers nobody."""
+    """The controller that answers; a standby does not answer requests."""
 
     name: str
     """In its certificate."""
@@ -64,9 +64,9 @@ class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controlle
     seen_epoch: int
     """The highest that an agent has reported: beyond `epoch`, another controller took over."""
     durable: bool
-    """Whether its control state outlives it."""
+    """Whether its control state survives its process."""
     up_ns: int
-    """For how long it has been in charge."""
+    """How long it has been leading."""
     agents: int
     """Attached, to it or to its gateways."""
     gateways: tuple[GatewayStatus, ...] = ()

@@ -71,7 +71,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedFailures(msgspec.Struct, frozen=True, kw_only=True):
-    """Critical incidents of a fleet that were nobody else's symptom."""
+    """Critical incidents of a fleet that are not symptoms of others."""
 
     period_ns: int
     """Over which they were counted."""
@@ -96,4 +96,4 @@ class CostReport(msgspec.Struct, frozen=True, kw_only=True, tag="cost"):
     today: Loss
     with_syntony: Loss
     observed: ObservedFailures | None
-    """None: not asked for."""
+    """None: not requested."""

@@ -20,7 +20,7 @@ class JoinRequest(msgspec.Struct, frozen=True, kw_only=True, tag="join"):
 
     token: str
     csr: bytes
-    """PEM, PKCS #10; its common name is the name asked for."""
+    """PEM, PKCS #10; its common name is the requested name."""
 
 
 class AuthorityQuery(msgspec.Struct, frozen=True, kw_only=True, tag="authority"):
@@ -112,11 +112,11 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
 
 
 class Revocations(msgspec.Struct, frozen=True, kw_only=True, tag="revocations"):
-    """Certificates that are refused; agents apply it to anyone who asks for their ``/metrics``."""
+    """Refused certificates; agents also apply the list to clients of their ``/metrics``."""
 
     serials: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
-    """Revoked as a whole, certificates nobody has seen included."""
+    """Names that are revoked, including unknown certificates."""
     known: frozenset[str] = frozenset()
     """Serial numbers of these names that are accepted: issued after the revocation."""
 

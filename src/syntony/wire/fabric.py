@@ -1,4 +1,4 @@
-"""Paths, who is to blame, and how the fabric changed; part of `syntony.wire.messages`."""
+"""Paths, findings and changes of the fabric; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_CHANGES = 5_000
 
 
 class FabricChangesQuery(Query["FabricChanges"], frozen=True, kw_only=True, tag="fabric-changes"):
-    """What became of the fabric over the last `window_ns`, as learnt paths showed it."""
+    """Changes of the fabric over the last `window_ns`, as seen in traced paths."""
 
     window_ns: int = 86_400_000_000_000
 
@@ -20,7 +20,7 @@ class FabricChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change."""
 
     ts_ns: int
-    """Fleet time at which it was reported: it had stood for a while."""
+    """Fleet time of the report, some time after the change."""
     change: str
     """``added``, ``removed``, ``moved``, ``rerouted`` or ``unseen``."""
     what: str
@@ -35,16 +35,16 @@ class FabricChanges(msgspec.Struct, frozen=True, kw_only=True, tag="fabric-chang
 
 
 class FindingsQuery(Query["Findings"], frozen=True, kw_only=True, tag="findings"):
-    """What is to blame now."""
+    """The present findings."""
 
 
 class PathsQuery(Query["LearntPaths"], frozen=True, kw_only=True, tag="paths"):
-    """The learnt paths, as names of components."""
+    """The traced paths, as names of components."""
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
     ts_ns: int
-    """End of the newest window that was looked at, fleet time; 0 if none was yet."""
+    """End of the newest evaluated window, fleet time; 0: none yet."""
     findings: tuple[Finding, ...]
 
 
@@ -65,7 +65,7 @@ class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
 
 
 class TopologyQuery(Query["FabricMap"], frozen=True, kw_only=True, tag="topology"):
-    """Devices and the cables between them, as configured or as learnt paths show them."""
+    """Devices and the cables between them, as configured or as seen in traced paths."""
 
 
 class MapDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class MapDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 class FabricMap(msgspec.Struct, frozen=True, kw_only=True, tag="topology"):
     configured: bool
-    """By a topology file; else only what learnt paths cross is known."""
+    """From a topology file; else only parts on traced paths are known."""
     devices: tuple[MapDevice, ...]
     cables: tuple[tuple[str, str], ...]
     """Names of both ends, sorted."""

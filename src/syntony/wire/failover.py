@@ -78,7 +78,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Unsigned = 0
     """Flows beyond these, or for which the process had no place."""
     malformed: Unsigned = 0
-    """Flows of which it told what cannot be, or what could not be read."""
+    """Flows with impossible values, or that could not be read."""
 
 
 class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
@@ -146,7 +146,7 @@ class SwitchCommand(Query["FailoverStatus"], frozen=True, kw_only=True, tag="swi
 
     stopped: bool
     by: str
-    """Who says so, for the log; over TLS the certificate's name is put in front."""
+    """The user, for the log; over TLS the certificate's name is prepended."""
     why: str = ""
 
 

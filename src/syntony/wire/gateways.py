@@ -1,8 +1,7 @@
-"""Gateway ↔ leader: the streams of many agents on one, and what of their rows has been stored.
+"""Gateway ↔ leader: many agents' streams multiplexed on one, and reports on stored rows.
 
-A gateway relays what its agents say, except rows: these it stores itself, and tells the leader of
-them as columns. What comes down is what each agent would be sent; acknowledgements are the
-gateway's.
+A gateway relays its agents' messages except rows, which it stores; the leader gets a summary of
+them as columns. The leader's messages are relayed to each agent; the gateway acknowledges batches.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from syntony.wire.query import Failure
 RELAY = "/syntony.Fleet/Relay"
 RELAY_QUERY = "/syntony.Fleet/RelayQuery"
 RELAY_PROTOCOL = 1
-"""Goes up where a peer must be answered differently, as `messages.PROTOCOL` does."""
+"""Version of this protocol, raised under the same conditions as `messages.PROTOCOL`."""
 
 
 # --- gateway to leader -----------------------------------------------------------------------
@@ -38,28 +37,28 @@ class AgentOpened(msgspec.Struct, frozen=True, kw_only=True, tag="agent-opened")
     """An agent has attached to the gateway."""
 
     agent: int
-    """Names this stream of it from now on; never used again."""
+    """Identifies this stream of the agent; never reused."""
     certificate: bytes
-    """That it has shown, PEM; the gateway has checked that it holds the key."""
+    """Its certificate, PEM; the gateway has verified that it has the key."""
     peer: str
-    """Its address as gRPC words it."""
+    """Its address in gRPC's notation."""
 
 
 class FromAgent(msgspec.Struct, frozen=True, kw_only=True, tag="from-agent"):
-    """What it sent; the first is its hello."""
+    """A message of the agent; the first is its `Hello`."""
 
     agent: int
     data: bytes
 
 
 class AgentClosed(msgspec.Struct, frozen=True, kw_only=True, tag="agent-closed"):
-    """Its stream has ended."""
+    """The agent's stream has ended."""
 
     agent: int
 
 
 class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
-    """One batch of an agent that is in the store, or was refused."""
+    """One batch of an agent that was stored or refused."""
 
     host: str
     stream: str
@@ -75,47 +74,47 @@ class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProbedColumns(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of probing of the batches of one table, one after the other."""
+    """Probe rows of the batches of one table, concatenated."""
 
     fresh: tuple[int, ...]
-    """Places of those batches whose rows are of other flows, or in another order, than those of the
-    batch of this host and table that was told of last on this stream."""
+    """Indices of batches whose rows have other flows, or another order, than the host's previous
+    batch of this table on this stream."""
     names: bytes
-    """What the rows of those are of, an Arrow IPC stream …"""
+    """Names of the flows of these batches, an Arrow IPC stream …"""
     values: bytes
-    """… and what all rows measured, as narrow as the numbers are; both compressed."""
+    """… and the measurements of all rows, in the narrowest types; both compressed."""
     names_size: int
     values_size: int
-    """Before they were compressed; 0 names: none is fresh."""
+    """Size before compression; 0 names: no batch is fresh."""
 
 
 class RowsStored(msgspec.Struct, frozen=True, kw_only=True, tag="rows-stored"):
-    """What of agents' rows has been stored."""
+    """Report on stored rows of agents."""
 
     batches: tuple[StoredBatch, ...]
     columns: dict[str, bytes]
-    """Table to what the leader judges of its rows, an Arrow IPC stream: those of the batches above
-    that are of this table, one after the other."""
+    """For each table the columns that the leader evaluates, an Arrow IPC stream: rows of the
+    batches above, concatenated."""
     sizes: dict[str, int] = {}
-    """Table to the length of its stream, of those that are compressed by zstd."""
+    """For each table whose stream is compressed by zstd, its original length."""
     probed: dict[str, ProbedColumns] = {}
-    """Rows of probing, which are most. To a leader that does not read this: in `columns`."""
+    """Probe rows, the majority; for a leader that does not read this field, in `columns`."""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-report"):
-    """How it is, once a second."""
+    """State of the gateway, once a second."""
 
     queued_bytes: int
-    """Batches that wait for the store."""
+    """Size of the batches that wait for the store."""
     waited_ns: int
-    """For how long the oldest of them has."""
+    """How long the oldest of them has waited."""
     store_up: bool
     rows: int
     """Stored since it started."""
 
 
 class GatewayLeaving(msgspec.Struct, frozen=True, kw_only=True, tag="gateway-leaving"):
-    """It is being stopped on purpose: its stream ends now, and nobody is to miss it."""
+    """The gateway is stopped on purpose: the end of its stream is no incident."""
 
 
 FromGateway = (
@@ -141,7 +140,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
 
 
 class ToAgent(msgspec.Struct, frozen=True, kw_only=True, tag="to-agent"):
-    """What an agent is to be sent."""
+    """A message to relay to an agent."""
 
     agent: int
     data: bytes
@@ -154,16 +153,16 @@ class AgentEnded(msgspec.Struct, frozen=True, kw_only=True, tag="agent-ended"):
 
 
 class FleetNow(msgspec.Struct, frozen=True, kw_only=True, tag="fleet-now"):
-    """Fleet time, once a second, where it is known."""
+    """Fleet time, once a second, if it is known."""
 
     fleet_ns: int
 
 
 class ApiAccess(msgspec.Struct, frozen=True, array_like=True):
-    """A token or session of the HTTP API that is good; see `state.access_tokens.Access`."""
+    """A valid token or session of the HTTP API; see `state.access_tokens.Access`."""
 
     digest: str
-    """SHA-256 of its secret, from which nothing follows: secrets have 256 random bits."""
+    """SHA-256 of its secret, which cannot be inverted: secrets have 256 random bits."""
     number: int
     kind: str
     parent: int
@@ -174,12 +173,12 @@ class ApiAccess(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AccessNews(msgspec.Struct, frozen=True, kw_only=True, tag="access-news"):
-    """Tokens and sessions that came or changed, and digests of those that are not good any more."""
+    """New and changed tokens and sessions, and digests of those that are no longer valid."""
 
     known: tuple[ApiAccess, ...] = ()
     gone: tuple[str, ...] = ()
     first: bool = False
-    """Of this stream: what was known before is forgotten."""
+    """First message of this stream: it replaces earlier knowledge."""
 
 
 ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessNews | Refuse
@@ -188,7 +187,7 @@ ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessNews
 
 
 class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="relayed-request"):
-    """A request that came to a gateway, with who makes it; answered as if it had come here."""
+    """A request to a gateway, with its sender; answered as if it had been sent to the leader."""
 
     query: bytes
     certificate: bytes
@@ -197,44 +196,44 @@ class RelayedRequest(msgspec.Struct, frozen=True, kw_only=True, tag="relayed-req
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True, tag="api-request"):
-    """An HTTP request that came to a gateway, with the credentials that it came with: the leader
-    checks them itself. The answer is an `ApiHead` and the body, in pages."""
+    """An HTTP request to a gateway, with credentials that the leader verifies. The answer is an
+    `ApiHead` and the body, in pages."""
 
     method: str
     scheme: str
     host: str
     port: int
-    """Where the gateway serves it: the session's cookie is named after that."""
+    """Port of the gateway's API, which is part of the name of the session's cookie."""
     path: str
     query: bytes
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
     client: str
-    """Address of the client, as the gateway says."""
+    """Address of the client, as reported by the gateway."""
     client_port: int
 
 
 class ApiHead(msgspec.Struct, frozen=True, kw_only=True, tag="api-head"):
-    """Of the answer to an `ApiRequest`."""
+    """Status and headers of the answer to an `ApiRequest`."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
 
 
 class EventsAfter(msgspec.Struct, frozen=True, kw_only=True, tag="events-after"):
-    """Live events after one that is known, as soon as there are any; none after some seconds."""
+    """Live events after a known one, as soon as there are any; none after some seconds."""
 
     last_id: str
 
 
 class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, tag="live-event"):
-    """One of them."""
+    """One live event."""
 
     epoch: str
     number: int
     topic: str
     data: bytes
-    """As browsers are sent it."""
+    """In the form that browsers get."""
 
 
 _UP = msgspec.msgpack.Decoder(FromGateway | Bundle), msgspec.msgpack.Decoder(FromGateway)
@@ -247,25 +246,25 @@ _KINDS = kinds_of(FromGateway | Bundle, ToGateway)
 
 
 def from_gateway(data: bytes) -> Iterator[FromGateway | Unknown]:
-    """What a gateway sent, message by message. Raises `WireError`."""
+    """Decode messages of a gateway, one by one. Raises `WireError`."""
     return unbundled(*_UP, data, _KINDS)
 
 
 def to_gateway(data: bytes) -> Iterator[ToGateway | Unknown]:
-    """What a leader sent, message by message. Raises `WireError`."""
+    """Decode messages of a leader, one by one. Raises `WireError`."""
     return unbundled(*_DOWN, data, _KINDS)
 
 
 def decode_relayed(data: bytes) -> Relayed:
-    """What a gateway asks. Raises `WireError`."""
+    """Decode a gateway's request. Raises `WireError`."""
     return decode(_request, data)
 
 
 def decode_head(data: bytes) -> ApiHead | Failure:
-    """First page of the answer to an `ApiRequest`. Raises `WireError`."""
+    """Decode the first page of the answer to an `ApiRequest`. Raises `WireError`."""
     return decode(_head, data)
 
 
 def decode_event(data: bytes) -> LiveEvent | Failure:
-    """A page of the answer to `EventsAfter`. Raises `WireError`."""
+    """Decode a page of the answer to `EventsAfter`. Raises `WireError`."""
     return decode(_event, data)

@@ -1,4 +1,4 @@
-"""What the process that asks GPUs' drivers tells the agent: a line of JSON for each look."""
+"""Readings that the process that queries GPUs' drivers sends to the agent, as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of incidents, and done to them; part of `syntony.wire.messages`."""
+"""Requests about incidents, and actions on them; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class IncidentsQuery(Query["IncidentsReply"], frozen=True, kw_only=True, tag="in
     resolved: bool = False
     """Also those that are over."""
     since_ns: int = 0
-    """Those that anything happened to in so long, from the store: also long ago."""
+    """Incidents that changed within this time, read from the store."""
 
 
 class RulesQuery(Query["RulesReply"], frozen=True, kw_only=True, tag="rules"):
@@ -24,12 +24,12 @@ class RulesQuery(Query["RulesReply"], frozen=True, kw_only=True, tag="rules"):
 
 
 class IncidentAction(Query["IncidentsReply"], frozen=True, kw_only=True, tag="incident-action"):
-    """A command: somebody is on an incident (``ack``), or says that it is over (``resolve``)."""
+    """A command: acknowledge an incident (``ack``), or resolve it (``resolve``)."""
 
     number: int
     what: str
     by: str
-    """Who says so, beside the name in the certificate."""
+    """The user, in addition to the name in the certificate."""
     comment: str = ""
 
 
@@ -40,7 +40,7 @@ class SilenceAction(Query["IncidentsReply"], frozen=True, kw_only=True, tag="sil
     """Shell pattern; empty for every one."""
     subject: str = ""
     in_ns: int = 0
-    """Begins so much later: a maintenance window to come."""
+    """Delay until it begins, for a future maintenance window."""
     for_ns: int = 0
     by: str = ""
     comment: str = ""

@@ -1,4 +1,4 @@
-"""What is asked and answered about ports and their history; part of `syntony.wire.messages`."""
+"""Requests and answers about ports and their history; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class LinksQuery(Query["Links"], frozen=True, kw_only=True, tag="links"):
 
 
 class LinkHistoryQuery(Query["LinkHistory"], frozen=True, kw_only=True, tag="link-history"):
-    """What happened to one port (``host/name``), or to all where `nic` is empty."""
+    """Events of one port (``host/name``), or of all if `nic` is empty."""
 
     nic: str = ""
     window_ns: int = 86_400_000_000_000
 
 
 class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One port as its agent last saw it."""
+    """One port, as last reported by its agent."""
 
     nic: str
     netdev: str
@@ -32,19 +32,19 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     gbps: float | None
     flaps: int
-    """Losses of carrier within the asked window."""
+    """Losses of carrier within the requested window."""
     last_flap_ns: int | None
     seen_ns: int
-    """Fleet time of the last look; an old one makes `state` a thing of the past."""
+    """Fleet time of the last report; if it is old, so is `state`."""
     watched_ns: int
-    """Of the window, how long the port is known to have been watched."""
+    """How much of the window the port was observed."""
     temperature_c: float | None
     rx_dbm: float | None
     bias_ma: float | None
 
 
 class LinkEventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to a port."""
+    """One event of a port."""
 
     ts_ns: int
     nic: str
@@ -57,7 +57,7 @@ class LinkEventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkCounterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one counter went up over the window."""
+    """Increase of one counter over the window."""
 
     nic: str
     counter: str

@@ -52,32 +52,33 @@ from syntony.wire.traffic import (
 )
 
 PROTOCOL = 3
-"""What this version speaks. It goes up where a peer must be answered differently, not for what it
-can ignore."""
+"""Version of the protocol. It is raised when peers must be treated differently, not for additions
+that they can ignore."""
 OLDEST = 3
-"""What this version still understands: one below `PROTOCOL` at least, once there is a protocol 4.
-Agents before protocol 3 know one probe key for the whole fleet."""
+"""Oldest version that is still supported: at least one below `PROTOCOL`, from protocol 4 on. Agents
+before protocol 3 know one probe key for the whole fleet."""
 ATTACH = "/syntony.Fleet/Attach"
 QUERY = "/syntony.Fleet/Query"
 BUNDLE_BYTES = 256 << 10
-"""Of messages that are sent as one; what is larger goes by itself."""
+"""Most bytes of a bundle; larger messages are sent separately."""
 MAX_UNACKED = 64
-"""Batches an agent may have under way; a controller that is new to a stream looks this many up in
-the store, so that what a predecessor stored but never acknowledged is not stored twice."""
+"""Most unacknowledged batches of an agent. A controller that is new to a stream looks up this many
+in the store, so that batches that its predecessor stored without acknowledging are not stored
+twice."""
 
 
 # --- agent to controller ---------------------------------------------------------------------
 
 
 class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One NIC as its agent found it."""
+    """One NIC, as reported by its agent."""
 
     name: str
     rail: int
     addresses: tuple[str, ...]
-    """The one to probe first."""
+    """The address to probe is the first."""
     clock: str
-    """The clock its stamps are in: ``h3`` (host clock) or ``h3/rail0`` (its own)."""
+    """The clock of its stamps: ``h3`` (the host's) or ``h3/rail0`` (the NIC's)."""
     stamping: str
     """``kernel``, ``hardware`` or ``synthetic``; with the reason when degraded."""
     port: int
@@ -85,45 +86,44 @@ class NicInfo(msgspec.Struct, frozen=True, kw_only=True):
     rdma: str = ""
     """``roce`` or ``infiniband``: it can be probed over verbs; empty: it cannot."""
     verbs_clock: str = ""
-    """The clock its stamps over verbs are in, ``h3/rail0:verbs``; empty: the host's."""
+    """The clock of its stamps over verbs, ``h3/rail0:verbs``; empty: the host's."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """First message of every stream."""
 
     protocol: int
-    """The newest that the agent speaks; with a controller of an older one, that one's."""
+    """The newest version that the agent supports, or the controller's, if that is older."""
     oldest: int = 0
-    """The oldest that the agent speaks; 0: no other than `protocol`."""
+    """The oldest version that the agent supports; 0: only `protocol`."""
     version: str
     host: str
     nics: tuple[NicInfo, ...]
     stream: str
-    """What the batches of this connection belong to; their numbers count within it."""
+    """The stream of this connection's batches; batch numbers count within it."""
     backlog: bool = False
-    """Whether an earlier process of the agent began the stream: then the store may have any batch
-    of it, however many there are."""
+    """Whether an earlier process of the agent began the stream: then the store may already have
+    any number of its batches."""
     epoch: int = 0
     """The highest epoch of a controller that it has obeyed, 0 for none."""
     reads_device_stamps: bool = False
-    """Whether it can read probes over verbs that a peer's RDMA device has stamped by its own
-    clock."""
+    """Whether it can read probes over verbs with stamps of a peer's RDMA device."""
     reads_stored: bool = False
-    """Whether it reads `Decision.stored`; else each acknowledgement is a message."""
+    """Whether it reads `Decision.stored`; else acknowledgements are separate messages."""
     life: str = ""
-    """Drawn by the agent's process at its start; empty: it does not number its connections."""
+    """Random identifier of the agent's process; empty: it does not number its connections."""
     attempt: int = 0
-    """Number of the connection within that life: of two, the higher one was dialled later."""
+    """Number of the connection of this process: a higher one was made later."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
-    """Rows of one table; acknowledged when they are safe in the store."""
+    """Rows of one table, acknowledged when they are stored."""
 
     seq: int
     table: str
     rows: int
     dropped: int
-    """Rows this agent ever shed, all tables together."""
+    """Rows that this agent has dropped, all tables together."""
     arrow: bytes
     """One Arrow IPC stream."""
 
@@ -143,11 +143,11 @@ AgentMessage = (
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True, tag="bundle"):
-    """Messages of one agent in their order, on one trip: to send one costs more than what is in
-    most of them."""
+    """Messages of one agent, in order, sent as one: sending costs more than the content of most
+    messages."""
 
     messages: tuple[bytes, ...]
-    """Each as it would be sent by itself; no bundles."""
+    """Encoded messages; no bundles."""
 
 
 # --- controller to agent ---------------------------------------------------------------------
@@ -166,18 +166,18 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
-    """One of `DECISIONS`, with who made it. Moves, paces and audit orders expire by themselves; of
-    plans, timelines and the switch the newest counts. A plan holds until the next one: hosts whose
-    controller is away go on probing."""
+    """One of `DECISIONS`, with its issuer. Moves, paces and audit orders expire; of plans,
+    timelines and the switch the newest applies. A plan holds until the next one, so that hosts
+    without a controller keep probing."""
 
     issuer: str
     """The controller's name in its certificate."""
     epoch: int
     """Of the controller: raised at each start."""
     message: bytes
-    """As it would be sent by itself."""
+    """The encoded message."""
     stored: int = 0
-    """Every batch of this stream up to this one is in the store, as `Ack` says; 0: does not say."""
+    """Every batch of this stream up to this one is stored, as in `Ack`; 0: not given."""
 
 
 DECISIONS = (Plan, Timelines, Switch, AuditOrder, Moves, Paces, ProbeKeys)
@@ -204,11 +204,11 @@ class FleetQuery(Query["Fleet"], frozen=True, kw_only=True, tag="fleet"):
 
 
 Joining = JoinRequest | AuthorityQuery
-"""What the enrolment port takes, without a client certificate."""
+"""Requests that the enrolment port accepts without a client certificate."""
 
 
 class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent as the controller sees it."""
+    """One agent, as known to the controller."""
 
     host: str
     connected: bool
@@ -221,9 +221,9 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int
     probes_per_s: float
     faults: tuple[str, ...] = ()
-    """NICs that its agent reports and that are not used, with the reason."""
+    """Reported NICs that are not used, with the reason."""
     parts: tuple[PartStatus, ...] = ()
-    """As its agent last said."""
+    """From its agent's last report."""
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
@@ -233,8 +233,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, tag="fleet"):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """A message of a kind that this version does not know: a newer peer sends it, and does without
-    an effect."""
+    """A message of an unknown kind, from a newer peer; it is ignored."""
 
     kind: str
 
@@ -244,7 +243,7 @@ class _Tagged(msgspec.Struct):
 
 
 def kinds_of(*unions: Any) -> frozenset[str]:
-    """How the messages of these unions are tagged."""
+    """The tags of the messages in these unions."""
     return frozenset(kind.__struct_config__.tag for union in unions for kind in get_args(union))
 
 
@@ -260,12 +259,12 @@ _joining: msgspec.msgpack.Decoder[Joining] = msgspec.msgpack.Decoder(Joining)
 
 
 def decode_agent(data: bytes) -> AgentMessage:
-    """What an agent sent. Raises `WireError` on anything that is not such a message."""
+    """Decode a message of an agent. Raises `WireError` for an invalid one."""
     return decode(_agent, data)
 
 
 def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """What to send instead of these, encoded ones of an agent: as little as may be."""
+    """Combine encoded messages of an agent into as few as possible."""
     waiting, size = list[bytes](), 0
     for message in messages:
         if waiting and size + len(message) > BUNDLE_BYTES:
@@ -282,22 +281,22 @@ def _bundle(messages: list[bytes]) -> bytes:
 
 
 def decode_bundle(data: bytes) -> Iterator[AgentMessage | Unknown]:
-    """What an agent sent, message by message. Raises `WireError` at the first that is none."""
+    """Decode a message or bundle of an agent, one by one. Raises `WireError` at an invalid one."""
     return unbundled(_bundled, _agent, data)
 
 
 def decode_controller(data: bytes) -> ControllerMessage | Unknown:
-    """What a controller sent, perhaps in fragments. Raises `WireError`."""
+    """Decode a message of a controller, possibly from fragments. Raises `WireError`."""
     return _decode_any(_controller, data, limit=MAX_ASSEMBLED_BYTES)
 
 
 def decode_joining(data: bytes) -> Joining:
-    """A request to the enrolment port. Raises `WireError`."""
+    """Decode a request to the enrolment port. Raises `WireError`."""
     return decode(_joining, data)
 
 
 def kind_of(data: bytes) -> str:
-    """How an encoded message is tagged; empty: it is none."""
+    """The tag of an encoded message; empty: invalid."""
     try:
         return _tagged.decode(data).type
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -310,13 +309,13 @@ def unbundled(
     data: bytes,
     known: frozenset[str] = _KINDS,
 ) -> Iterator[_T | Unknown]:
-    """A peer's messages, perhaps in a bundle. Raises `WireError` at the first that is none.
+    """Decode a peer's message or bundle. Raises `WireError` at the first invalid message.
 
     Args:
-        outer: of the kinds that may come, and of bundles …
-        inner: … and without these.
-        data: what was sent.
-        known: how all kinds that this version knows are tagged.
+        outer: decoder of the allowed kinds and of bundles.
+        inner: decoder of the allowed kinds.
+        data: encoded.
+        known: tags of all kinds of this version.
     """
     message = _decode_any(outer, data, known)
     if not isinstance(message, Bundle):

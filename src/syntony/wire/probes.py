@@ -1,4 +1,4 @@
-"""What is probed, and the delays that came of it; part of `syntony.wire.messages`."""
+"""Probe plans and measured delays; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plane(enum.StrEnum):
-    """What NICs are probed over."""
+    """The transport of probes."""
 
     UDP = "udp"
     VERBS = "verbs"
@@ -51,7 +51,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     """NIC (``host/nic``) → clock node, for every NIC in the flows."""
     flows: tuple[ProbeFlow, ...]
     others: dict[str, tuple[str, ...]] = {}
-    """NIC (``host/nic``) in the flows → addresses it has beside the probed one."""
+    """NIC (``host/nic``) in the flows → its addresses other than the probed one."""
     verbs: tuple[ProbeFlow, ...] = ()
     """What is probed over verbs, between NICs of `clocks`."""
     verbs_clocks: dict[str, str] = {}
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
 
 
 class PairKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """What the receiving host and one other share; nobody else has it."""
+    """Keys that only the receiving host and one other host have."""
 
     host: str
     nics: tuple[int, ...]
@@ -94,7 +94,7 @@ class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
 
 
 class KeysQuery(Query["KeysStatus"], frozen=True, kw_only=True, tag="probe-keys-status"):
-    """How the rotation of probe keys stands."""
+    """State of the rotation of probe keys."""
 
 
 class RotateKeys(Query["KeysStatus"], frozen=True, kw_only=True, tag="rotate-probe-keys"):

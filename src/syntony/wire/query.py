@@ -17,7 +17,7 @@ from syntony.errors import WireError
 from syntony.wire.coding import decode, encode
 
 PAGE_BYTES = 4 << 20
-"""Of one message of an answer, unless a single row is larger."""
+"""Most bytes of one message of an answer, unless a single row is larger."""
 MAX_ANSWER_BYTES = 512 << 20
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -34,7 +34,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
 @cache
 def answer_type(kind: type[Query[A]]) -> type[A]:
-    """Of a kind of request."""
+    """The answer's type of a kind of request."""
     (base,) = kind.__orig_bases__  # type: ignore[attr-defined]
     (answer,) = get_args(base)
     if isinstance(answer, ForwardRef):
@@ -48,7 +48,7 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
 
 
 def decode_answer(data: bytes, kind: type[A]) -> A | Failure:
-    """One page of an answer of a kind. Raises `WireError`."""
+    """Decode one page of an answer of a kind. Raises `WireError`."""
     answer: A | Failure = decode(_decoder(kind), data)
     return answer
 
@@ -84,7 +84,7 @@ def _split(answer: msgspec.Struct, data: bytes) -> Iterator[bytes]:
 
 
 def join_pages(answers: Iterable[A]) -> A:
-    """The answer of which these are the pages, in order; there is at least one."""
+    """Join the pages of an answer, in order; at least one."""
     found = list(answers)
     if len(found) == 1:
         return found[0]
@@ -97,7 +97,7 @@ def join_pages(answers: Iterable[A]) -> A:
 
 @cache
 def row_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Those with any number of rows."""
+    """Names of the fields that hold rows."""
     return tuple(
         field.name
         for field in msgspec.structs.fields(kind)

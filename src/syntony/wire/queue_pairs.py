@@ -134,7 +134,7 @@ class QueuePairs(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pairs"):
     """Pairs of queue pairs whose messages did not match, ever: none of their delays count from then
     on."""
     left_out: dict[str, int] = {}
-    """Host to queue pairs that it did not tell of."""
+    """For each host the number of queue pairs that it did not report."""
     malformed: dict[str, int] = {}
     """Host to records that could not be used."""
     refused: dict[str, dict[str, int]] = {}

@@ -70,7 +70,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     csrf: str
     """For the header `CSRF` of every request that changes something; empty: none is needed."""
     expires_ns: int
-    """Civil time; 0: not by itself."""
+    """Civil time; 0: it does not expire."""
     by_provider: bool = False
     """An identity provider vouched for the person, and knows a login of its own."""
 
@@ -87,7 +87,7 @@ class DeviceLogin(msgspec.Struct, frozen=True, kw_only=True):
     """A login that a person finishes in a browser anywhere (RFC 8628)."""
 
     device_code: str
-    """Secret of who began it; for `DeviceTokenRequest`."""
+    """Secret of the client that began the login; for `DeviceTokenRequest`."""
     user_code: str
     """What the person compares or types in."""
     verification_uri: str

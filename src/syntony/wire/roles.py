@@ -20,7 +20,7 @@ class Role(enum.StrEnum):
     CONTROLLER = "controller"
     """Serves; gives no orders to other controllers."""
     GATEWAY = "gateway"
-    """Takes agents in for a controller, and vouches for who they are."""
+    """Accepts and authenticates agents on behalf of a controller."""
     OPERATOR = "operator"
     """Reads and gives orders."""
     VIEWER = "viewer"

@@ -1,4 +1,4 @@
-"""What is said about jobs' flows and their moves between paths; part of `syntony.wire.messages`."""
+"""Messages about jobs' flows and their moves between paths; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.wire.query import Query
 MAX_HOPS = 255
 """IP's own limit."""
 MAX_DELAYS = 65_536
-"""Probe flows of a host in one report."""
+"""Most probe flows of a host in one report."""
 
 # --- agent to controller ---
 
@@ -32,9 +32,9 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     remote: Word
     remote_port: Port
     dialled: bool
-    """This end made the connection: it alone can give the flow another source port."""
+    """This end made the connection, so only it can give the flow another source port."""
     movable: bool
-    """… and may: it acts, and the job is among those that may be moved."""
+    """… and may do so: the agent acts, and the job is among those that may be moved."""
     moving: bool
     tx_bps: Count
     """Acknowledged by the peer, over the last window of half a second or so."""
@@ -42,17 +42,17 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     windows: Count
     """Whole windows measured since the subflow began."""
     paceable: bool = False
-    """Its host would hold back what this end sends, if told to."""
+    """Its host can pace what this end sends."""
     pace_bps: Count = 0
-    """It does; frames on the wire. 0: it sends what it can."""
+    """Rate to which it is paced, frames on the wire; 0: not paced."""
     hops: Annotated[tuple[Word, ...], Meta(max_length=MAX_HOPS)]
-    """Addresses of anyone who forwards what this end sends, empty text for a silent hop; empty: not
-    known (yet)."""
+    """Addresses of the hops of what this end sends, empty text for a silent hop; empty: not known
+    (yet)."""
     process: Count = 0
-    """PID on that host of who sends by queue pairs of its own: all that go between the two
-    addresses, whose ports are not known and 0. 0: it is a socket's."""
+    """PID on that host of a process that sends by queue pairs: the flow is all of them between the
+    two addresses, and its ports are 0. 0: the flow is a socket's."""
     left: bool = False
-    """None of its queue pairs carries anything now."""
+    """None of its queue pairs carries data now."""
     moved_to: tuple[Word, Word] | None = None
     """Local and remote address of the rail of this process that it sends by instead, by order: its
     rate is in that one's."""
@@ -82,13 +82,13 @@ class ProbeDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoveOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a `Move`; told again and again until newer ones take its place."""
+    """The result of a `Move`; reported repeatedly until newer ones replace it."""
 
     move_id: Word
     result: Text
     """``moved``, ``reverted``, or why it was not carried out."""
     tried: bool = True
-    """False: nothing was done, and a while later it might be."""
+    """False: nothing was done; a later attempt may succeed."""
 
 
 class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
@@ -138,11 +138,11 @@ class Moves(msgspec.Struct, frozen=True, kw_only=True, tag="moves"):
 
     moves: tuple[Move, ...]
     helped: tuple[str, ...] = ()
-    """Moves found to help: they stay whatever happens to the controller."""
+    """Moves that helped: they stay, even without a controller."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast one subflow may send, or one process by queue pairs between two addresses."""
+    """Rate limit of one subflow, or of one process's queue pairs between two addresses."""
 
     local: str
     local_port: int
@@ -155,18 +155,18 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paces(msgspec.Struct, frozen=True, kw_only=True, tag="paces"):
-    """All that the agent's host is to hold back; what is not here is free. Told again and again."""
+    """All rate limits of the agent's host; other flows are not limited. Sent repeatedly."""
 
     paces: tuple[Pace, ...]
     expires_ns: int
-    """Fleet time from which on nothing is held back unless told again."""
+    """Fleet time at which the limits end unless they are renewed."""
 
 
 # --- questions and commands from the command line ---
 
 
 class TrafficQuery(Query["Traffic"], frozen=True, kw_only=True, tag="traffic"):
-    """Jobs' flows, the links they fill, and whether anybody may move them."""
+    """Jobs' flows, the links that they load, and whether they may be moved."""
 
     job: str = ""
 
@@ -218,9 +218,9 @@ class PlacedFlow(msgspec.Struct, frozen=True, kw_only=True):
     priority: str = "standard"
     """Class of its job."""
     tx_pace_bps: int = 0
-    """What `src` is held back to, frames on the wire; 0: it is not."""
+    """Rate to which `src` is paced, frames on the wire; 0: not paced."""
     rx_pace_bps: int = 0
-    """What `dst` is held back to."""
+    """Rate to which `dst` is paced."""
 
 
 class LinkLoadView(msgspec.Struct, frozen=True, kw_only=True):

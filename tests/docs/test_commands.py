@@ -1,0 +1,71 @@
+"""Every `syntony` command in the documentation exists, with the options it is shown with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from syntony.cli import root
+
+TOP = Path(__file__).parents[2]
+PAGES = sorted(
+    [TOP / "README.md", TOP / "docs/tutorial.md"]
+    + [page for room in ("how-to", "reference") for page in (TOP / "docs" / room).glob("*.md")]
+)
+_CODE = re.compile(r"^```\w*\n(.*?)^```|(?<!`)`([^`\n]+)`(?!`)", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"(?:^(?:\$ )?|[|;&(`] ?|-- )syntony ([^|;&>()#`\n]*)", re.MULTILINE)
+_CONFLICT = re.compile(r"^(?:<{7}|>{7}) ", re.MULTILINE)
+
+
+def commands(text: str) -> list[str]:
+    """What follows `syntony ` in code, to the end of that command; not the reasons of drains."""
+    blocks = [(block or inline).replace("\\\n", " ") for block, inline in _CODE.findall(text)]
+    lines = [found.strip() for block in blocks for found in _COMMAND.findall(block)]
+    return [line for line in lines if ": …" not in line]
+
+
+def unknown(line: str) -> str | None:
+    """The first command or option of a line that Syntony does not have."""
+    context = click.Context(root, info_name="syntony")
+    options = _options(context)
+    for word in line.split():
+        if word in ("--", "…", "..."):
+            return None
+        command = context.command
+        if word.startswith("--"):
+            if word.split("=")[0] not in options:
+                return word
+        elif isinstance(command, click.Group) and re.fullmatch(r"[a-z-]+", word):
+            child = command.get_command(context, word)
+            if child is None:
+                return word
+            context = click.Context(child, info_name=word, parent=context)
+            options |= _options(context)
+    return None
+
+
+def _options(context: click.Context) -> set[str]:
+    made = context.command.get_params(context)
+    return {name for option in made for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_commands_exist(page: Path) -> None:
+    found = {line: unknown(line) for line in commands(page.read_text(encoding="utf-8"))}
+    assert not {line: word for line, word in found.items() if word}
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    text = (
+        "Use `syntony lab upp`.\n```sh\nsyntony lab up \\\n  --hots 4 # four\n"
+        "x && syntony run -- y --z\nT=$(syntony enrol api tokn viewer me)\n```\n"
+    )
+    assert [unknown(line) for line in commands(text)] == ["upp", "--hots", None, "tokn"]
+
+
+def test_no_page_has_conflict_markers() -> None:
+    pages = [*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")]
+    assert not [page.name for page in pages if _CONFLICT.search(page.read_text(encoding="utf-8"))]
