@@ -279,8 +279,8 @@ def _spec(lab: Lab, hosts: tuple[str, ...]) -> JobSpec:
     )  # fmt: skip
 
 
-def run(lab: Lab, cause: Cause, seed: str) -> Episode:
-    """One job, one cause."""
+def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
+    """One job, one cause; the recording of one that was judged wrongly is left in `keep`."""
     rng = random.Random(seed)
     hosts = lab.status().hosts
     plan = make_plan(lab.file().spec)
@@ -299,10 +299,13 @@ def run(lab: Lab, cause: Cause, seed: str) -> Episode:
         began_ns = time.monotonic_ns()
         begun = cause.begin(Scene(lab, plan, job, rng, control))
         try:
-            watch(
+            named = watch(
                 recorder, looks, began_ns + LIMIT_NS,
                 lambda look: bool(cause.fault) and _right(look, cause.fault, begun.right),
             )  # fmt: skip
+            wrong = set(_classes(looks)) - {cause.fault} or named != bool(cause.fault)
+            if keep is not None and (before or wrong):
+                recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
         finally:
             begun.end()
 
@@ -375,7 +378,8 @@ def measure(arguments: argparse.Namespace, episodes: list[Episode]) -> None:
                 if time.monotonic() > end_s:
                     return
                 try:
-                    episodes.append(run(lab, cause, f"{arguments.seed}/{turn}/{cause.row}"))
+                    seed = f"{arguments.seed}/{turn}/{cause.row}"
+                    episodes.append(run(lab, cause, seed, arguments.keep))
                 except (MissingError, RemoteError) as error:
                     print(f"{cause.row}: {error}", file=sys.stderr, flush=True)
                     continue
@@ -428,6 +432,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="part of a row's name")
     parser.add_argument("--out", type=Path, help="append each episode here")
+    parser.add_argument("--keep", type=Path, help="write recordings judged wrongly to this folder")
     arguments = parser.parse_args()
     episodes = read(arguments.out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

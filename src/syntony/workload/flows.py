@@ -70,6 +70,8 @@ class Flows:
         self.peer = table.numbers("peer_rank")[first]
         self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
         """Flows whose delays a clock in doubt spoils."""
+        self.unconfirmed: set[int] = set()
+        """Flows whose retransmissions say nothing of a link."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -209,6 +211,8 @@ class Flows:
         now = self.usual_losses
         found = {}
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
+            if row in self.unconfirmed:
+                continue
             first = _rise(sent[row])
             last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
             if at_start(Episode(0, last, 1.0), known[row]):

@@ -173,7 +173,8 @@ def _losses(flows: Flows, flow: int) -> Alternative:
     if not np.isfinite(lost).any():
         return weigh(FaultClass.BAD_LINK, None, "", "retransmits")
     total, usual = float(np.nansum(lost)), float(flows.usual_losses.sum())
-    if flow in flows.lossy or more_than_chance(total, usual):
+    many = flow not in flows.unconfirmed and more_than_chance(total, usual)
+    if flow in flows.lossy or many:
         return weigh(FaultClass.BAD_LINK, False, f"it sends {total:.0f} packets again")
     return weigh(FaultClass.BAD_LINK, True, "it loses no more packets than others" if total
                  else "it loses no packets")  # fmt: skip
