@@ -39,6 +39,8 @@ MIN_LIKE = 4
 """Flows that make a class of their own to compare with."""
 MOST_KEEP = 0.6
 """Of the flows, those with the fewest retransmissions, that say what is usual."""
+FEW_LOSE = 0.3
+"""Quantile of the flows that says what is usual: of three hosts' flows two thirds use one NIC."""
 LOSSES = 2.0
 """Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
 packets: fewer are chance."""
@@ -196,11 +198,11 @@ class Flows:
 
     @cached_property
     def usual_losses(self) -> Floats:
-        """Retransmissions of a flow in each window that are nothing special: the median of that
-        window, or the mean of most flows over all windows, (windows,)."""
+        """Retransmissions of a flow in each window that are nothing special: the lower third's of
+        that window, or the mean of most flows over all windows, (windows,)."""
         means = np.sort(np.nan_to_num(self.retransmits).mean(axis=1))
         usual = float(means[: max(1, int(MOST_KEEP * len(means)))].mean())
-        return np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+        return np.fmax(np.nan_to_num(_quantile(self.retransmits.T, FEW_LOSE)), usual)
 
     @cached_property
     def lossy(self) -> dict[int, Episode]:

@@ -170,8 +170,8 @@ def _judge(
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
     usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(
-        "retransmits", f"{len(common.flows)} flows across it sent {lost:.0f} packets again, as many"
-        f" others {usual:.0f}", lost, usual)]  # fmt: skip
+        "retransmits", f"{len(common.flows)} flow{'s' * (len(common.flows) > 1)} across it sent"
+        f" {lost:.0f} packets again, as many others {usual:.0f}", lost, usual)]  # fmt: skip
     if counted:
         evidence.append(Evidence(
             "symbol_errors", f"it counts {dirty[counted[0]]:.0f} symbol errors a window",

@@ -119,7 +119,7 @@ def _desync(
     )
     text = f"operation {comm.seqs[seq]} of {comm.name} is {other} there and {usual} elsewhere"
     if due in order:
-        text += ", which followed the one before until then"
+        text += ", as always after the one before"
     return _finding(
         facts, comm, seq, odd, evidence=Evidence("op", text), sure=not tied,
         other="all ranks came" if len(here) == len(comm.ranks) else
