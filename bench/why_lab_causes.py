@@ -348,7 +348,7 @@ def _members(group: int) -> list[int]:
 
 
 def _sockets(group: int) -> list[socket.socket]:
-    """Duplicates of the connected TCP sockets that processes of a group hold."""
+    """Duplicates of the TCP sockets that processes of a group hold."""
     found = []
     for pid in _members(group):
         with ExitStack() as stack:

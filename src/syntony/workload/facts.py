@@ -56,20 +56,7 @@ class BundleFacts:
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
-        self._confirm_losses()
         self._distrust_clocks()
-
-    def _confirm_losses(self) -> None:
-        """TCP loses packets in every queue that it fills: what it sends again counts where probes
-        between the same NICs were lost as well (docs/decisions/0413)."""
-        flows, probes = self.flows, self.probes
-        if flows is None:
-            return
-        lost = {} if probes is None else probes.losses(self.begin_ns, self.end_ns)
-        proto = flows.table.codes("proto")
-        for flow, pair in enumerate(zip(flows.src, flows.dst, strict=True)):
-            if proto.at(flows.last_row[flow]) == "tcp" and not lost.get(pair):
-                flows.unconfirmed.add(flow)
 
     def _distrust_clocks(self) -> None:
         """Hosts whose clock says itself that it is not known: their delays prove nothing."""

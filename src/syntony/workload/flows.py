@@ -41,6 +41,8 @@ MOST_KEEP = 0.6
 """Of the flows, those with the fewest retransmissions, that say what is usual."""
 FEW_LOSE = 0.3
 """Quantile of the flows that says what is usual: of three hosts' flows two thirds use one NIC."""
+SPLIT = 2.0
+"""Nats by which two rates of losses, one after the other, must be likelier than one."""
 LOSSES = 2.0
 """Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
 packets: fewer are chance."""
@@ -72,8 +74,6 @@ class Flows:
         self.peer = table.numbers("peer_rank")[first]
         self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
         """Flows whose delays a clock in doubt spoils."""
-        self.unconfirmed: set[int] = set()
-        """Flows whose retransmissions say nothing of a link."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -213,10 +213,9 @@ class Flows:
         now = self.usual_losses
         found = {}
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
-            if row in self.unconfirmed:
-                continue
             first = _rise(sent[row])
-            last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
+            after = sent[row, first:][::-1]
+            last = len(sent[row]) - 1 - _rise(after, SPLIT + math.log(len(after)))
             if at_start(Episode(0, last, 1.0), known[row]):
                 continue
             part = slice(first, last + 1)
@@ -299,16 +298,18 @@ def more_than_chance(count: float, expected: float) -> bool:
     return count > expected + 5 * math.sqrt(expected) + LOSSES
 
 
-def _rise(counts: Floats) -> int:
-    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate."""
+def _rise(counts: Floats, least: float = SPLIT) -> int:
+    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate, which
+    is less likely by less than `least` nats."""
     size = len(counts)
     before = np.concatenate(([0.0], np.cumsum(counts)))[:-1]
     after, at = counts.sum() - before, np.arange(size)
     with np.errstate(divide="ignore", invalid="ignore"):
         likely = np.nan_to_num(before * np.log(before / at)) + after * np.log(after / (size - at))
+    likely[after * at < before * (size - at)] = -np.inf
     likely[after <= 0] = -np.inf
     best = int(np.argmax(likely))
-    return best if likely[best] > likely[0] + 2 else 0
+    return best if likely[best] > likely[0] + least else 0
 
 
 def _quantile(values: Floats, share: float) -> Floats:

@@ -127,10 +127,14 @@ def _until_end(bad: Flags, valid: Flags) -> Episode | None:
 
 
 def no_accidents(
-    bad: Flags, valid: Flags, size: Floats | None = None, tried: float = 0.0
+    bad: Flags,
+    valid: Flags,
+    size: Floats | None = None,
+    *,
+    tried: float = 0.0,
+    lasting: bool = False,
 ) -> dict[int, Episode]:
-    """`episodes`, without those that outliers as frequent as elsewhere make by chance. Where fewer
-    than half of the windows from the first to the last are bad, those until the end count.
+    """`episodes`, without those that outliers as frequent as elsewhere make by chance.
 
     Of very many rows and windows some have three outliers in five. Such an episode's relative
     entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
@@ -138,14 +142,17 @@ def no_accidents(
     much windows are out of the ordinary, `size`, outliers as large as the episode's suffice: many
     small ones elsewhere do not make a large one likelier. What a recording begins with and is over
     within N windows is how jobs start: all ranks send at once. `tried` is how many windows all
-    matrices have that are looked through for the same, if this is one of several.
+    matrices have that are looked through for the same, if this is one of several. With `lasting`,
+    where fewer than half of the windows from the first to the last are bad, those until the end are
+    judged instead.
     """
     found = episodes(bad, valid)
-    usually = set(found)
-    for row in set(np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist()) - found.keys():
-        lasting = _until_end(bad[row], valid[row])
-        if lasting is not None:
-            found[row] = lasting
+    whole = set(found)
+    many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist() if lasting else []
+    for row in set(many) - whole:
+        stretch = _until_end(bad[row], valid[row])
+        if stretch is not None:
+            found[row] = stretch
     found = {row: each for row, each in sorted(found.items()) if not at_start(each, valid[row])}
     counts = np.maximum(valid.sum(axis=1), 1)
     shares = (bad & valid).sum(axis=1) / counts
@@ -153,10 +160,10 @@ def no_accidents(
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
-    # Of a lasting one the begin was chosen among all windows.
+    # Of one until the end the begin was chosen among all windows.
     surprise = {
         row: _surprise(bad[row], valid[row], stretch, chance)
-        - (0.0 if row in usually else math.log(counts[row]))
+        - (0.0 if row in whole else math.log(counts[row]))
         for row, stretch in found.items()
     }
     if size is not None and min(surprise.values(), default=needed) < needed:

@@ -239,7 +239,7 @@ class Ranks:
         mean, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = no_accidents(mean > floor, np.isfinite(mean), tried=tried)
+            stretches = no_accidents(mean > floor, np.isfinite(mean), tried=tried, lasting=True)
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             late = behind[row, part]

@@ -31,8 +31,8 @@ MIN_ERRORS = 5.0
 """Symbol errors in a window, above four times the links' median, from which a link corrupts."""
 MIN_WINDOWS = 3
 """In which a flow loses no more than others while they do, from which its links are well."""
-QUEUED = 2.0
-"""Delay of probes over that of before, from which packets wait before they are lost."""
+QUEUED = 0.25
+"""Delay of the slowest probes over what the flows' packets wait, from which there is a queue."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
@@ -83,9 +83,10 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
     healthy = {int(each) for each in np.flatnonzero(known >= MIN_WINDOWS)} - flows.lossy.keys()
     commons = common_hops(flows.hops, lossy, healthy)
     covered = {flow for common in commons for flow in common.flows}
-    probed = _lossy_pairs(facts, flows.grid.instant(first), flows.grid.instant(last + 1))
+    span = flows.grid.instant(first), flows.grid.instant(last + 1)
+    confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
-    return commons + [
+    return [each for each in commons if not each.flows.isdisjoint(confirmed)] + [
         each for each in alone
         if any(link in dirty for link in each.links)
         or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
@@ -104,6 +105,19 @@ def _answers(flows: Flows) -> set[int]:
             if sent[flow] < ECHO * worst.get((flows.dst[flow], flows.src[flow]), 0.0)}  # fmt: skip
 
 
+def _confirmed(facts: BundleFacts, flows: Flows, begin_ns: int, last_ns: int) -> set[int]:
+    """Flows whose retransmissions may be a link's: TCP loses packets in every queue that it fills,
+    so that probes between the same NICs must be lost as well, if that is recorded at all."""
+    every = set(range(len(flows)))
+    if facts.probes is None or "lost" not in facts.probes.table:
+        return every
+    lost, proto = facts.probes.losses(begin_ns, last_ns), flows.table.codes("proto")
+    return {
+        flow for flow in every
+        if proto.at(flows.last_row[flow]) != "tcp" or lost.get((flows.src[flow], flows.dst[flow]))
+    }  # fmt: skip
+
+
 def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[str, str]]:
     """Pairs of NICs between which more probes are lost than between most, sender first."""
     lost = {} if facts.probes is None else facts.probes.losses(begin_ns, last_ns)
@@ -112,15 +126,18 @@ def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[s
 
 
 def _probes_wait(
-    facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
+    facts: BundleFacts, flows: Flows, waiting: set[int], span: tuple[int, int]
 ) -> bool | None:
-    """Whether probes that take the same way wait for longer; None: not known."""
-    if facts.probes is None:
+    """Whether the slowest probes between the NICs of flows wait about as they do: some of their
+    ports take the same links. None: not known, or no flow waits."""
+    if facts.probes is None or not waiting:
         return None
-    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
+    pairs = {(flows.src[each], flows.dst[each]) for each in waiting}
     streams = [each for pair in pairs for each in facts.probes.streams.get(pair, ())]
-    rise = facts.probes.risen(streams, *span) if streams else None
-    return None if rise is None else rise >= QUEUED
+    longest = facts.probes.longest(streams, *span)
+    excess = median(np.array([flows.mean_over(flows.excess, each, flows.late[each])
+                              for each in waiting]))  # fmt: skip
+    return bool(longest >= QUEUED * excess) if longest else None
 
 
 def _pooled(flows: Flows, link: str) -> Common | None:
@@ -163,7 +180,7 @@ def _judge(
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
-    queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
+    queued = _probes_wait(facts, flows, waiting, (begin_ns, last_ns))
     full = queued is not False if use is None else use >= FULL
     if full and len(waiting) > len(common.flows) / 2 and not counted:
         return None  # a queue that overflows: packets wait before they are lost

@@ -173,8 +173,7 @@ def _losses(flows: Flows, flow: int) -> Alternative:
     if not np.isfinite(lost).any():
         return weigh(FaultClass.BAD_LINK, None, "", "retransmits")
     total, usual = float(np.nansum(lost)), float(flows.usual_losses.sum())
-    many = flow not in flows.unconfirmed and more_than_chance(total, usual)
-    if flow in flows.lossy or many:
+    if flow in flows.lossy or more_than_chance(total, usual):
         return weigh(FaultClass.BAD_LINK, False, f"it sends {total:.0f} packets again")
     return weigh(FaultClass.BAD_LINK, True, "it loses no more packets than others" if total
                  else "it loses no packets")  # fmt: skip
