@@ -9,7 +9,7 @@ import numpy as np
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
-from syntony.workload.flows import Flows, more_than_chance
+from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import (
     ECHO,
@@ -126,18 +126,21 @@ def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[s
 
 
 def _probes_wait(
-    facts: BundleFacts, flows: Flows, waiting: set[int], span: tuple[int, int]
+    facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
 ) -> bool | None:
     """Whether the slowest probes between the NICs of flows wait about as they do: some of their
-    ports take the same links. None: not known, or no flow waits."""
-    if facts.probes is None or not waiting:
+    ports take the same links. None: not known, or packets need no longer than before."""
+    if facts.probes is None:
         return None
-    pairs = {(flows.src[each], flows.dst[each]) for each in waiting}
+    rows, grid = sorted(common.flows), flows.grid
+    part = slice(*((each - grid.begin_ns) // grid.width_ns for each in span))
+    excess = float(median(median(flows.excess[rows, part], axis=1)))
+    pairs = {(flows.src[each], flows.dst[each]) for each in rows}
     streams = [each for pair in pairs for each in facts.probes.streams.get(pair, ())]
     longest = facts.probes.longest(streams, *span)
-    excess = median(np.array([flows.mean_over(flows.excess, each, flows.late[each])
-                              for each in waiting]))  # fmt: skip
-    return bool(longest >= QUEUED * excess) if longest else None
+    if not longest or not excess > (LATE_RATIO - 1) * float(median(flows.reference[rows])):
+        return None
+    return longest >= QUEUED * excess
 
 
 def _pooled(flows: Flows, link: str) -> Common | None:
@@ -180,9 +183,10 @@ def _judge(
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
-    queued = _probes_wait(facts, flows, waiting, (begin_ns, last_ns))
-    full = queued is not False if use is None else use >= FULL
-    if full and len(waiting) > len(common.flows) / 2 and not counted:
+    queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
+    most_wait = len(waiting) > len(common.flows) / 2
+    full = most_wait and use >= FULL if use is not None else most_wait if queued is None else queued
+    if full and not counted:
         return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
     usual = float(flows.usual_losses.sum()) * len(common.flows)
