@@ -192,7 +192,7 @@ def _judge(
     usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(
         "retransmits", f"{len(common.flows)} flow{'s' * (len(common.flows) > 1)} across it sent"
-        f" {lost:.0f} packets again, as many others {usual:.0f}", lost, usual)]  # fmt: skip
+        f" {lost:.0f} packets again, as many other flows {usual:.0f}", lost, usual)]  # fmt: skip
     if counted:
         evidence.append(Evidence(
             "symbol_errors", f"it counts {dirty[counted[0]]:.0f} symbol errors a window",

@@ -117,9 +117,9 @@ def _desync(
         _name(ranks, int(comm.row[here[reported.index(kind)], seq]))
         for kind in (order[1], order[0])
     )
-    text = f"operation {comm.seqs[seq]} of {comm.name} is {other} there and {usual} elsewhere"
+    text = f"its operation {comm.seqs[seq]} of {comm.name} is {other}, the others' {usual}"
     if due in order:
-        text += ", as always after the one before"
+        text += ", which until then always came next"
     return _finding(
         facts, comm, seq, odd, evidence=Evidence("op", text), sure=not tied,
         other="all ranks came" if len(here) == len(comm.ranks) else
