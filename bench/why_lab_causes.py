@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from syntony.lab.plan import LabPlan, Link
 
 RATES = ("1mbit", "1500kbit", "2mbit")
-NARROW = "3mbit"
-"""For a class of packets: a NIC of the job receives twice as much and more."""
+NARROW = "8mbit"
+"""For a class of packets: what a NIC receives in a step of the job waits there for 16 to 33 ms."""
 FLOOD_PROGRAM = Path(__file__).with_name("why_lab_flood.py")
 FLOOD = 0.6
 """Of a NIC's rate: two of them do not fit."""
