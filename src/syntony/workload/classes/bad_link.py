@@ -86,9 +86,10 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
     span = flows.grid.instant(first), flows.grid.instant(last + 1)
     confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
-    return [each for each in commons if not each.flows.isdisjoint(confirmed)] + [
+    counts = {each for each in (*commons, *alone) if not set(each.links).isdisjoint(dirty)}
+    return [each for each in commons if each in counts or not each.flows.isdisjoint(confirmed)] + [
         each for each in alone
-        if any(link in dirty for link in each.links)
+        if each in counts
         or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
     ]  # fmt: skip
 
@@ -185,7 +186,10 @@ def _judge(
     waiting = common.flows & flows.late.keys()
     queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
     most_wait = len(waiting) > len(common.flows) / 2
-    full = most_wait and use >= FULL if use is not None else most_wait if queued is None else queued
+    if use is not None:
+        full = most_wait and use >= FULL
+    else:
+        full = most_wait if queued is None else queued
     if full and not counted:
         return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
@@ -199,7 +203,9 @@ def _judge(
             dirty[counted[0]], 0.0))  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
-    low = use < FULL if use is not None else None if queued is None else not queued
+    low = None if queued is None else not queued
+    if use is not None:
+        low = use < FULL
     waits = bool(waiting) and queued is not False
     return RuleFinding(
         fault=FaultClass.BAD_LINK, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
