@@ -186,10 +186,9 @@ def _judge(
     waiting = common.flows & flows.late.keys()
     queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
     most_wait = len(waiting) > len(common.flows) / 2
+    full = most_wait if queued is None else queued
     if use is not None:
         full = most_wait and use >= FULL
-    else:
-        full = most_wait if queued is None else queued
     if full and not counted:
         return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
