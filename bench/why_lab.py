@@ -24,17 +24,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import numpy as np
+from bench.why_lab_causes import CAUSES, Cause, Running, Scene, kill, write
 
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.drill import modes
 from syntony.lab.drill.place import NIC, lab_for
-from syntony.lab.drill.slow_job import JudgedAnswer, Recorder, busiest_connection, watch
+from syntony.lab.drill.slow_job import JudgedAnswer, Recorder, watch
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
-from syntony.lab.plan import FabricSpec, LabPlan, LinkKind, make_plan
+from syntony.lab.plan import FabricSpec, make_plan
 from syntony.model import MS, S
 from syntony.workload.flows import Flows
 
@@ -51,27 +51,11 @@ RECORD_S = 90.0
 """At most until they are there."""
 ELEMENTS, PAUSE_NS = 8_192, 20 * MS
 PROGRAM = Path(__file__).with_name("why_lab_job.py")
+RATE_BPS = 40_000_000
+"""Of every link: so slow that two cores can fill one."""
 PORT = 29_650
-START_S = 90.0
-RATES = ("1mbit", "1500kbit", "2mbit")
-
-
-class Begun(NamedTuple):
-    """A cause in force."""
-
-    end: Callable[[], object]
-    right: Callable[[tuple[str, ...]], bool]
-    """Whether a verdict's subjects are the right ones."""
-
-
-class Cause(NamedTuple):
-    """One kind of cause."""
-
-    row: str
-    fault: str
-    """The class that is right; empty: nothing is to be named."""
-    torch: bool
-    begin: Callable[[Scene], Begun]
+RATE_BPS = 40_000_000
+"""Of every link: so slow that two cores can fill one."""
 
 
 class Episode(NamedTuple):
@@ -96,147 +80,15 @@ class Episode(NamedTuple):
     load: float
 
 
-class Running(NamedTuple):
-    """A job."""
-
-    spec: JobSpec
-    processes: tuple[subprocess.Popen[bytes], ...]
-    """One a rank, of a PyTorch job."""
-
-
-class Scene(NamedTuple):
-    """A running job and its lab."""
-
-    lab: Lab
-    plan: LabPlan
-    job: Running
-    rng: random.Random
-    control: Path
-
-    def inject(
-        self, kind: str, target: str, options: dict[str, str] | None = None
-    ) -> Callable[[], object]:
-        fault = self.lab.inject(kind, target, options or {})
-        return lambda: self.lab.clear(fault.id)
-
-    def order(self, **changes: object) -> Callable[[], object]:
-        """Change what the program does, until called."""
-        before = self.control.read_text()
-        write(self.control, json.loads(before) | changes)
-        return lambda: write(self.control, json.loads(before))
-
-
-def write(place: Path, what: object) -> None:
-    new = place.with_suffix(".new")
-    new.write_text(json.dumps(what))
-    new.replace(place)
-
-
-def slow_flow(scene: Scene) -> Begun:
-    first, last = scene.rng.sample(range(len(scene.job.spec.hosts)), 2)
-    order = [
-        first,
-        *(each for each in range(len(scene.job.spec.hosts)) if each not in {first, last}),
-    ]
-    spec = msgspec.structs.replace(
-        scene.job.spec,
-        hosts=tuple(scene.job.spec.hosts[each] for each in (*order, last)),
-        addresses=tuple(scene.job.spec.addresses[each] for each in (*order, last)),
-    )
-    ports, names = busiest_connection(scene.lab, spec)
-    options = {"to": scene.rng.choice(RATES), "sport": str(ports[0]), "dport": str(ports[1])}
-    end = scene.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", options)
-    return Begun(end, lambda subjects: set(subjects) <= set(names))
-
-
-def lossy_nic(scene: Scene) -> Begun:
-    nic = f"{scene.rng.choice(scene.job.spec.hosts)}/{NIC}"
-    end = scene.inject("loss", nic, {"percent": scene.rng.choice(["3", "6", "10"])})
-    return Begun(end, lambda subjects: all(nic in each for each in subjects))
-
-
-def lossy_cable(scene: Scene) -> Begun:
-    cable = scene.rng.choice(
-        [each for each in scene.plan.of_kind(LinkKind.FABRIC) if each.a.node.startswith("leaf0")]
-    )
-    end = scene.inject("loss", cable.name, {"percent": scene.rng.choice(["3", "6", "10"])})
-    ends = {cable.a.node, cable.b.node}
-    return Begun(
-        end,
-        lambda subjects: all(node in each for node in ends for each in subjects),
-    )
-
-
-def flapping(scene: Scene) -> Begun:
-    nic = f"{scene.rng.choice(scene.job.spec.hosts)}/{NIC}"
-    end = scene.inject("flap", nic, {"period": "3s", "duty": "0.15"})
-    return Begun(end, lambda subjects: all(nic in each for each in subjects))
-
-
-def straggler(scene: Scene) -> Begun:
-    rank = scene.rng.randrange(len(scene.job.spec.hosts))
-    end = scene.order(slow_rank=rank, slow_s=scene.rng.uniform(0.06, 0.3))
-    return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
-
-
-def data_stall(scene: Scene) -> Begun:
-    end = scene.order(data_s=scene.rng.uniform(0.15, 0.4))
-    return Begun(end, lambda subjects: subjects == (modes.JOB,))
-
-
-def hang(scene: Scene) -> Begun:
-    rank = scene.rng.randrange(len(scene.job.spec.hosts))
-    process = scene.job.processes[rank].pid
-    os.killpg(process, signal.SIGSTOP)
-    return Begun(
-        lambda: os.killpg(process, signal.SIGCONT), lambda subjects: subjects == (f"rank {rank}",)
-    )
-
-
-def desync(scene: Scene) -> Begun:
-    rank = scene.rng.randrange(len(scene.job.spec.hosts))
-    end = scene.order(skip_rank=rank)
-    return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
-
-
-def clock_step(scene: Scene) -> Begun:
-    host = scene.rng.choice(scene.job.spec.hosts)
-    end = scene.inject("clock-step", host, {"by": scene.rng.choice(["3ms", "-2ms", "10ms"])})
-    return Begun(end, lambda _subjects: False)
-
-
-def busy(scene: Scene) -> Begun:
-    end = scene.inject("cpu-hog", scene.rng.choice(scene.job.spec.hosts), {"procs": "2"})
-    return Begun(end, lambda _subjects: False)
-
-
-def nothing(_scene: Scene) -> Begun:
-    return Begun(lambda: None, lambda _subjects: False)
-
-
-CAUSES = (
-    Cause("slow flow", "slow-flow", False, slow_flow),
-    Cause("NIC loses", "bad-link", False, lossy_nic),
-    Cause("cable loses", "bad-link", False, lossy_cable),
-    Cause("NIC flaps", "flapping", False, flapping),
-    Cause("clock stepped, sockets", "", False, clock_step),
-    Cause("host busy, sockets", "", False, busy),
-    Cause("nothing, sockets", "", False, nothing),
-    Cause("rank sleeps", "straggler", True, straggler),
-    Cause("data loader waits", "data-stall", True, data_stall),
-    Cause("rank stopped", "hang", True, hang),
-    Cause("rank skips a collective", "hang", True, desync),
-    Cause("host busy, PyTorch", "", True, busy),
-    Cause("nothing, PyTorch", "", True, nothing),
-)
-
-
 @contextmanager
-def sockets(lab: Lab, hosts: tuple[str, ...]) -> Iterator[Running]:
-    spec = _spec(lab, hosts)
-    with LabJob(lab, spec, wrap=modes.SYNTONY_TCP.wrap) as job:
-        job.wait_steps(3)
-        yield Running(spec, ())
+def sockets(lab: Lab, hosts: tuple[str, ...], rails: int) -> Iterator[Running]:
+    specs = [_spec(lab, hosts, rail) for rail in range(rails)]
+    with ExitStack() as stack:
+        jobs = [stack.enter_context(LabJob(lab, spec, wrap=modes.SYNTONY_TCP.wrap))
+                for spec in specs]  # fmt: skip
+        for job in jobs:
+            job.wait_steps(3)
+        yield Running(specs[0], tuple(group for job in jobs for group in job.groups()), False)
 
 
 @contextmanager
@@ -256,31 +108,24 @@ def training(lab: Lab, hosts: tuple[str, ...], control: Path) -> Iterator[Runnin
                 start_new_session=True,
             )  # fmt: skip
             stack.enter_context(process)
-            stack.callback(_kill, process)
+            stack.callback(kill, process)
             processes.append(process)
         first = processes[0].stdout
         if first is None or not first.readline().startswith(b"step"):
             raise RemoteError("the job did not start")
-        yield Running(spec, tuple(processes))
+        yield Running(spec, tuple(each.pid for each in processes), True)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _spec(lab: Lab, hosts: tuple[str, ...]) -> JobSpec:
-    addresses = lab.addresses(4)
+def _spec(lab: Lab, hosts: tuple[str, ...], rail: int = 0) -> JobSpec:
+    addresses, nic = lab.addresses(4), f"rail{rail}"
     return JobSpec(
-        kind="all-to-all", hosts=hosts, nic=NIC, elements=ELEMENTS, pause_ns=PAUSE_NS,
-        addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
+        kind="all-to-all", hosts=hosts, nic=nic, elements=ELEMENTS, pause_ns=PAUSE_NS,
+        addresses=tuple(addresses[f"{host}/{nic}"] for host in hosts), port=PORT + 1 + rail,
     )  # fmt: skip
 
 
-def run(lab: Lab, cause: Cause, seed: str) -> Episode:
-    """One job, one cause."""
+def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
+    """One job, one cause; the recording of one that was judged wrongly is left in `keep`."""
     rng = random.Random(seed)
     hosts = lab.status().hosts
     plan = make_plan(lab.file().spec)
@@ -289,20 +134,23 @@ def run(lab: Lab, cause: Cause, seed: str) -> Episode:
         write(control, {"slow_rank": -1, "slow_s": 0.0, "data_s": 0.0, "skip_rank": -1})
         recorder = Recorder(lab, time.monotonic_ns())
         job = stack.enter_context(
-            training(lab, hosts, control) if cause.torch else sockets(lab, hosts)
+            training(lab, hosts, control) if cause.torch else sockets(lab, hosts, cause.rails)
         )
         looks: list[JudgedAnswer] = []
-        _wait_recorded(recorder, job)
+        _wait_recorded(recorder, job, cause.rails)
         watch(recorder, looks, time.monotonic_ns() + QUIET_NS, lambda _look: False)
         before = _classes(looks)
         looks.clear()
         began_ns = time.monotonic_ns()
-        begun = cause.begin(Scene(lab, plan, job, rng, control))
+        begun = cause.begin(Scene(lab, plan, job, rng, control, recorder))
         try:
-            watch(
+            named = watch(
                 recorder, looks, began_ns + LIMIT_NS,
                 lambda look: bool(cause.fault) and _right(look, cause.fault, begun.right),
             )  # fmt: skip
+            wrong = set(_classes(looks)) - {cause.fault} or named != bool(cause.fault)
+            if keep is not None and (before or wrong):
+                recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
         finally:
             begun.end()
 
@@ -325,21 +173,21 @@ def run(lab: Lab, cause: Cause, seed: str) -> Episode:
     )
 
 
-def _wait_recorded(recorder: Recorder, job: Running) -> None:
+def _wait_recorded(recorder: Recorder, job: Running, rails: int) -> None:
     """Until the job is seen as a whole. Raises `RemoteError`: it never was."""
     ranks = len(job.spec.hosts)
     end_s = time.monotonic() + RECORD_S
     while time.monotonic() < end_s:
         bundle = recorder.bundle()
         tables = {} if bundle is None else bundle.tables
-        if job.processes and "steps" in tables:
+        if job.torch and "steps" in tables:
             ends_ns = tables["steps"].ints("end_ns")
             if ends_ns.max() - ends_ns.min() > RECORDED_S * S:
                 return
-        elif not job.processes and "flows" in tables:
+        elif not job.torch and "flows" in tables:
             delays = Flows(tables["flows"]).raw_delay
             enough = np.isfinite(delays).sum(axis=1) >= RECORDED_S
-            if len(delays) >= ranks * (ranks - 1) and enough.all():
+            if len(delays) >= rails * ranks * (ranks - 1) and enough.all():
                 return
         time.sleep(0.5)
     raise RemoteError(f"of the job's {ranks} ranks not all were recorded within {RECORD_S:.0f} s")
@@ -350,8 +198,9 @@ def _subjects(look: JudgedAnswer, fault: str) -> tuple[str, ...]:
 
 
 def _right(look: JudgedAnswer, fault: str, right: Callable[[tuple[str, ...]], bool]) -> bool:
-    subjects = _subjects(look, fault)
-    return bool(subjects) and right(subjects)
+    """Whether there is a verdict of the class, and each is of the right subjects."""
+    found = [each.subjects for each in look.verdicts if each.fault == fault]
+    return bool(found) and all(map(right, found))
 
 
 def _classes(looks: Iterable[JudgedAnswer]) -> tuple[str, ...]:
@@ -364,18 +213,21 @@ def measure(arguments: argparse.Namespace, episodes: list[Episode]) -> None:
     while time.monotonic() < end_s and turn < arguments.labs:
         rng = random.Random(f"{arguments.seed}/{turn}")
         shape = FabricSpec(
-            hosts=rng.randrange(3, 6), rails=1, leaves=rng.randrange(2, 4),
-            spines=rng.randrange(2, 4), seed=rng.randrange(10_000),
+            hosts=rng.randrange(3, 6), rails=rng.choice((1, 1, 2)), rate_bps=RATE_BPS,
+            leaves=rng.randrange(2, 4), spines=rng.randrange(2, 4), seed=rng.randrange(10_000),
         )  # fmt: skip
         print(f"seed {arguments.seed}/{turn}: {shape}", file=sys.stderr, flush=True)
-        wanted = [each for each in CAUSES if arguments.only in each.row]
+        parts = arguments.only.split(",")
+        wanted = [each for each in CAUSES if any(part in each.row for part in parts)
+                  and each.rails <= shape.rails]  # fmt: skip
         rng.shuffle(wanted)
         with lab_for(modes.SYNTONY_TCP, shape) as lab:
             for cause in wanted:
                 if time.monotonic() > end_s:
                     return
                 try:
-                    episodes.append(run(lab, cause, f"{arguments.seed}/{turn}/{cause.row}"))
+                    seed = f"{arguments.seed}/{turn}/{cause.row}"
+                    episodes.append(run(lab, cause, seed, arguments.keep))
                 except (MissingError, RemoteError) as error:
                     print(f"{cause.row}: {error}", file=sys.stderr, flush=True)
                     continue
@@ -426,8 +278,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--labs", type=int, default=1_000, help="at most")
     parser.add_argument("--minutes", type=float, default=20, help="begin nothing after so many")
-    parser.add_argument("--only", default="", help="part of a row's name")
+    parser.add_argument("--only", default="", help="parts of rows' names, by commas")
     parser.add_argument("--out", type=Path, help="append each episode here")
+    parser.add_argument("--keep", type=Path, help="write recordings judged wrongly to this folder")
     arguments = parser.parse_args()
     episodes = read(arguments.out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -101,6 +101,20 @@ def test_both_ends_tell_of_what_they_send_and_links_are_named_where_known() -> N
     assert back_row["hops"] == ""
 
 
+def test_of_a_detour_the_links_at_its_ends_are_known() -> None:
+    recorder = Recorder()
+    way = Way("h0/rail0", "h1/rail0", 40_000, 5_000)
+    recorder.table.learn(way, ["10.9.0.1", "10.9.0.2", "10.9.0.3", "10.0.0.2"], T0)
+    recorder.now_ns = T0
+    redrawn = (view(connection="redrawn-40000-5000"),)
+    report = FlowsReport(at_ns=T0, flows=(), outcomes=(), delays=(), join_port=0, redrawn=redrawn)
+    recorder.recorder.take("h0", report)
+    (row,) = recorder.rows(T0 + 3 * S)
+    links = recorder.table.links(way)
+    assert len(links) > 2
+    assert str(row["hops"]).split() == [links[0], links[-1]]
+
+
 def test_what_cannot_be_placed_is_told_by_address_and_what_is_old_is_not_told() -> None:
     recorder = Recorder()
     recorder.report(T0, view(remote="10.7.7.7"), view(windows=0, local_port=1))

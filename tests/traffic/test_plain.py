@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.cases import mostly_slow
 from tests.traffic.two_ends import TwoEnds
 
+from syntony.agent.pacing import socket_key
+from syntony.agent.steering.orders import flows_report
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, PathEvent
 from syntony.traffic import events
@@ -181,7 +183,16 @@ def test_what_it_sends_is_told_while_it_goes_by_its_own_name() -> None:
     assert reported.traced
     assert not reported._replace(tx_bps=999_999).traced, "control connections are not"
     host.carrier("n0", up=False)
-    assert not flows_of(host), "on a detour its packets have other names"
+    assert not flows_of(host), "by another NIC"
+    host.machine.plain.flows[INODE].wire = OWN._replace(local_port=OWN.local_port + 1)
+    (redrawn,) = flows_of(host)
+    assert redrawn.redrawn
+    assert not redrawn.traced, "its own path is not the one that it takes"
+    assert socket_key(redrawn) is None, "not paced"
+    report = flows_report([reported, redrawn], (), lambda *_: ("a",), fleet_ns=0, join_port=0)
+    assert [each.connection for each in report.flows] == [f"tcp-{OWN.local_port}-{OWN.remote_port}"]
+    (view,) = report.redrawn
+    assert (view.connection, view.hops) == (f"redrawn-{OWN.local_port}-{OWN.remote_port}", ())
 
 
 def test_whose_is_nobodys_is_not_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterable, Mapping
@@ -86,7 +87,7 @@ def process(host: str, rank: int, second: int = 0, **fields: Any) -> dict[str, A
 def flow(src: str, dst: str, second: int, **fields: Any) -> dict[str, Any]:
     return {
         "ts_ns": T0 + second * S, "job": "night", "src": src, "dst": dst, "sport": 40_000,
-        "dport": 5_000, "tx_bps": 1e8, "rtt_ns": 200_000, **fields,
+        "dport": 5_000, "tx_bps": 1e8, "rtt_ns": 200_000, "connection": "tcp-40000-5000", **fields,
     }  # fmt: skip
 
 
@@ -240,14 +241,25 @@ def test_flows_have_half_their_round_trip_their_ranks_and_their_path() -> None:
     assert (flows["owd_p50_ns"], flows["rate_bps"]) == ([100_000] * 2, [1e8] * 2)
     assert (flows["rank"], flows["peer_rank"]) == ([4, 4], [5, 5])
     assert flows["hops"] == [["a->b", "b->c"]] * 2
-    assert "retransmits" not in flows  # no probe was lost
+    assert flows["retransmits"] == [0, 3]
     assert found.notes == ("1 flows go to addresses of no NIC of the fleet: left out",)
-    lost = {"ts_ns": T0, "src": "h0/rail0", "dst": "h1/rail0", "lost": 1, "sent": 40}
-    again = record({**rows, PROBE.name: [lost]})
-    assert again.tables["flows"]["retransmits"] == [0, 3]
     two = [*rows[JOB_PROCESS.name], process("h0", 6)]
     flows = record({**rows, JOB_PROCESS.name: two}).tables["flows"]
     assert "rank" not in flows  # two ranks there: nobody says whose the flow is
+
+
+def test_a_connection_on_a_detour_is_another_flow_of_which_the_ends_are_known() -> None:
+    ways = ["a->b b->c c->d", "a->b c->d"]
+    rows = [
+        flow("h0/rail0", "h1/rail0", second, hops=ways[detour], connection=name)
+        for second, (detour, name) in enumerate([(0, "tcp"), (1, "redrawn-1-2"), (0, "tcp")])
+    ]  # fmt: skip
+    flows = record({JOB_FLOW.name: rows}).tables["flows"]
+    own = "h0/rail0:40000>h1/rail0:5000"
+    assert dict(zip(flows["flow"], flows["hops"], strict=True)) == {
+        own: ["a->b", "b->c", "c->d"], f"{own} (detour)": ["a->b", "c->d"],
+    }  # fmt: skip
+    assert len(flows["flow"]) == 3
 
 
 def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
@@ -433,6 +445,15 @@ def _stored(case: Case) -> Rows:
     return rows
 
 
+def _until(case: Case, end_ns: int) -> Case:
+    """What began before."""
+    kept = {}
+    for name, table in case.tables.items():
+        begun = [at_ns < end_ns for at_ns in table["at_ns" if "at_ns" in table else "enqueue_ns"]]
+        kept[name] = {key: list(itertools.compress(values, begun)) for key, values in table.items()}
+    return case._replace(tables=kept, manifest=case.manifest | {"end_ns": end_ns})
+
+
 def _each(case: Case, table: str) -> list[dict[str, Any]]:
     found = case.tables.get(table, {})
     return [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)]
@@ -447,9 +468,9 @@ def test_what_another_generator_drew_is_judged_alike_from_the_store(fault: str, 
         some = {name: known for name in KEPT if (known := _kept(case, name))}
         if "collectives" not in some:
             continue
-        own = bundle_of(case._replace(tables=some))
         begin_ns, end_ns = case.manifest["begin_ns"], case.manifest["end_ns"]
         found = recorded("j", columns(_stored(case)), begin_ns, end_ns, end_ns + SETTLE_NS)
+        own = bundle_of(_until(case._replace(tables=some), found.manifest["end_ns"]))
         wanted = {(each.fault, each.subjects) for each in diagnose(own).verdicts}
         reported = {(each.fault, each.subjects) for each in diagnose(bundle(found)).verdicts}
         kinds = {FaultClass.STRAGGLER, FaultClass.HANG, FaultClass.HOST_JITTER}

@@ -47,8 +47,8 @@ class PaceActuator(Protocol[_K]):
 
 
 def socket_key(flow: ReportedFlow) -> Paced | None:
-    """What the kernel paces it by; None: it is no socket's."""
-    return None if flow.process else (flow.nic, flow.flow)
+    """What the kernel paces it by; None: it is no socket's, or its packets have other ports."""
+    return None if flow.process or flow.redrawn else (flow.nic, flow.flow)
 
 
 def process_key(flow: ReportedFlow) -> PacedPath | None:

@@ -12,7 +12,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.fabric.book import Way
 from syntony.model import S
 from syntony.wire.tables import JOB_FLOW
-from syntony.wire.traffic import FlowsReport, FlowView
+from syntony.wire.traffic import REDRAWN, FlowsReport, FlowView
 
 MAX_FLOWS = 20_000
 """In one second; the rest is left out."""
@@ -62,11 +62,12 @@ class JobFlowRecorder:
         now_ns, second = self._fleet_now(), report.at_ns // S
         if now_ns is None or abs(report.at_ns - now_ns) > 10 * S:
             return
-        if report.flows:
+        flows = (*report.flows, *report.redrawn)
+        if flows:
             self._reported[host] = max(report.at_ns, self._reported.get(host, 0))
         if second <= self._stored:
             return
-        for view in report.flows:
+        for view in flows:
             flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
             if flow not in self._measured and len(self._measured) >= MAX_LOOKS:
                 continue
@@ -110,6 +111,8 @@ class JobFlowRecorder:
         src = f"{host}/{view.nic}"
         dst = self._table.nic(view.remote)
         links = self._table.links(Way(src, dst, sport, dport)) if dst is not None else ()
+        if view.connection.startswith(REDRAWN):
+            links = links[:1] + links[1:][-1:]
         return {
             "ts_ns": second * S,
             "job": view.job,

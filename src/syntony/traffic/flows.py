@@ -50,19 +50,24 @@ class ReportedFlow(NamedTuple):
     """Its data waited for the peer's window since it began; -1: not known."""
     dscp: int = -1
     """Of what this end sends; -1: not known."""
+    redrawn: bool = False
+    """Plain TCP on a detour by other ports between its own NICs: of its path only the ends are
+    known, and it is neither placed nor paced."""
 
     @property
     def traced(self) -> bool:
         """Whether its way is to be learnt."""
-        return self.flow.local_port != 0 and (
-            self.token != 0 or self.tx_bps + self.rx_bps >= PLAIN_BPS
+        return (
+            self.flow.local_port != 0
+            and not self.redrawn
+            and (self.token != 0 or self.tx_bps + self.rx_bps >= PLAIN_BPS)
         )
 
 
 def job_flows(
     conns: Iterable[MptcpConnection], relocation: Relocation, plain: Iterable[PlainFlow] = ()
 ) -> Iterator[ReportedFlow]:
-    """In no order; plain connections while they go by their own names only."""
+    """In no order; plain connections while they go between their own NICs only."""
     for conn in conns:
         if not conn.job:
             continue
@@ -88,7 +93,7 @@ def job_flows(
             )
     for known in plain:
         way = known.judge
-        if way.nic is None or not known.job or known.detoured:
+        if way.nic is None or not known.job or known.wire[0::2] != known.flow[0::2]:
             continue
         yield ReportedFlow(
             job=known.job,
@@ -106,4 +111,5 @@ def job_flows(
             retransmits=way.meter.retransmits,
             window_limited_ns=way.meter.window_limited_ns,
             dscp=way.meter.dscp,
+            redrawn=known.detoured,
         )

@@ -399,7 +399,11 @@ JOB_FLOW = Table(
         Column("dst", "string", "receiving NIC, host/nic; its address where nobody has it"),
         Column("sport", "uint16", "TCP port that sends"),
         Column("dport", "uint16", "TCP port that receives"),
-        Column("connection", "string", "MPTCP token of the sending host; tcp-… for plain TCP"),
+        Column(
+            "connection",
+            "string",
+            "MPTCP token of the sending host; plain TCP: tcp-…, redrawn-… on other ports",
+        ),
         Column("tx_bps", "float64", "acknowledged by the receiver, bit/s"),
         Column("rtt_ns", "int64", "the kernel's smoothed round trip, median of its looks"),
         Column("retransmits", "uint32", "segments sent again"),

@@ -18,14 +18,18 @@ MAX_DELAYS = 65_536
 # --- agent to controller ---
 
 
+REDRAWN = "redrawn-"
+"""Begin of the name of a plain connection on a detour by other ports between its own NICs."""
+
+
 class FlowView(msgspec.Struct, frozen=True, kw_only=True):
     """One subflow of a managed connection, or one plain TCP connection, as one of its two ends sees
     it."""
 
     job: Word
     connection: Word
-    """MPTCP token on that host, hexadecimal; of plain TCP, ``tcp-`` and both ports; of queue pairs
-    ``rdma-`` and the process."""
+    """MPTCP token on that host, hexadecimal; of plain TCP ``tcp-``, or `REDRAWN`, and both ports;
+    of queue pairs ``rdma-`` and the process."""
     nic: Word
     local: Word
     local_port: Port
@@ -105,6 +109,8 @@ class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
     """TCP port where peers of this agent are joined: candidates' ways are to it."""
     left_out: Count = 0
     """Subflows beyond `bounds.MAX_VIEWS`."""
+    redrawn: Annotated[tuple[FlowView, ...], Meta(max_length=MAX_VIEWS)] = ()
+    """Plain TCP on a detour by other ports between its own NICs. It is only recorded."""
 
 
 # --- controller to agent ---

@@ -39,6 +39,10 @@ MIN_LIKE = 4
 """Flows that make a class of their own to compare with."""
 MOST_KEEP = 0.6
 """Of the flows, those with the fewest retransmissions, that say what is usual."""
+FEW_LOSE = 0.3
+"""Quantile of the flows that says what is usual: of three hosts' flows two thirds use one NIC."""
+SPLIT = 2.0
+"""Nats by which two rates of losses, one after the other, must be likelier than one."""
 LOSSES = 2.0
 """Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
 packets: fewer are chance."""
@@ -194,11 +198,11 @@ class Flows:
 
     @cached_property
     def usual_losses(self) -> Floats:
-        """Retransmissions of a flow in each window that are nothing special: the median of that
-        window, or the mean of most flows over all windows, (windows,)."""
+        """Retransmissions of a flow in each window that are nothing special: the lower third's of
+        that window, or the mean of most flows over all windows, (windows,)."""
         means = np.sort(np.nan_to_num(self.retransmits).mean(axis=1))
         usual = float(means[: max(1, int(MOST_KEEP * len(means)))].mean())
-        return np.fmax(np.nan_to_num(median(self.retransmits, axis=0)), usual)
+        return np.fmax(np.nan_to_num(_quantile(self.retransmits.T, FEW_LOSE)), usual)
 
     @cached_property
     def lossy(self) -> dict[int, Episode]:
@@ -210,7 +214,8 @@ class Flows:
         found = {}
         for row in np.flatnonzero(sent.sum(axis=1) > LOSSES):
             first = _rise(sent[row])
-            last = len(sent[row]) - 1 - _rise(sent[row, first:][::-1])
+            after = sent[row, first:][::-1]
+            last = len(sent[row]) - 1 - _rise(after, SPLIT + math.log(len(after)))
             if at_start(Episode(0, last, 1.0), known[row]):
                 continue
             part = slice(first, last + 1)
@@ -293,16 +298,18 @@ def more_than_chance(count: float, expected: float) -> bool:
     return count > expected + 5 * math.sqrt(expected) + LOSSES
 
 
-def _rise(counts: Floats) -> int:
-    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate."""
+def _rise(counts: Floats, least: float = SPLIT) -> int:
+    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate, which
+    is less likely by less than `least` nats."""
     size = len(counts)
     before = np.concatenate(([0.0], np.cumsum(counts)))[:-1]
     after, at = counts.sum() - before, np.arange(size)
     with np.errstate(divide="ignore", invalid="ignore"):
         likely = np.nan_to_num(before * np.log(before / at)) + after * np.log(after / (size - at))
+    likely[after * at < before * (size - at)] = -np.inf
     likely[after <= 0] = -np.inf
     best = int(np.argmax(likely))
-    return best if likely[best] > likely[0] + 2 else 0
+    return best if likely[best] > likely[0] + least else 0
 
 
 def _quantile(values: Floats, share: float) -> Floats:

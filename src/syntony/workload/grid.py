@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 K, N = 3, 5
 """A stretch begins and ends where K of N windows with data are out of the ordinary (taxonomy: "k of
 n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
+HALF = 0.5
+"""Share of bad windows in a stretch that is one episode."""
 LONG = 0.3
 """Share of bad windows from which a row is not one of the usual ones."""
 MAD_SIGMA = 1.4826
@@ -102,17 +104,35 @@ def episode(bad: Flags, valid: Flags) -> Episode | None:
 
 
 def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
-    """By row."""
+    """By row, of which at least half of the windows are bad."""
     found = {}
     for row in np.flatnonzero((bad & valid).sum(axis=1) >= K):
         stretch = episode(bad[row], valid[row])
-        if stretch is not None and stretch.share >= 0.5:
+        if stretch is not None and stretch.share >= HALF:
             found[int(row)] = stretch
     return found
 
 
+def _until_end(bad: Flags, valid: Flags) -> Episode | None:
+    """The windows up to the last with data of which the most are bad above half; None without K.
+    An accident long before a fault that lasts does not hide it."""
+    place = np.flatnonzero(valid)
+    level = np.cumsum(np.where(bad[place], 1, -1)[::-1])[::-1]
+    first = int(np.argmax(level))
+    shown = bad[place[first:]]
+    if shown.sum() < K:
+        return None
+    last = first + int(np.flatnonzero(shown)[-1])
+    return Episode(int(place[first]), int(place[last]), float(bad[place[first : last + 1]].mean()))
+
+
 def no_accidents(
-    bad: Flags, valid: Flags, size: Floats | None = None, tried: float = 0.0
+    bad: Flags,
+    valid: Flags,
+    size: Floats | None = None,
+    *,
+    tried: float = 0.0,
+    lasting: bool = False,
 ) -> dict[int, Episode]:
     """`episodes`, without those that outliers as frequent as elsewhere make by chance.
 
@@ -122,19 +142,29 @@ def no_accidents(
     much windows are out of the ordinary, `size`, outliers as large as the episode's suffice: many
     small ones elsewhere do not make a large one likelier. What a recording begins with and is over
     within N windows is how jobs start: all ranks send at once. `tried` is how many windows all
-    matrices have that are looked through for the same, if this is one of several.
+    matrices have that are looked through for the same, if this is one of several. With `lasting`,
+    where fewer than half of the windows from the first to the last are bad, those until the end are
+    judged instead.
     """
-    found = {
-        row: each for row, each in episodes(bad, valid).items() if not at_start(each, valid[row])
-    }
+    found = episodes(bad, valid)
+    whole = set(found)
+    many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist() if lasting else []
+    for row in set(many) - whole:
+        stretch = _until_end(bad[row], valid[row])
+        if stretch is not None:
+            found[row] = stretch
+    found = {row: each for row, each in sorted(found.items()) if not at_start(each, valid[row])}
     counts = np.maximum(valid.sum(axis=1), 1)
     shares = (bad & valid).sum(axis=1) / counts
     usual = shares[shares < LONG]
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
+    # Of one until the end the begin was chosen among all windows.
     surprise = {
-        row: _surprise(bad[row], valid[row], stretch, chance) for row, stretch in found.items()
+        row: _surprise(bad[row], valid[row], stretch, chance)
+        - (0.0 if row in whole else math.log(counts[row]))
+        for row, stretch in found.items()
     }
     if size is not None and min(surprise.values(), default=needed) < needed:
         rare = shares < LONG

@@ -56,6 +56,8 @@ class Pairs:
         """(streams, windows) in ns."""
         self.tail = self.grid.matrix(table.numbers("owd_p99_ns"))
         """99th percentile of each window, likewise."""
+        self.lost = np.nan_to_num(self.grid.matrix(table.numbers("lost"), "sum"))
+        """Probes lost in each window, likewise."""
         self.clock_err_ns = np.nan_to_num(
             median(self.grid.matrix(table.numbers("clk_err_ns")), axis=1)) * np.sqrt(2)  # fmt: skip
         self.streams: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -93,6 +95,11 @@ class Pairs:
         first = max(0, (begin_ns - self.grid.begin_ns) // self.grid.width_ns)
         last = max(first + 1, -(-(last_ns - self.grid.begin_ns) // self.grid.width_ns))
         return slice(int(first), int(last))
+
+    def losses(self, begin_ns: int, last_ns: int) -> dict[tuple[str, str], float]:
+        """Probes lost in a stretch of time, by (src, dst)."""
+        lost = self.lost[:, self._part(begin_ns, last_ns)].sum(axis=1)
+        return {pair: float(lost[streams].sum()) for pair, streams in self.streams.items()}
 
     def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
         """Delay in a stretch over the tenth-quantile of all times, of each stream; the median of

@@ -65,7 +65,10 @@ class Slow(NamedTuple):
     last_ns: int
     share: float
     excess_ns: float
+    """Median over the operations in which it is late; likewise its peers' usual time."""
     usual_ns: float
+    late: int
+    """Operations in which it is late, of so many in its stretch."""
     operations: int
     peers: frozenset[int]
     """The other ranks with which it is compared."""
@@ -233,13 +236,14 @@ class Ranks:
         floor = np.fmax(LATE_MADS * spread, LATE_SHARE * self.step_ns)
         with np.errstate(invalid="ignore"):
             behind = excess > floor
-        excess, floor = _steady(excess), _steady(floor[None, :])
+        mean, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = no_accidents(excess > floor, np.isfinite(excess), tried=tried)
+            stretches = no_accidents(mean > floor, np.isfinite(mean), tried=tried, lasting=True)
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
-            begun = group.enqueue[row, part][behind[row, part]]
+            late = behind[row, part]
+            begun = group.enqueue[row, part][late]
             if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
             first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
@@ -249,8 +253,9 @@ class Ranks:
             found.append(
                 Slow(
                     rank, int(first_ns), int(last_ns), stretch.share,
-                    float(median(excess[row, part])), float(median(usual[part])),
-                    stretch.last - stretch.first + 1, frozenset(group.ranks.tolist()) - {rank},
+                    float(median(excess[row, part][late])), float(median(usual[part][late])),
+                    len(begun), stretch.last - stretch.first + 1,
+                    frozenset(group.ranks.tolist()) - {rank},
                 )
             )  # fmt: skip
         return found

@@ -28,6 +28,7 @@ from syntony.wire.tables import (
     QUEUE_PAIR,
     STEP,
 )
+from syntony.wire.traffic import REDRAWN
 from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
 from syntony.workload.round_trips import Second, one_way
@@ -42,6 +43,8 @@ STORED_NS = 1 * S
 """Its rows of one instant are in the store so long after each other at most."""
 IDLE_SHARE = 0.01
 """Of the busiest flow's mean rate: what sends less is the job's control, not its data."""
+DETOUR = " (detour)"
+"""End of the name of a flow whose packets have other ports than its sockets."""
 DIVIDED_SECONDS = 10
 """Not every second has a measurement of both directions of a flow; one so old serves as well."""
 PORT_NS = 1 * S
@@ -244,17 +247,18 @@ def _flows(
 def _tcp_flows(
     rows: Rows, ranks: Mapping[str, int], busiest_pair: float, notes: list[str]
 ) -> Iterator[Row]:
-    """What was sent again counts where probes were lost as well: TCP by itself loses packets in
-    every queue that it fills. `busiest_pair` is the rate of the busiest queue pair, bit/s."""
-    lossy = {(each["src"], each["dst"]) for each in _each(rows, PROBE.name) if each["lost"]}
+    """While a connection is on a detour its packets have other ports: that is another flow, of
+    whose links only the first and the last are known. `busiest_pair` is the rate of the busiest
+    queue pair, bit/s."""
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
     for each in _each(rows, JOB_FLOW.name):
-        key = each["src"], each["sport"], each["dst"], each["dport"]
+        detour = DETOUR if each["connection"].startswith(REDRAWN) else ""
+        key = each["src"], each["sport"], each["dst"], each["dport"], detour
         if "/" in each["dst"]:
             by_flow[key].append(each)
         else:
-            foreign.add(key)
+            foreign.add(key[:4])
     if foreign:
         notes.append(f"{len(foreign)} flows go to addresses of no NIC of the fleet: left out")
     means = {key: statistics.fmean(row["tx_bps"] for row in some) for key, some in by_flow.items()}
@@ -266,13 +270,13 @@ def _tcp_flows(
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
             continue
-        src, sport, dst, dport = key
+        src, sport, dst, dport, detour = key
         hops = next((each["hops"].split() for each in reversed(some) if each["hops"]), None)
         near, far = (nic.partition("/")[0] for nic in (src, dst))
         lately: deque[Second] = deque(maxlen=DIVIDED_SECONDS)
         for each in sorted(some, key=lambda row: row["ts_ns"]):
             sends = each["tx_bps"] > IDLE_SHARE * busiest
-            passed = delays.get((*key, each["ts_ns"]), _UNMEASURED)
+            passed = delays.get((*key[:4], each["ts_ns"]), _UNMEASURED)
             back = delays.get((dst, dport, src, sport, each["ts_ns"]), _UNMEASURED)
             there_ns = _measured(passed)
             second = Second(
@@ -284,7 +288,7 @@ def _tcp_flows(
             from_ns = each["ts_ns"] - DIVIDED_SECONDS * S
             part_ns, error_ns = one_way([one for one in lately if one.at_ns > from_ns] or [second])
             yield {
-                "flow": f"{src}:{sport}>{dst}:{dport}",
+                "flow": f"{src}:{sport}>{dst}:{dport}{detour}",
                 "at_ns": each["ts_ns"],
                 "window_ns": S,
                 "src": src,
@@ -303,7 +307,7 @@ def _tcp_flows(
                 "rail": src.partition("/")[2],
                 "proto": "tcp",
                 "dscp": known(each["dscp"]),
-                "retransmits": each["retransmits"] if (src, dst) in lossy else None,
+                "retransmits": each["retransmits"],
                 "credit_blocked_ns": known(each["window_limited_ns"]),
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),

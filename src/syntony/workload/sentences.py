@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syntony.model import format_ns
+from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     from syntony.workload.diagnose import Diagnosis
@@ -34,8 +35,9 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
             "The notes say what cannot be concluded without them.",
         )
     first = result.verdicts[0]
+    state = "stands still" if first.fault == FaultClass.HANG else "is slow"
     return (
-        f"{job} is slow because of {_name(first)}{_besides(len(result.verdicts) - 1)}.",
+        f"{job} {state} because of {_name(first)}{_besides(len(result.verdicts) - 1)}.",
         f"{_capital(first.evidence[0].text)}{_cost(first)}.",
         f"To do: {first.action}.",
     )
@@ -43,7 +45,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
 
 def _name(verdict: Verdict) -> str:
     subjects = " or ".join(verdict.subjects)
-    if verdict.fault == "undetermined":
+    if verdict.fault == FaultClass.UNDETERMINED:
         rivals = ", ".join(each.fault for each in verdict.alternatives[:2])
         return f"something undetermined ({rivals}) at {subjects}"
     return f"{verdict.fault}: {subjects}"
@@ -55,7 +57,8 @@ def _besides(others: int) -> str:
 
 def _cost(verdict: Verdict) -> str:
     radius = verdict.blast_radius
-    parts = [f"{radius.ranks} ranks wait for it"] if radius.ranks else []
+    many = radius.ranks > 1
+    parts = [f"{radius.ranks} rank{'s' * many} wait{'s' * (not many)} for it"] * bool(radius.ranks)
     if radius.slowdown is not None:
         parts.append(f"steps take {radius.slowdown:.2f} times as long")
     return "".join(f"; {part}" for part in parts)

@@ -9,7 +9,14 @@ from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.bounds import MAX_VIEWS
-from syntony.wire.traffic import FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
+from syntony.wire.traffic import (
+    REDRAWN,
+    FlowsReport,
+    FlowView,
+    Move,
+    MoveOutcome,
+    ProbeDelay,
+)
 
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
@@ -30,9 +37,11 @@ def flows_report(
 ) -> FlowsReport:
     """The fastest flows first, should there be too many."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
+    kept = ranked[:MAX_VIEWS]
     return FlowsReport(
         at_ns=fleet_ns,
-        flows=tuple(_view(each, hops, pace_of(each)) for each in ranked[:MAX_VIEWS]),
+        flows=tuple(_view(each, hops, pace_of(each)) for each in kept if not each.redrawn),
+        redrawn=tuple(_view(each, lambda *_: (), (False, 0)) for each in kept if each.redrawn),
         outcomes=tuple(
             MoveOutcome(move_id=o.move_id, result=o.result, tried=o.tried) for o in outcomes
         ),
@@ -86,7 +95,8 @@ def _connection(each: ReportedFlow) -> str:
         return f"rdma-{each.process}"
     if each.token:
         return f"{each.token:08x}"
-    return f"tcp-{each.flow.local_port}-{each.flow.remote_port}"
+    kind = REDRAWN if each.redrawn else "tcp-"
+    return f"{kind}{each.flow.local_port}-{each.flow.remote_port}"
 
 
 def _view(each: ReportedFlow, hops: Hops, pace: tuple[bool, int]) -> FlowView:

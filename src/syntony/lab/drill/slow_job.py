@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from syntony.errors import InputError, RemoteError, UsageError
-from syntony.io.bundle_files import bundle_from_tables, joined
+from syntony.io.bundle_files import bundle_from_tables, joined, write_bundle
 from syntony.lab.drill import modes
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, job_spec, lab_for
@@ -26,6 +26,9 @@ from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    import pyarrow as pa
 
     from syntony.lab.client import Lab
     from syntony.lab.jobs.programs import JobSpec
@@ -126,15 +129,22 @@ class Recorder(NamedTuple):
 
     def bundle(self) -> Bundle | None:
         """As of now; None: nothing yet, or no answer."""
+        try:
+            return bundle_from_tables(*self._tables())
+        except (InputError, RemoteError):
+            return None
+
+    def keep(self, folder: Path) -> None:
+        """Write what is recorded now as a bundle into a new directory. Raises `RemoteError`."""
+        write_bundle(folder, *self._tables())
+
+    def _tables(self) -> tuple[dict[str, pa.Table], dict[str, Any]]:
         from syntony.controller.client import ask
 
         window_ns = min(WINDOW_NS, time.monotonic_ns() - self.began_ns)
         query = RecordingQuery(job=modes.JOB, window_ns=window_ns)
-        try:
-            answer = ask(f"unix:{self.lab.controller_socket}", query, timeout_ns=ANSWER_NS)
-            return bundle_from_tables(joined(answer.rows), msgspec.json.decode(answer.manifest))
-        except (InputError, RemoteError):
-            return None
+        answer = ask(f"unix:{self.lab.controller_socket}", query, timeout_ns=ANSWER_NS)
+        return joined(answer.rows), msgspec.json.decode(answer.manifest)
 
 
 def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:

@@ -123,6 +123,10 @@ class LabJob:
         """Ranks whose process still runs."""
         return tuple(i for i, rank in enumerate(self._ranks) if rank.process.poll() is None)
 
+    def groups(self) -> tuple[int, ...]:
+        """Process group of each rank."""
+        return tuple(rank.process.pid for rank in self._ranks)
+
     def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every rank has done so many.
 

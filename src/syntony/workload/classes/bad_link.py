@@ -9,9 +9,10 @@ import numpy as np
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
-from syntony.workload.flows import Flows, more_than_chance
+from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import (
+    ECHO,
     MOST_ALONE,
     Alternative,
     Evidence,
@@ -21,11 +22,17 @@ from syntony.workload.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from syntony.workload.facts import BundleFacts
     from syntony.workload.ports import Links
 
 MIN_ERRORS = 5.0
 """Symbol errors in a window, above four times the links' median, from which a link corrupts."""
+MIN_WINDOWS = 3
+"""In which a flow loses no more than others while they do, from which its links are well."""
+QUEUED = 0.25
+"""Delay of the slowest probes over what the flows' packets wait, from which there is a queue."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
@@ -34,11 +41,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     flows = facts.flows
     if flows is None:
         return []
-    seen = np.flatnonzero(np.isfinite(flows.retransmits).sum(axis=1) >= 3)
-    healthy = {int(each) for each in seen} - flows.lossy.keys()
     dirty = _dirty(facts.links) if facts.links is not None else {}
     found = []
-    commons = _commons(flows, flows.lossy.keys() - _planned(facts, flows), healthy, dirty.keys())
+    commons = _commons(facts, flows, dirty.keys())
     named = {link for common in commons for link in common.links}
     commons += [common for link in sorted(dirty.keys() - named)
                 if (common := _pooled(flows, link)) is not None]  # fmt: skip
@@ -66,13 +71,77 @@ def _planned(facts: BundleFacts, flows: Flows) -> set[int]:
             if not down.isdisjoint(ends)}  # fmt: skip
 
 
-def _commons(flows: Flows, lossy: set[int], healthy: set[int], dirty: object) -> list[Common]:
-    """Links that lossy flows share; one lossy flow is enough where a link counts errors."""
+def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[Common]:
+    """Links that lossy flows share; one lossy flow is enough where a link counts errors, or where
+    probes between the same NICs are lost as well."""
+    lossy = flows.lossy.keys() - _planned(facts, flows) - _answers(flows)
+    if not lossy:
+        return []
+    first = min(flows.lossy[each].first for each in lossy)
+    last = max(flows.lossy[each].last for each in lossy)
+    known = np.isfinite(flows.retransmits[:, first : last + 1]).sum(axis=1)
+    healthy = {int(each) for each in np.flatnonzero(known >= MIN_WINDOWS)} - flows.lossy.keys()
     commons = common_hops(flows.hops, lossy, healthy)
     covered = {flow for common in commons for flow in common.flows}
+    span = flows.grid.instant(first), flows.grid.instant(last + 1)
+    confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
-    return commons + [each for each in alone
-                      if any(link in dirty for link in each.links)]  # type: ignore[operator] # fmt: skip
+    counts = {each for each in (*commons, *alone) if not set(each.links).isdisjoint(dirty)}
+    return [each for each in commons if each in counts or not each.flows.isdisjoint(confirmed)] + [
+        each for each in alone
+        if each in counts
+        or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
+    ]  # fmt: skip
+
+
+def _answers(flows: Flows) -> set[int]:
+    """Flows that send little again, and whose acknowledgements take the way of one that sends far
+    more again: those are lost, not their packets."""
+    sent = np.nansum(flows.retransmits, axis=1)
+    worst: dict[tuple[str, str], float] = {}
+    for flow in flows.lossy:
+        pair = flows.src[flow], flows.dst[flow]
+        worst[pair] = max(worst.get(pair, 0.0), float(sent[flow]))
+    return {flow for flow in flows.lossy
+            if sent[flow] < ECHO * worst.get((flows.dst[flow], flows.src[flow]), 0.0)}  # fmt: skip
+
+
+def _confirmed(facts: BundleFacts, flows: Flows, begin_ns: int, last_ns: int) -> set[int]:
+    """Flows whose retransmissions may be a link's: TCP loses packets in every queue that it fills,
+    so that probes between the same NICs must be lost as well, if that is recorded at all."""
+    every = set(range(len(flows)))
+    if facts.probes is None or "lost" not in facts.probes.table:
+        return every
+    lost, proto = facts.probes.losses(begin_ns, last_ns), flows.table.codes("proto")
+    return {
+        flow for flow in every
+        if proto.at(flows.last_row[flow]) != "tcp" or lost.get((flows.src[flow], flows.dst[flow]))
+    }  # fmt: skip
+
+
+def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[str, str]]:
+    """Pairs of NICs between which more probes are lost than between most, sender first."""
+    lost = {} if facts.probes is None else facts.probes.losses(begin_ns, last_ns)
+    usual = float(np.quantile([*lost.values()], 0.25, method="lower")) if lost else 0.0
+    return {pair for pair, count in lost.items() if more_than_chance(count, usual)}
+
+
+def _probes_wait(
+    facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
+) -> bool | None:
+    """Whether the slowest probes between the NICs of flows wait about as they do: some of their
+    ports take the same links. None: not known, or packets need no longer than before."""
+    if facts.probes is None:
+        return None
+    rows, grid = sorted(common.flows), flows.grid
+    part = slice(*((each - grid.begin_ns) // grid.width_ns for each in span))
+    excess = float(median(median(flows.excess[rows, part], axis=1)))
+    pairs = {(flows.src[each], flows.dst[each]) for each in rows}
+    streams = [each for pair in pairs for each in facts.probes.streams.get(pair, ())]
+    longest = facts.probes.longest(streams, *span)
+    if not longest or not excess > (LATE_RATIO - 1) * float(median(flows.reference[rows])):
+        return None
+    return longest >= QUEUED * excess
 
 
 def _pooled(flows: Flows, link: str) -> Common | None:
@@ -115,28 +184,36 @@ def _judge(
     links = counted or common.links
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
-    full = use is None or use >= FULL
-    if full and len(waiting) > len(common.flows) / 2 and not counted:
+    queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
+    most_wait = len(waiting) > len(common.flows) / 2
+    full = most_wait if queued is None else queued
+    if use is not None:
+        full = most_wait and use >= FULL
+    if full and not counted:
         return None  # a queue that overflows: packets wait before they are lost
     lost = float(np.nansum(flows.retransmits[sorted(common.flows)]))
     usual = float(flows.usual_losses.sum()) * len(common.flows)
     evidence = [Evidence(
-        "retransmits", f"{len(common.flows)} flows across it sent {lost:.0f} packets again, as many"
-        f" others {usual:.0f}", lost, usual)]  # fmt: skip
+        "retransmits", f"{len(common.flows)} flow{'s' * (len(common.flows) > 1)} across it sent"
+        f" {lost:.0f} packets again, as many other flows {usual:.0f}", lost, usual)]  # fmt: skip
     if counted:
         evidence.append(Evidence(
             "symbol_errors", f"it counts {dirty[counted[0]]:.0f} symbol errors a window",
             dirty[counted[0]], 0.0))  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
-    low = None if use is None else use < FULL
+    low = None if queued is None else not queued
+    if use is not None:
+        low = use < FULL
+    waits = bool(waiting) and queued is not False
     return RuleFinding(
         fault=FaultClass.BAD_LINK, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, True if counted else None, low, len(links) == 1 or None),
         evidence=tuple(evidence),
         alternatives=(
-            weigh(FaultClass.CONTENTION, not waiting, "packets do not wait: the median delay is as"
-                  " before" if not waiting else f"{len(waiting)} of its flows wait as well"),
+            weigh(FaultClass.CONTENTION, not waits, f"{len(waiting)} of its flows wait as well"
+                  if waits else "probes between the same NICs do not wait" if waiting else
+                  "packets do not wait: the median delay is as before"),
             _carrier(facts, links),
         ),
         action=ACTION, flows=common.flows,

@@ -13,6 +13,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Ints
     from syntony.workload.facts import BundleFacts
     from syntony.workload.ranks import Comm, Ranks
 
@@ -20,6 +21,8 @@ MIN_SILENCE_NS = 5 * S
 """Without progress for at least so long (taxonomy)."""
 LONGER = 10.0
 """… and so many times the longest usual time between operations, the 99.9th percentile."""
+OFTEN = 10
+"""So many operations that were followed by the same kind each time say what comes next."""
 ACTION = (
     "look at that rank's process and host (py-spy, flight recorder, kernel log); restart the job"
     " from its checkpoint without it if it is dead"
@@ -31,22 +34,52 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     ranks = facts.ranks
     if ranks is None:
         return []
-    stuck = [(comm, seq) for comm in ranks.comms if (seq := _stuck(comm, facts.end_ns)) is not None]
+    kinds = [_kinds(ranks, comm) for comm in ranks.comms]
+    stuck = [
+        (comm, kind, seq) for comm, kind in zip(ranks.comms, kinds, strict=True)
+        if (seq := _stuck(comm, facts.end_ns, _least_silence_ns(kind))) is not None
+    ]  # fmt: skip
     waiting = {
         int(rank)
-        for comm, seq in stuck
+        for comm, _, seq in stuck
         for rank in comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)]
     }
     found = []
-    for comm, seq in stuck:
-        finding = _desync(facts, ranks, comm, seq) or _missing(facts, comm, seq, waiting)
+    for comm, kind, seq in stuck:
+        finding = _desync(facts, ranks, comm, kind, seq) or _missing(facts, comm, seq, waiting)
         if finding is not None:
             found.append(finding)
     return found
 
 
-def _stuck(comm: Comm, end_ns: int) -> int | None:
-    """The first operation that was begun, never ended, and nothing came after; else None."""
+def _kinds(ranks: Ranks, comm: Comm) -> Ints:
+    """The same number for the same operation and size, (ranks, operations); -1: none."""
+    ops = ranks.table.codes("op")
+    names = [_both_ends(str(op)) for op in ops.values]
+    sizes = np.nan_to_num(ranks.table.numbers("bytes"), nan=-1)
+    kinds: dict[tuple[str, float], int] = {}
+    rows = np.unique(comm.row[comm.row >= 0])
+    number = np.full(ranks.table.rows, -1, dtype=np.int64)
+    number[rows] = [
+        kinds.setdefault((names[code], size), len(kinds))
+        for code, size in zip(ops.codes[rows].tolist(), sizes[rows].tolist(), strict=True)
+    ]
+    found: Ints = np.where(comm.row >= 0, number[comm.row], -1)
+    return found
+
+
+def _least_silence_ns(kinds: Ints) -> int:
+    """How long nothing has to come before a communicator may stand still. Ranks that differ in
+    their last operation, and never before, do: such jobs often end within a few seconds."""
+    known = kinds >= 0
+    same = (~known | (kinds == kinds.max(axis=0))).all(axis=0)
+    differs = len(same) > OFTEN and same[:-1].all() and not same[-1]
+    return 0 if differs else MIN_SILENCE_NS
+
+
+def _stuck(comm: Comm, end_ns: int, least_ns: int) -> int | None:
+    """The first operation that was begun, never ended, and nothing came after for `least_ns` and
+    for `LONGER` than usual; else None."""
     open_here = comm.present & (comm.done == NULL)
     absent = ~comm.present[:, -1]
     if not (comm.done != NULL).any() and not absent.any():
@@ -57,7 +90,7 @@ def _stuck(comm: Comm, end_ns: int) -> int | None:
     progress = np.sort(known)
     apart = np.diff(np.unique(np.max(comm.enqueue, axis=0)))
     usual = float(np.quantile(apart, 0.999)) if len(apart) else 0.0
-    if end_ns - int(progress[-1]) <= max(MIN_SILENCE_NS, LONGER * usual):
+    if end_ns - int(progress[-1]) <= max(least_ns, LONGER * usual):
         return None
     columns = np.flatnonzero(open_here.any(axis=0) | ~comm.present.all(axis=0))
     last_whole = np.flatnonzero((comm.done != NULL).all(axis=0) & comm.present.all(axis=0))
@@ -65,24 +98,43 @@ def _stuck(comm: Comm, end_ns: int) -> int | None:
     return int(after[0]) if len(after) else None
 
 
-def _desync(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> RuleFinding | None:
-    """Ranks that enqueued something else than most under the same number."""
-    table, rows = ranks.table, comm.row[:, seq]
-    here = np.flatnonzero(rows >= 0)
-    sizes = np.nan_to_num(table.numbers("bytes"), nan=-1)
-    reported = [(_both_ends(str(table.codes("op").at(rows[each]))), float(sizes[rows[each]]))
-            for each in here]  # fmt: skip
-    kinds = sorted(set(reported), key=reported.count, reverse=True)
-    if len(kinds) < 2:
+def _desync(
+    facts: BundleFacts, ranks: Ranks, comm: Comm, kinds: Ints, seq: int
+) -> RuleFinding | None:
+    """Ranks that enqueued something else than what is due, or than most, under the same number."""
+    here = np.flatnonzero(kinds[:, seq] >= 0)
+    reported = kinds[here, seq].tolist()
+    order = sorted(set(reported), key=reported.count, reverse=True)
+    if len(order) < 2:
         return None
-    tied = len(kinds) > 1 and reported.count(kinds[0]) == reported.count(kinds[1])
+    due = _due(kinds, seq)
+    if due in order:
+        order.insert(0, order.pop(order.index(due)))
+    tied = due not in order and reported.count(order[0]) == reported.count(order[1])
     odd = [int(comm.ranks[each]) for each, kind in zip(here, reported, strict=True)
-           if tied or kind != kinds[0]]  # fmt: skip
-    text = f"operation {comm.seqs[seq]} of {comm.name} is {_name(kinds[1])} there and"
+           if tied or kind != order[0]]  # fmt: skip
+    other, usual = (
+        _name(ranks, int(comm.row[here[reported.index(kind)], seq]))
+        for kind in (order[1], order[0])
+    )
+    text = f"its operation {comm.seqs[seq]} of {comm.name} is {other}, the others' {usual}"
+    if due in order:
+        text += ", which until then always came next"
     return _finding(
-        facts, comm, seq, odd,
-        evidence=Evidence("op", f"{text} {_name(kinds[0])} elsewhere"),
-        sure=not tied, other="all ranks came")  # fmt: skip
+        facts, comm, seq, odd, evidence=Evidence("op", text), sure=not tied,
+        other="all ranks came" if len(here) == len(comm.ranks) else
+        "those that came differ")  # fmt: skip
+
+
+def _due(kinds: Ints, seq: int) -> int | None:
+    """What has always followed the operation before this one; None: not known, or not one kind."""
+    before = kinds[:, :seq]
+    whole = (before >= 0).all(axis=0) & (before == before[0]).all(axis=0)
+    if not seq or not whole[-1]:
+        return None
+    pairs = np.flatnonzero(whole[:-1] & whole[1:] & (before[0, :-1] == before[0, -1]))
+    found = before[0, pairs + 1]
+    return int(found[0]) if len(found) >= OFTEN and (found == found[0]).all() else None
 
 
 def _both_ends(op: str) -> str:
@@ -91,8 +143,9 @@ def _both_ends(op: str) -> str:
     return "send or recv" if {"send", "recv", "isend", "irecv"} & set(parts) else op
 
 
-def _name(kind: tuple[str, float]) -> str:
-    return kind[0] if kind[1] < 0 else f"{kind[0]} of {kind[1]:.0f} bytes"
+def _name(ranks: Ranks, row: int) -> str:
+    op, size = str(ranks.table.codes("op").at(row)), float(ranks.table.numbers("bytes")[row])
+    return op if np.isnan(size) else f"{op} of {size:.0f} bytes"
 
 
 def _missing(facts: BundleFacts, comm: Comm, seq: int, waiting: set[int]) -> RuleFinding | None:

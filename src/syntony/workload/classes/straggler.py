@@ -80,9 +80,9 @@ def _during(
 def lag(slow: Slow) -> Evidence:
     """How far a rank is behind."""
     return Evidence(
-        "enqueue_ns", f"it comes {format_ns(slow.excess_ns)} after its peers in"
-        f" {slow.share:.0%} of {slow.operations} operations; they take"
-        f" {format_ns(slow.usual_ns)} by themselves", slow.usual_ns + slow.excess_ns,
+        "enqueue_ns", f"in {slow.late} of {slow.operations} operations it comes"
+        f" {format_ns(slow.excess_ns)} after its peers, which take {format_ns(slow.usual_ns)} by"
+        " themselves", slow.usual_ns + slow.excess_ns,
         slow.usual_ns)  # fmt: skip
 
 

@@ -1,0 +1,403 @@
+"""The causes that `bench.why_lab` makes real, each of a random subject and size, beside a running
+job; and which answer is right."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from syntony.errors import MissingError
+from syntony.lab.drill import modes
+from syntony.lab.drill.place import NIC
+from syntony.lab.drill.slow_job import busiest_connection
+from syntony.lab.plan import LinkKind
+from syntony.workload.flows import Flows
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from syntony.lab.client import Lab
+    from syntony.lab.drill.slow_job import Recorder
+    from syntony.lab.jobs.programs import JobSpec
+    from syntony.lab.plan import LabPlan, Link
+
+RATES = ("1mbit", "1500kbit", "2mbit")
+NARROW = "8mbit"
+"""For a class of packets: what a NIC receives in a step of the job waits there for 16 to 33 ms."""
+FLOOD_PROGRAM = Path(__file__).with_name("why_lab_flood.py")
+FLOOD = 0.6
+"""Of a NIC's rate: two of them do not fit."""
+FLOOD_PORTS, FLOOD_DPORT = range(40_000, 40_016), 9
+PIDFD_GETFD = 438
+"""Its number among Linux's system calls, on all machines."""
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Begun(NamedTuple):
+    """A cause in force."""
+
+    end: Callable[[], object]
+    right: Callable[[tuple[str, ...]], bool]
+    """Whether a verdict's subjects are the right ones, or honest twins of them."""
+
+
+class Cause(NamedTuple):
+    """One kind of cause."""
+
+    row: str
+    fault: str
+    """The class that is right; empty: nothing is to be named."""
+    torch: bool
+    begin: Callable[[Scene], Begun]
+    rails: int = 1
+    """NICs of each host that the job sends by."""
+
+
+class Running(NamedTuple):
+    """A job."""
+
+    spec: JobSpec
+    groups: tuple[int, ...]
+    """Process group of each rank; of a job by two rails those of the second after those of the
+    first."""
+    torch: bool
+
+
+class Scene(NamedTuple):
+    """A running job and its lab."""
+
+    lab: Lab
+    plan: LabPlan
+    job: Running
+    rng: random.Random
+    control: Path
+    recorder: Recorder
+
+    def paths(self) -> list[tuple[str, ...]]:
+        """Directed links of each flow that is recorded. Raises `MissingError`: of none."""
+        bundle = self.recorder.bundle()
+        if bundle is None or "flows" not in bundle.tables:
+            raise MissingError("no flow is recorded")
+        return [hops for hops in Flows(bundle.tables["flows"]).hops if hops]
+
+    def host(self) -> str:
+        return self.rng.choice(self.job.spec.hosts)
+
+    def start(self, host: str, *argv: str) -> Callable[[], object]:
+        """A program of our own in a host, until called."""
+        command = self.lab.enter_argv(host, (sys.executable, *argv))
+        process = subprocess.Popen(command, start_new_session=True)
+
+        def end() -> None:
+            kill(process)
+            process.wait()
+
+        return end
+
+    def flood(self, ways: list[tuple[str, str, list[int]]]) -> Callable[[], object]:
+        """Each (sender, receiver, source ports) sends UDP, six tenths of a NIC, until called."""
+        addresses, stack = self.lab.addresses(4), ExitStack()
+        bps = FLOOD * self.plan.spec.rate_bps
+        for sender, receiver, ports in ways:
+            words = [addresses[f"{end}/{NIC}"] for end in (sender, receiver)]
+            stack.callback(
+                self.start(sender, str(FLOOD_PROGRAM), *words, str(int(bps)), *map(str, ports))
+            )
+        return stack.close
+
+    def inject(
+        self, kind: str, target: str, options: dict[str, str] | None = None
+    ) -> Callable[[], object]:
+        fault = self.lab.inject(kind, target, options or {})
+        return lambda: self.lab.clear(fault.id)
+
+    def order(self, **changes: object) -> Callable[[], object]:
+        """Change what the program does, until called."""
+        before = self.control.read_text()
+        write(self.control, json.loads(before) | changes)
+        return lambda: write(self.control, json.loads(before))
+
+
+def write(place: Path, what: object) -> None:
+    new = place.with_suffix(".new")
+    new.write_text(json.dumps(what))
+    new.replace(place)
+
+
+def slow_flow(scene: Scene) -> Begun:
+    first, last = scene.rng.sample(range(len(scene.job.spec.hosts)), 2)
+    order = [
+        first,
+        *(each for each in range(len(scene.job.spec.hosts)) if each not in {first, last}),
+    ]
+    spec = msgspec.structs.replace(
+        scene.job.spec,
+        hosts=tuple(scene.job.spec.hosts[each] for each in (*order, last)),
+        addresses=tuple(scene.job.spec.addresses[each] for each in (*order, last)),
+    )
+    ports, names = busiest_connection(scene.lab, spec)
+    options = {"to": scene.rng.choice(RATES), "sport": str(ports[0]), "dport": str(ports[1])}
+    end = scene.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", options)
+    return Begun(end, lambda subjects: set(subjects) <= set(names))
+
+
+def lossy_nic(scene: Scene) -> Begun:
+    nic = f"{scene.rng.choice(scene.job.spec.hosts)}/{NIC}"
+    end = scene.inject("loss", nic, {"percent": scene.rng.choice(["3", "6", "10"])})
+    return Begun(end, lambda subjects: all(nic in each for each in subjects))
+
+
+def lossy_cable(scene: Scene) -> Begun:
+    """One that the job sends by."""
+    used = {hop for hops in scene.paths() for hop in hops[1:-1]}
+    cable = scene.rng.choice(
+        [each for each in scene.plan.of_kind(LinkKind.FABRIC) if not used.isdisjoint(_ways(each))]
+    )
+    end = scene.inject("loss", cable.name, {"percent": scene.rng.choice(["3", "6", "10"])})
+    return Begun(end, lambda subjects: not set(_ways(cable)).isdisjoint(subjects))
+
+
+def _ways(cable: Link) -> tuple[str, str]:
+    """Its two directions, as recordings name them."""
+    return f"{cable.a.node}->{cable.b.node}", f"{cable.b.node}->{cable.a.node}"
+
+
+def contention(scene: Scene) -> Begun:
+    """Two strangers' streams, of six tenths of a link each, meet on a link of two of the job's
+    flows, and are on no other link together but their receivers'."""
+    crossing: dict[str, int] = defaultdict(int)
+    for hops in scene.paths():
+        for hop in hops[1:-1]:
+            crossing[hop] += 1
+    links = sorted(each for each, flows in crossing.items() if flows >= 2)
+    found = [(link, ways) for link in links if len(ways := _ways_over(scene, link)) >= 2]
+    if not found:
+        raise MissingError("no link of two flows that two hosts can fill")
+    link, ways = scene.rng.choice(found)
+    end = scene.flood(scene.rng.sample(ways, 2))
+    return Begun(end, lambda subjects: link in subjects)
+
+
+def _ways_over(scene: Scene, link: str) -> list[tuple[str, str, list[int]]]:
+    """One way of each host whose UDP crosses a link: sender, receiver, source port."""
+    found: dict[str, tuple[str, str, list[int]]] = {}
+    for src, dst in itertools.permutations(scene.job.spec.hosts, 2):
+        ends = f"{src}/{NIC}", f"{dst}/{NIC}"
+        for path in scene.lab.paths(*ends, FLOOD_PORTS, FLOOD_DPORT):
+            if link in (f"{a}->{b}" for a, b in itertools.pairwise(path.hops)):
+                found.setdefault(src, (src, dst, [path.sport]))
+    return list(found.values())
+
+
+def incast(scene: Scene) -> Begun:
+    """Two strangers' streams, spread over all spines, meet before one NIC of the job."""
+    target, *senders = scene.rng.sample(scene.job.spec.hosts, 3)
+    end = scene.flood([(sender, target, [*FLOOD_PORTS]) for sender in senders])
+    return Begun(end, lambda subjects: subjects == (f"{target}/{NIC}",))
+
+
+def slow_receiver(scene: Scene) -> Begun:
+    """A rank's sockets have hardly any memory to receive into, as on a host that is short of it."""
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    before = [(held, held.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+              for held in _sockets(scene.job.groups[rank])]  # fmt: skip
+    for held, _ in before:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+
+    def end() -> None:
+        for held, size in before:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size // 2)
+            held.close()
+
+    return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
+
+
+def class_mismatch(scene: Scene) -> Begun:
+    """The job's sockets get a class whose packets have a narrow queue before every NIC."""
+    dscp = scene.rng.choice((8, 10, 26))
+    stack = ExitStack()
+    for host in scene.job.spec.hosts:
+        port = next(link.b for link in scene.plan.links_of(host)
+                    if link.a.name == NIC and link.kind is LinkKind.RAIL)  # fmt: skip
+        which = f"match ip tos {dscp << 2:#x} 0xfc"
+        for words in (
+            f"qdisc add dev {port.name} parent 1:1 handle 9: htb default 1",
+            f"class add dev {port.name} parent 9: classid 9:1 htb rate 1gbit quantum 60000",
+            f"class add dev {port.name} parent 9: classid 9:2 htb rate {NARROW} burst 2k",
+            f"filter add dev {port.name} parent 9: protocol ip u32 {which} flowid 9:2",
+        ):
+            scene.lab.run(port.node, "tc", *words.split())
+        undo = f"qdisc del dev {port.name} parent 1:1 handle 9:".split()
+        stack.callback(scene.lab.run, port.node, "tc", *undo)
+    held = [each for group in scene.job.groups for each in _sockets(group)]
+    for each in held:
+        stack.callback(each.close)
+        each.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+        stack.callback(each.setsockopt, socket.IPPROTO_IP, socket.IP_TOS, 0)
+    return Begun(stack.close, lambda subjects: subjects == (modes.JOB,))
+
+
+def host_jitter(scene: Scene) -> Begun:
+    """All of a rank's threads share one core with a program of greater priority."""
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    core = min(os.sched_getaffinity(0))
+    threads = [int(task.name) for pid in _members(scene.job.groups[rank])
+               for task in Path(f"/proc/{pid}/task").iterdir()]  # fmt: skip
+    stack = ExitStack()
+    for thread in threads:
+        stack.callback(_pin, thread, os.sched_getaffinity(thread))
+        _pin(thread, {core})
+        os.setpriority(os.PRIO_PROCESS, thread, 10)
+    host = scene.job.spec.hosts[rank]
+    hog = "import os,time; end=time.monotonic()+60\nwhile time.monotonic()<end: pass"
+    process = subprocess.Popen(
+        scene.lab.enter_argv(host, ("taskset", "-c", str(core), sys.executable, "-c", hog)),
+        start_new_session=True,
+    )
+    stack.callback(process.wait)
+    stack.callback(kill, process)
+    return Begun(stack.close, lambda subjects: subjects == (host,))
+
+
+def rail_use(scene: Scene) -> Begun:
+    """One rail of two is not used any more."""
+    ranks = len(scene.job.spec.hosts)
+    which = scene.rng.randrange(2)
+    stack = ExitStack()
+    for group in scene.job.groups[which * ranks : (which + 1) * ranks]:
+        os.killpg(group, signal.SIGSTOP)
+        stack.callback(os.killpg, group, signal.SIGCONT)
+    return Begun(stack.close, lambda subjects: f"rail{which}" in subjects)
+
+
+def flapping(scene: Scene) -> Begun:
+    nic = f"{scene.rng.choice(scene.job.spec.hosts)}/{NIC}"
+    end = scene.inject("flap", nic, {"period": "3s", "duty": "0.15"})
+    return Begun(end, lambda subjects: all(nic in each for each in subjects))
+
+
+def straggler(scene: Scene) -> Begun:
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    end = scene.order(slow_rank=rank, slow_s=scene.rng.uniform(0.06, 0.3))
+    return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
+
+
+def data_stall(scene: Scene) -> Begun:
+    end = scene.order(data_s=scene.rng.uniform(0.15, 0.4))
+    return Begun(end, lambda subjects: subjects == (modes.JOB,))
+
+
+def hang(scene: Scene) -> Begun:
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    group = scene.job.groups[rank]
+    os.killpg(group, signal.SIGSTOP)
+    return Begun(
+        lambda: os.killpg(group, signal.SIGCONT), lambda subjects: subjects == (f"rank {rank}",)
+    )
+
+
+def desync(scene: Scene) -> Begun:
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    end = scene.order(skip_rank=rank)
+    return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
+
+
+def clock_step(scene: Scene) -> Begun:
+    host = scene.rng.choice(scene.job.spec.hosts)
+    end = scene.inject("clock-step", host, {"by": scene.rng.choice(["3ms", "-2ms", "10ms"])})
+    return Begun(end, lambda _subjects: False)
+
+
+def busy(scene: Scene) -> Begun:
+    end = scene.inject("cpu-hog", scene.rng.choice(scene.job.spec.hosts), {"procs": "2"})
+    return Begun(end, lambda _subjects: False)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _members(group: int) -> list[int]:
+    """Processes of a process group."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[2]) == group:
+            found.append(int(place.parent.name))
+    return found
+
+
+def _sockets(group: int) -> list[socket.socket]:
+    """Duplicates of the TCP sockets that processes of a group hold."""
+    found = []
+    for pid in _members(group):
+        with ExitStack() as stack:
+            process = os.pidfd_open(pid)
+            stack.callback(os.close, process)
+            for place in Path(f"/proc/{pid}/fd").iterdir():
+                if not str(place.readlink()).startswith("socket:"):
+                    continue
+                number = LIBC.syscall(PIDFD_GETFD, process, int(place.name), 0)
+                held = socket.socket(fileno=number) if number >= 0 else None
+                if held is None:
+                    continue
+                if held.family == socket.AF_INET and held.type == socket.SOCK_STREAM:
+                    found.append(held)
+                else:
+                    held.close()
+    return found
+
+
+def _pin(thread: int, cores: set[int]) -> None:
+    try:
+        os.sched_setaffinity(thread, cores)
+        os.setpriority(os.PRIO_PROCESS, thread, 0)
+    except ProcessLookupError:
+        return
+
+
+def nothing(_scene: Scene) -> Begun:
+    return Begun(lambda: None, lambda _subjects: False)
+
+
+CAUSES = (
+    Cause("slow flow", "slow-flow", False, slow_flow),
+    Cause("NIC loses", "bad-link", False, lossy_nic),
+    Cause("cable loses", "bad-link", False, lossy_cable),
+    Cause("link full", "contention", False, contention),
+    Cause("NIC full", "incast", False, incast),
+    Cause("receiver short of memory", "slow-receiver", False, slow_receiver),
+    Cause("class of its own", "class-mismatch", False, class_mismatch),
+    Cause("core shared", "host-jitter", False, host_jitter),
+    Cause("rail not used", "rail-imbalance", False, rail_use, rails=2),
+    Cause("NIC flaps", "flapping", False, flapping),
+    Cause("clock stepped, sockets", "", False, clock_step),
+    Cause("host busy, sockets", "", False, busy),
+    Cause("nothing, sockets", "", False, nothing),
+    Cause("rank sleeps", "straggler", True, straggler),
+    Cause("data loader waits", "data-stall", True, data_stall),
+    Cause("rank stopped", "hang", True, hang),
+    Cause("rank skips a collective", "hang", True, desync),
+    Cause("host busy, PyTorch", "", True, busy),
+    Cause("nothing, PyTorch", "", True, nothing),
+)
