@@ -7,7 +7,7 @@
 
 struct config {
     uint32_t qps;          /* queue pairs of each rail */
-    uint64_t chunk;        /* bytes; more for messages of more than 64 chunks */
+    uint64_t least_chunk, most_chunk; /* bytes; more for messages of more than 64 chunks */
     uint8_t timeout;       /* local acknowledge timeout, 4.096 us * 2^n */
     uint8_t retries;
     uint8_t traffic_class; /* of the global route header */
