@@ -58,6 +58,7 @@ const char *config_read(void)
         .gpu_memory = (int)number("SYNTONY_NCCL_GPU_MEMORY", NULL, 0, 1, -1),
         .devices = text("SYNTONY_NCCL_HCA", "NCCL_IB_HCA"),
         .rails = text("SYNTONY_NCCL_RAILS", NULL),
+        .agent = text("SYNTONY_AGENT", NULL),
         .interface = text("SYNTONY_NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     };
     return problem[0] ? problem : NULL;

@@ -18,6 +18,7 @@ struct config {
     int gpu_memory;        /* 0: none; 1: the NICs read it by its address; -1: if the kernel says so */
     const char *devices;   /* as NCCL_IB_HCA; NULL: all */
     const char *rails;     /* groups of NICs: "mlx5_0+mlx5_1,mlx5_2+mlx5_3"; NULL: each its own */
+    const char *agent;     /* its socket, or NULL; not read again, for programs change their environment */
     const char *interface; /* of the control connections; NULL: the first that is up */
 };
 extern struct config config;
