@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "config.h"
@@ -206,7 +205,7 @@ static void connect_again(int64_t now_ns)
 {
     static bool said;
     connect_ns = now_ns + AGAIN_NS;
-    int error = syn_job_connect(&job, NULL);
+    int error = syn_job_connect(&job, config.agent);
     connected = error == 0;
     if (connected)
         INFO("connected to the agent: its notices are obeyed");
@@ -218,8 +217,7 @@ static void connect_again(int64_t now_ns)
 int agent_look(void)
 {
     int64_t now_ns = clock_ns();
-    const char *path = getenv("SYNTONY_AGENT");
-    bool wanted = path && *path && !config.observe;
+    bool wanted = config.agent && !config.observe;
     if (wanted && !connected && now_ns >= connect_ns)
         connect_again(now_ns);
     struct syn_job_notice notice;

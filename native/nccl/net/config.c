@@ -43,9 +43,11 @@ static const char *text(const char *ours, const char *nccls)
 const char *config_read(void)
 {
     problem[0] = 0;
+    uint64_t chunk = (uint64_t)number("SYNTONY_NCCL_CHUNK", NULL, 4096, 1 << 30, 0);
     config = (struct config){
         .qps = (uint32_t)number("SYNTONY_NCCL_QPS", NULL, 1, 8, 2),
-        .chunk = (uint64_t)number("SYNTONY_NCCL_CHUNK", NULL, 4096, 1 << 30, 262144),
+        .least_chunk = chunk ? chunk : 1 << 18,
+        .most_chunk = chunk ? chunk : 1 << 20,
         .timeout = (uint8_t)number("SYNTONY_NCCL_TIMEOUT", NULL, 1, 31, 14),
         .retries = (uint8_t)number("SYNTONY_NCCL_RETRIES", NULL, 0, 7, 3),
         .traffic_class = (uint8_t)number("SYNTONY_NCCL_TC", "NCCL_IB_TC", 0, 255, 0),
@@ -56,6 +58,7 @@ const char *config_read(void)
         .gpu_memory = (int)number("SYNTONY_NCCL_GPU_MEMORY", NULL, 0, 1, -1),
         .devices = text("SYNTONY_NCCL_HCA", "NCCL_IB_HCA"),
         .rails = text("SYNTONY_NCCL_RAILS", NULL),
+        .agent = text("SYNTONY_AGENT", NULL),
         .interface = text("SYNTONY_NCCL_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     };
     return problem[0] ? problem : NULL;

@@ -7,7 +7,7 @@
 
 struct config {
     uint32_t qps;          /* queue pairs of each rail */
-    uint64_t chunk;        /* bytes; more for messages of more than 64 chunks */
+    uint64_t least_chunk, most_chunk; /* bytes; more for messages of more than 64 chunks */
     uint8_t timeout;       /* local acknowledge timeout, 4.096 us * 2^n */
     uint8_t retries;
     uint8_t traffic_class; /* of the global route header */
@@ -18,6 +18,7 @@ struct config {
     int gpu_memory;        /* 0: none; 1: the NICs read it by its address; -1: if the kernel says so */
     const char *devices;   /* as NCCL_IB_HCA; NULL: all */
     const char *rails;     /* groups of NICs: "mlx5_0+mlx5_1,mlx5_2+mlx5_3"; NULL: each its own */
+    const char *agent;     /* its socket, or NULL; not read again, for programs change their environment */
     const char *interface; /* of the control connections; NULL: the first that is up */
 };
 extern struct config config;

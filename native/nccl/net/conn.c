@@ -268,7 +268,10 @@ bool conn_progress(struct conn *conn)
 bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, struct memory *memory,
                struct send **send)
 {
-    *send = sender_match(&conn->sender, tag, data, size, memory, config.chunk);
+    /* While rails are paced or avoided: small ones, which can be shared out. */
+    uint64_t most = conn->is_ordered ? config.least_chunk : config.most_chunk;
+    *send = sender_match(&conn->sender, tag, data, size, memory,
+                         chunk_size_for(size, conn->rails, config.least_chunk, most));
     if (*send == NULL)
         return true;
     conn->about_ns = clock_about_ns();

@@ -273,7 +273,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         struct rail *rail = &conn->rail[r];
         conn->pacer[r] = word.pacer;
         conn->avoided_until_ns[r] = word.avoided_until_ns;
-        conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns != 0;
+        conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns > now_ns;
         rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)

@@ -47,6 +47,15 @@ static void add_todo(struct sender *sender, const struct send *send, unsigned co
     sender->todo += count;
 }
 
+uint64_t chunk_size_for(uint64_t size, int rails, uint64_t least, uint64_t most)
+{
+    enum { WHOLE = 4096 }; /* bytes of which all chunks but the last are multiples */
+    if (size <= least || least == most)
+        return least;
+    uint64_t each = ((size - 1) / (unsigned)rails / WHOLE + 1) * WHOLE;
+    return each < least ? least : each > most ? most : each;
+}
+
 /* How many chunks a message is cut into, twice as large ones until they are few enough. */
 static uint8_t cut(uint64_t size, uint64_t *chunk_size)
 {

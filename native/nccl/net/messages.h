@@ -62,6 +62,8 @@ struct receiver {
 
 /* Sender. `cts` is what arrived: false if it cannot be one. A late or second one has no effect. */
 bool sender_cleared(struct sender *sender, const struct cts *cts);
+/* Bytes of a message's chunks: one for each rail, within these limits. */
+uint64_t chunk_size_for(uint64_t size, int rails, uint64_t least, uint64_t most);
 /* A send that matches the oldest receive with this tag, or NULL: none yet. */
 struct send *sender_match(struct sender *sender, int tag, const void *data, uint64_t size,
                           void *memory, uint64_t chunk_size);

@@ -279,7 +279,7 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
     if (free && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
     /* `test` looks at the NIC, too: twice for a small message would cost a good part of it. */
-    if ((send == NULL || size >= config.chunk) && !conn_progress(own->conn) && send == NULL)
+    if ((send == NULL || size > config.least_chunk) && !conn_progress(own->conn) && send == NULL)
         return NCCL_REMOTE;
     if (free && send == NULL && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;

@@ -75,8 +75,8 @@ static const char *make_pairs(struct queues *queues)
     }
     queues->local.qps = (uint32_t)queues->qps;
     queues->bytes_outstanding = 0;
-    return port_address(queues->port, &queues->local, &queues->gid_index) ? NULL
-                                                                          : "no usable GID";
+    return port_address(queues->port, &queues->local, &queues->gid_index)
+               ? NULL : "no usable GID: a port has no RoCE v2 address, or its device has gone";
 }
 
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender)

@@ -202,7 +202,9 @@ static void merged(void)
 static void not_usable(void)
 {
     static const char *const WRONG[][2] = {
-        {"SYNTONY_NCCL_QPS", "many"}, {"SYNTONY_NCCL_RAILS", "fake0+fake9"},
+        {"SYNTONY_NCCL_QPS", "many"}, {"SYNTONY_NCCL_QPS", "9"}, {"SYNTONY_NCCL_TIMEOUT", "0"},
+        {"SYNTONY_NCCL_CHUNK", "256K"}, {"SYNTONY_NCCL_CHUNK", "4095"}, {"NCCL_IB_TC", "256"},
+        {"SYNTONY_NCCL_SURVIVE_MS", "99999999999999999999"}, {"SYNTONY_NCCL_RAILS", "fake0+fake9"},
         {"SYNTONY_NCCL_HCA", "=mlx5_0"}, {"SYNTONY_NCCL_IBVERBS", "/no/such.so"}};
     for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
         pid_t child = fork();

@@ -74,6 +74,20 @@ static void no_queue_pairs(void)
     exchange();
 }
 
+static void no_locked_memory_to_connect(void)
+{
+    begin();
+    struct fake_limits limits = NONE;
+    limits.regions = 3; /* of 4: one for each rail and end */
+    faults_limit(&limits);
+    CHECK_EQUAL(connecting_fails(), 2);
+    sender = receiver = NULL;
+    faults_limit(&NONE);
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    connect_both();
+    exchange();
+}
+
 static void no_locked_memory(void)
 {
     begin();
@@ -105,6 +119,14 @@ static void none_to_return_with(void)
     while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < 10000)
         exchange();
     CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 8);
+}
+
+/* Gone before the connection: without one of its rails there is none, which is said at once. */
+static void device_vanishes_before_connecting(void)
+{
+    begin();
+    faults_vanish(0);
+    CHECK_EQUAL(connecting_fails(), 2);
 }
 
 /* Of a sender's device that is gone nothing completes any more, and it writes nothing any more. */
@@ -372,7 +394,8 @@ int main(int argc, char **argv)
         {"no_queue_pairs", no_queue_pairs}, {"no_locked_memory", no_locked_memory},
         {"none_to_return_with", none_to_return_with}, {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes}, {"work_never_ends", work_never_ends},
-       
+        {"device_vanishes_before_connecting", device_vanishes_before_connecting},
+        {"no_locked_memory_to_connect", no_locked_memory_to_connect},
         {"other_version", other_version}, {"other_greeting", other_greeting},
         {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},
         {"page_is_scribbled_on", page_is_scribbled_on}, {"fork_after_init", fork_after_init},

@@ -169,6 +169,45 @@ static void avoid_everything(void)
     until_carried_by(1);
 }
 
+/* Of a message of 1 MiB, by a connection of its own. */
+static uint64_t chunks_of_a_large_message(void)
+{
+    enum { SIZE = 1 << 20 };
+    static char source[SIZE], target[SIZE];
+    void *here, *there, *data = target, *request = NULL, *sent = NULL;
+    size_t size = SIZE;
+    int tag = 0;
+    struct fake_cost before, after;
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    connect_both();
+    memset(source, 7, SIZE);
+    CHECK_EQUAL(drive_reg(&net, sender, source, SIZE, &here), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, target, SIZE, &there), 0);
+    CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &there, &request), 0);
+    CHECK(request != NULL);
+    pump(request, 100); /* the sender has its clear-to-send, and has looked at orders */
+    faults_cost(&before);
+    CHECK_EQUAL(drive_send(&net, sender, source, SIZE, tag, here, &sent), 0);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+    faults_cost(&after);
+    CHECK_EQUAL(memcmp(source, target, SIZE), 0);
+    return (after.posts - before.posts) / 2; /* each chunk, and the receive that its record took */
+}
+
+static void large_messages(void)
+{
+    begin_with_agent();
+    CHECK_EQUAL(chunks_of_a_large_message(), 2);
+    avoid(0, LONG_NS);
+    until_carried_by(1);
+    CHECK_EQUAL(chunks_of_a_large_message(), 4);
+    avoid(0, -1);
+    until_carried_by(0);
+    CHECK_EQUAL(chunks_of_a_large_message(), 2);
+}
+
 static int count_new(const uint32_t *before, const uint32_t *after)
 {
     int count = LABELS;
@@ -262,6 +301,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
         {"small_messages_take_turns", small_messages_take_turns},
+        {"large_messages", large_messages},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
         {"avoid_ends_with_failover", avoid_ends_with_failover},
         {"avoid_everything", avoid_everything}, {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},

@@ -169,6 +169,19 @@ static void sizes(void)
     CHECK_EQUAL(sum, send->size);
 }
 
+static void a_message_has_a_chunk_for_each_rail(void)
+{
+    enum { LEAST = 1 << 18, MOST = 1 << 20 };
+    CHECK_EQUAL(chunk_size_for(0, 2, LEAST, MOST), LEAST);
+    CHECK_EQUAL(chunk_size_for(LEAST, 2, LEAST, MOST), LEAST);
+    CHECK_EQUAL(chunk_size_for(LEAST + 8, 2, LEAST, MOST), LEAST); /* not two small ones */
+    CHECK_EQUAL(chunk_size_for(1 << 20, 2, LEAST, MOST), 1 << 19);
+    CHECK_EQUAL(chunk_size_for((1 << 20) + 8, 2, LEAST, MOST), (1 << 19) + 4096);
+    CHECK_EQUAL(chunk_size_for(3 << 20, 4, LEAST, MOST), 3 << 18);
+    CHECK_EQUAL(chunk_size_for(1 << 30, 2, LEAST, MOST), MOST);
+    CHECK_EQUAL(chunk_size_for(1 << 20, 2, 8192, 8192), 8192); /* as set */
+}
+
 static void nothing_foreign_is_believed(void)
 {
     struct send *send = one_message(4096);
@@ -272,6 +285,7 @@ int main(void)
     what_is_complete_is_not_replayed();
     what_was_posted_after_the_report_is_replayed();
     sizes();
+    a_message_has_a_chunk_for_each_rail();
     nothing_foreign_is_believed();
     no_chunk_is_forgotten();
     return 0;

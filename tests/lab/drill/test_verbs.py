@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from syntony.cli.drill import command
-from syntony.errors import UsageError
-from syntony.lab.drill import contention, incast, verbs
+from syntony.errors import RemoteError, UsageError
+from syntony.lab.drill import contention, fleet, incast, verbs
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Done, Ready, Record, StepRecord, on_arrival_clock
+from syntony.wire.traffic import Traffic
 
 
 @pytest.fixture
@@ -179,6 +180,23 @@ def test_a_lab_without_machines_is_refused() -> None:
         contention.verbs_specs(lab, contention.VERBS_WISH)
     with pytest.raises(UsageError, match="have no RDMA"):
         incast.job_spec(lab, incast.VERBS_WISH)
+
+
+def test_a_lab_that_is_too_slow_says_how_busy_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab: Any = Place(2, "image")
+    lab.name, lab.controller_socket = "drill-1", "/nowhere"
+    monkeypatch.setattr("os.getloadavg", lambda: (37.2, 0.0, 0.0))
+    with pytest.raises(RemoteError, match=r"ready within 0 s; load average 37 on \d+ cores"):
+        fleet.wait_ready(lab, 0.0)
+    traffic = Traffic(
+        mode="observe", deciding=False, why="0 of 2 hosts listen", now_ns=1, flows=(), links=()
+    )
+    monkeypatch.setattr(contention, "ask", lambda _lab: traffic)
+    monkeypatch.setattr(contention, "MAP_TIMEOUT_S", 0.1)
+    with pytest.raises(RemoteError, match="0 of 2 hosts listen; load average 37"):
+        contention.wait_delays(lab, contention.JOBS)
 
 
 def test_records_of_two_machines_are_counted_by_one_clock() -> None:

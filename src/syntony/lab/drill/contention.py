@@ -15,7 +15,7 @@ import msgspec
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill import verbs
-from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.fleet import machine_load, wait_ready
 from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import PORT, JobSpec
@@ -374,13 +374,8 @@ def wait_map(lab: Lab, jobs: int) -> None:
     known_paths = ", ".join(f"{f.job} {f.src}: {f.paths}" for f in traffic.flows) or "no flow"
     raise RemoteError(
         f"the paths of the jobs' flows were not learnt within {MAP_TIMEOUT_S:.0f} s: "
-        f"{known_paths}; {traffic.why or 'deciding'}; {_load()}"
+        f"{known_paths}; {traffic.why or 'deciding'}; {machine_load()}"
     )
-
-
-def _load() -> str:
-    """How busy this machine is: the usual reason why a lab is too slow."""
-    return f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
 
 
 def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
@@ -401,7 +396,8 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
         time.sleep(SAMPLE_NS / S)
     raise RemoteError(
         f"not all of the jobs' flows were reported within {MAP_TIMEOUT_S:.0f} s: {len(flows)}, of "
-        f"{senders} or more a job, delays of {len(reported)}; {traffic.why or 'deciding'}"
+        f"{senders} or more a job, delays of {len(reported)}; {traffic.why or 'deciding'}; "
+        f"{machine_load()}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -62,7 +63,14 @@ def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
         if hosts <= probing and hosts <= on_time:
             return
         time.sleep(_LOOK_S)
-    raise RemoteError(f"the agents of lab {lab.name!r} were not ready within {timeout_s:.0f} s")
+    raise RemoteError(
+        f"the agents of lab {lab.name!r} were not ready within {timeout_s:.0f} s; {machine_load()}"
+    )
+
+
+def machine_load() -> str:
+    """How busy this machine is: the usual reason why a lab is too slow."""
+    return f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
 
 
 def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:

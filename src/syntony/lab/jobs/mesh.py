@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 _HELLO = struct.Struct("!I")
-_MEET_S = 30.0
-"""Ranks start one after the other on a busy machine; PyTorch waits for minutes."""
+MEET_S = 300.0
+"""Until all ranks are there, as PyTorch waits for minutes: beside agents in emulated machines, at a
+load of 25, one started more than 30 s after the other."""
 _RETRY_S = 0.05
 
 
@@ -107,7 +108,7 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
         protocol: of the sockets; 0 is TCP, `socket.IPPROTO_MPTCP` asks for multi-path itself.
 
     Raises:
-        OSError: an address cannot be used, or a rank was not there within half a minute.
+        OSError: an address cannot be used, or a rank was not there within `MEET_S`.
     """
     family = socket.AF_INET6 if ":" in addresses[rank] else socket.AF_INET
     peers: dict[int, socket.socket] = {}
@@ -115,14 +116,14 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((addresses[rank], port))
         door.listen(len(addresses))
-        door.settimeout(_MEET_S)
+        door.settimeout(MEET_S)
         for lower in range(rank):
             own = _knock(family, protocol, (addresses[lower], port))
             own.sendall(_HELLO.pack(rank))
             peers[lower] = own
         while len(peers) < len(addresses) - 1:
             own, _ = door.accept()
-            own.settimeout(_MEET_S)
+            own.settimeout(MEET_S)
             (higher,) = _HELLO.unpack(own.recv(_HELLO.size, socket.MSG_WAITALL))
             peers[higher] = own
     for own in peers.values():
@@ -131,7 +132,7 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
 
 
 def _knock(family: int, protocol: int, where: tuple[str, int]) -> socket.socket:
-    end_s = time.monotonic() + _MEET_S
+    end_s = time.monotonic() + MEET_S
     while True:
         own = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:

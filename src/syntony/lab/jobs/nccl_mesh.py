@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from syntony.errors import MissingError
+from syntony.lab.jobs.mesh import MEET_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,6 @@ _REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 10e-3, 1.25
 """Between looks at what is under way: a quarter longer each time while nothing moves, so that what
 takes long is noticed a fifth later at most. In an emulated machine a loop of looks would take the
 processor from those who are to make it move."""
-_MEET_S = 60.0
 _WARN = 2
 _MORE = 6
 _LOG = CFUNCTYPE(None, c_int, ctypes.c_ulong, c_char_p, c_int, c_char_p, *[c_ssize_t] * _MORE)
@@ -158,7 +158,7 @@ class NcclMesh:
 
     Raises:
         TransportError: a connection failed.
-        TimeoutError: a peer was not there within a minute.
+        TimeoutError: a peer was not there within `MEET_S`.
     """
 
     def __init__(self, mesh: RankMesh, transport: Transport, ranks: int, size: int) -> None:
@@ -191,7 +191,7 @@ class NcclMesh:
                     transport.call("accept", listeners[peer], byref(receives[peer]), byref(unused))
             return all(each.value for each in (*sends.values(), *receives.values()))
 
-        end_s = time.monotonic() + _MEET_S
+        end_s = time.monotonic() + MEET_S
         while not connected():
             if time.monotonic() > end_s:
                 raise TimeoutError("a peer did not connect")
