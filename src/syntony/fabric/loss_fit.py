@@ -247,7 +247,10 @@ class Fit:
         return self._gains_of(candidates, rates, floor).at(grid)
 
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
-        paths = Paths(self._entries, self._may, self._clean_of(candidates), self._partly)
+        paths = Paths(
+            self._entries, self._may, self._clean_of(candidates), self._partly,
+            self._counted.crossings, self._clean_of,
+        )  # fmt: skip
         beside = loss_gains.Beside(self._lost, self._came, rates, floor)
         return Gains(candidates, paths, beside, self._outlier)
 
