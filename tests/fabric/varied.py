@@ -1,4 +1,4 @@
-"""Drawn fabrics, path knowledge, hosts and faults, graded by where an operator is sent.
+"""Drawn fabrics, path knowledge, hosts and faults, to be graded by `tests.fabric.outcomes`.
 
 Shares no code with `tests.fabric.foreign` and `tests.fabric.rugged`. Fabrics have two or three
 tiers, rails with their own leaves, dual-homed NICs, leaves that lack an uplink, parallel cables and
@@ -17,15 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from syntony.model.findings import Finding
-
-SURE = 0.7
-"""Confidence beyond which a finding's name is acted upon without a look at its alternatives."""
-OUTCOMES = ("right", "twin", "vague", "missed", "astray", "wrong")
-"""Best first. ``twin``: the fault is among the suspects, none of them sure; ``vague``: a group with
-the fault in it; ``astray``: the fault is not among the suspects, none of them sure; ``wrong``: a
-healthy part is named as sure."""
+from tests.fabric.outcomes import cable_between, cable_of, mark, place
 
 
 class Way(NamedTuple):
@@ -90,11 +82,8 @@ def draw(seed: int, *, faults: int | None = None, delay: bool = False) -> Drawn:
     """
     rng, noise = random.Random(f"varied {seed}"), np.random.default_rng([seed, 3])
     fabric = _two_tiers(rng) if rng.random() < 0.6 else _three_tiers(rng)
-    several = {
-        cable: 2
-        for low, tops in fabric.up.items()
-        for cable in (_cable(low, top) for top in tops)
-    } if rng.random() < 0.25 else {}  # fmt: skip
+    cables = [cable_between(low, top) for low, tops in fabric.up.items() for top in tops]
+    several = dict.fromkeys(cables, 2) if rng.random() < 0.25 else {}
     ways = _ways(fabric, several, rng)
     few = rng.random() < 0.3
     sent = np.array([rng.randint(8, 40) if few else rng.randint(50, 800) for _ in ways])
@@ -138,26 +127,26 @@ def _two_tiers(rng: random.Random) -> _Fabric:
 
 
 def _three_tiers(rng: random.Random) -> _Fabric:
-    pods, aggs, cores = rng.randint(2, 3), rng.randint(2, 3), rng.randint(2, 4)
+    pods, aggs = rng.randint(2, 3), rng.randint(2, 3)
+    every = [f"core{m}" for m in range(rng.randint(2, 4))]
     planes = rng.random() < 0.5
     up: dict[str, dict[str, float]] = {}
     homes: dict[str, tuple[str, ...]] = {}
     for pod in range(pods):
         names = [f"agg{pod}-{n}" for n in range(aggs)]
         for n, name in enumerate(names):
-            tops = [f"core{n}-{m}" for m in range(2)] if planes else [f"core{m}" for m in range(cores)]
-            up[name] = _tops(tops, rng, every=True)
+            plane = [f"core{n}-{m}" for m in range(2)]
+            up[name] = _tops(plane if planes else every, rng, spared=True)
         for n in range(rng.randint(1, 3)):
             up[f"leaf{pod}-{n}"] = _tops(names, rng)
             homes |= {f"h{pod}{n}{m}/r0": (f"leaf{pod}-{n}",) for m in range(rng.randint(1, 3))}
     return _Fabric(homes, up)
 
 
-def _tops(names: Sequence[str], rng: random.Random, *, every: bool = False) -> dict[str, float]:
-    """Uplinks with the weights of the hash. Now and then one is missing."""
-    names = list(names)
-    if not every and len(names) > 2 and rng.random() < 0.15:
-        names.remove(rng.choice(names))
+def _tops(names: Sequence[str], rng: random.Random, *, spared: bool = False) -> dict[str, float]:
+    """Uplinks with the weights of the hash. Now and then one is missing, unless spared."""
+    if not spared and len(names) > 2 and rng.random() < 0.15:
+        names = rng.sample(names, len(names) - 1)
     return {name: rng.choice((1.0, 1.0, 1.0, 0.5, 2.0, 4.0)) for name in names}
 
 
@@ -168,60 +157,52 @@ def _picked(weights: Mapping[str, float], rng: random.Random) -> str:
 def _ways(fabric: _Fabric, several: Mapping[str, int], rng: random.Random) -> list[Way]:
     nics = [*fabric.homes]
     peers, ports = rng.randint(2, 8), rng.randint(2, 8)
-    switches = {*fabric.up, *(top for tops in fabric.up.values() for top in tops)}
-    lower = {home for homes in fabric.homes.values() for home in homes}
-    silent = {s for s in sorted(switches - lower) if rng.random() < rng.choice((0.0, 0.0, 0.3))}
-    shares = [rng.choice((0.0, 0.0, 0.0, low, high)) for low, high in
-              ((0.02, 0.08), (0.2, 0.6), (0.1, 0.3))]  # fmt: skip
+    above = {*fabric.up, *(top for tops in fabric.up.values() for top in tops)}
+    above -= {home for homes in fabric.homes.values() for home in homes}
+    silent = {s for s in sorted(above) if rng.random() < rng.choice((0.0, 0.0, 0.3))}
+    stale, mute, unknown = (
+        rng.choice((0.0, 0.0, 0.0, *shares)) for shares in ((0.02, 0.08), (0.2, 0.6), (0.1, 0.3))
+    )
     trips = rng.random() < 0.2
     found: list[Way] = []
+
+    def way(src: str, dst: str) -> Way:
+        nodes = fabric.route(src, dst, rng)
+        known = fabric.route(src, dst, rng) if rng.random() < stale else nodes
+        quiet = silent | (above if rng.random() < mute else set())
+        quiet = {*nodes, *known} if rng.random() < unknown else quiet
+        return Way(_true(nodes, several, rng), _listed(known, quiet), (src, dst))
+
     for src in nics:
         rail = src.partition("/")[2]
         same = [dst for dst in nics if dst != src and dst.partition("/")[2] == rail]
         for dst in rng.sample(same, min(peers, len(same))):
             for _ in range(ports):
-                there = _way(fabric.route(src, dst, rng), fabric, several, silent, shares, rng)
-                back = _way(fabric.route(dst, src, rng), fabric, several, silent, shares, rng)
-                if trips:
-                    listed = there.listed + back.listed
-                    found.append(Way(there.true | back.true, listed, (src, src)))
-                else:
-                    found += [there, back]
+                there, back = way(src, dst), way(dst, src)
+                both = Way(there.true | back.true, there.listed + back.listed, (src, src))
+                found += [both] if trips else [there, back]
     return found
 
 
-def _way(
-    nodes: list[str],
-    fabric: _Fabric,
-    several: Mapping[str, int],
-    silent: Collection[str],
-    shares: Sequence[float],
-    rng: random.Random,
-) -> Way:
-    """`shares` of ways that are stale, of which the switches above leaves did not answer, and of
-    which nothing is known."""
-    stale, mute, unknown = (rng.random() < share for share in shares)
-    known = fabric.route(nodes[0], nodes[-1], rng) if stale else nodes
-    leaves = {home for end in (nodes[0], nodes[-1]) for home in fabric.homes[end]}
-    heard = [
-        not unknown and (node in leaves or not mute) and node not in silent for node in known[1:-1]
-    ]
-    listed, last, gap = [known[0]], known[0], False
-    for node, answers in zip(known[1:], [*heard, True], strict=True):
-        if answers:
-            listed += [f"{last}{'..' if gap else '->'}{node}", node]
-            last = node
-        gap = not answers
+def _true(nodes: list[str], several: Mapping[str, int], rng: random.Random) -> frozenset[str]:
     true = {*nodes}
     for a, b in pairwise(nodes):
-        cable = _cable(a, b)
+        cable = cable_between(a, b)
         one = rng.randrange(several.get(cable, 1))
         true |= {f"{a}->{b}", cable, f"{cable}#{one}"}
-    return Way(frozenset(true), tuple(listed), (nodes[0], nodes[-1]))
+    return frozenset(true)
 
 
-def _cable(a: str, b: str) -> str:
-    return "--".join(sorted((a, b)))
+def _listed(nodes: list[str], quiet: Collection[str]) -> tuple[str, ...]:
+    """What is learnt where these switches do not answer."""
+    listed, last, gap = [nodes[0]], nodes[0], False
+    for node in nodes[1:]:
+        if node in quiet and node != nodes[-1]:
+            gap = True
+        else:
+            listed += [f"{last}{'..' if gap else '->'}{node}", node]
+            last, gap = node, False
+    return tuple(listed)
 
 
 def _fault(
@@ -234,10 +215,10 @@ def _fault(
         for name in way.true:
             count[name] = count.get(name, 0) + 1
     able = sorted(n for n, many in count.items() if many >= 3 and _kind(n) == kind)
-    able = [n for n in able if not any(_place(n) == _place(each) for each in before)]
+    able = [n for n in able if not any(place(n) == place(each) for each in before)]
     truth = rng.choice(able)
-    one = f"{_of_cable(truth)}#{rng.randrange(several.get(_of_cable(truth), 1))}"
-    wanted = {truth} | ({one} if "-" in _mark(truth) else set())
+    one = f"{cable_of(truth)}#{rng.randrange(several.get(cable_of(truth), 1))}"
+    wanted = {truth} | ({one} if "-" in mark(truth) else set())
     return truth, np.array([wanted <= way.true for way in ways])
 
 
@@ -262,75 +243,8 @@ def _strange_hosts(
     return frozenset({host})
 
 
-def _mark(name: str) -> str:
-    return next((mark for mark in ("->", "--", "..") if mark in name), "")
-
-
 def _kind(name: str) -> str:
     """Of a part between switches or of one by itself; empty for all else."""
-    if "#" in name or (_mark(name) and "/" in name):
+    if "#" in name or (mark(name) and "/" in name):
         return ""
-    return {"->": "link", "--": "cable"}.get(_mark(name), "nic" if "/" in name else "switch")
-
-
-def _of_cable(name: str) -> str:
-    return _cable(*name.split(_mark(name))) if _mark(name) else name
-
-
-def _place(name: str) -> str:
-    """Where a repair begins: a host for all of its NICs and their cables, a cable for a link."""
-    name = name.removeprefix("replies of ").removeprefix("clock of ")
-    ends = name.split(_mark(name)) if _mark(name) else [name]
-    nic = next((end for end in ends if "/" in end), "")
-    return nic.partition("/")[0] or _of_cable(name)
-
-
-def outcome(case: Drawn, findings: Sequence[Finding]) -> str:
-    """One of `OUTCOMES`: the worst of all findings and, of every fault, the best."""
-    every = [_judged(case, found) for found in findings]
-    best = {truth: "missed" for truth in case.truths}
-    for truth in case.truths:
-        mine = [how for judged in every for each, how in judged.items() if each == truth]
-        best[truth] = min([*mine, "missed"], key=OUTCOMES.index)
-    bad = [judged[""] for judged in every if "" in judged]
-    return max([*bad, *best.values(), "right"], key=OUTCOMES.index)
-
-
-def _judged(case: Drawn, found: Finding) -> dict[str, str]:
-    """Of one finding: fault → outcome, or "" → `astray` or `wrong`."""
-    suspects = (found.component, *found.alternatives)
-    named = {
-        truth: how
-        for truth in (*case.truths, *case.excused)
-        if (how := _of_truth(case, truth, found, suspects))
-    }
-    return named or {"": "wrong" if found.confidence > SURE else "astray"}
-
-
-def _of_truth(case: Drawn, truth: str, found: Finding, suspects: Sequence[str]) -> str:
-    if _place(found.component) == _place(truth):
-        return "right"
-    if ".." in found.component and _holds(case, found.component, truth):
-        return "vague"
-    told = suspects if found.confidence <= SURE else suspects[: 1 + found.twins]
-    if any(_place(each) == _place(truth) for each in told):
-        return "twin"
-    if found.confidence <= SURE:
-        if any(".." in each and _holds(case, each, truth) for each in suspects):
-            return "twin"
-    return ""
-
-
-def _holds(case: Drawn, group: str, truth: str) -> bool:
-    """Whether a way that lists something unknown within these ends crosses the fault."""
-    a, _, b = group.partition("..")
-    return any(
-        truth in way.true and truth not in way.listed
-        for way in case.ways
-        for name in way.listed
-        if ".." in name and _fits(a, b, *name.split(".."))
-    )
-
-
-def _fits(a: str, b: str, near: str, far: str) -> bool:
-    return (a in {"*", near} and b in {"*", far}) or (a in {"*", far} and b in {"*", near})
+    return {"->": "link", "--": "cable"}.get(mark(name), "nic" if "/" in name else "switch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -97,8 +97,7 @@ class _Builder:
         self._triples: list[tuple[Ints, Ints, Ints]] = []
         self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
         self._groups = {pair for pair in map(_ends_of_group, listing.names) if pair}
-        self._begins = {near for near, _ in self._groups}
-        self._inside: dict[tuple[str, str], set[str]] = {}
+        self._inside: Mapping[tuple[str, str], set[str]] = {}
         """Group → what paths list between its two ends."""
         self._one_of: dict[int, tuple[int, int]] = {}
         """Link that stands for parallel cables → one of these, in its direction and in both."""
@@ -171,7 +170,7 @@ class _Builder:
             lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
         )
         self._add_ends(groups, ways)
-        self._find_inside(groups)
+        self._inside = self._listing.between(self._groups, groups)
         members: dict[int, frozenset[int]] = {}
         combos: dict[frozenset[int], int] = {}
         for path, names in groups.items():
@@ -237,19 +236,6 @@ class _Builder:
         """Whether groups have no end in common: a switch that never answers may be within all."""
         return not set.intersection(*({*pair} for pair in self._groups))
 
-    def _find_inside(self, groups: Iterable[int]) -> None:
-        """What paths list between the two ends of another path's group: packets between these may
-        take that way, too."""
-        listing = self._listing
-        spans = (listing.flat[listing.starts[path] : listing.starts[path + 1]] for path in groups)
-        for flat in {tuple(span.tolist()) for span in spans}:
-            names = [listing.names[number] for number in flat]
-            for first, near in enumerate(names):
-                for last in range(first + 2, len(names)) if near in self._begins else ():
-                    if (near, names[last]) in self._groups:
-                        inside = self._inside.setdefault((near, names[last]), set())
-                        inside.update(names[first + 1 : last])
-
     def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
         """What paths list within a group, and wider groups. Within one at a NIC lie those between
         the devices that the only known links of its ends lead to."""
@@ -258,7 +244,8 @@ class _Builder:
         inner = {(begin, end) for begin in begins for end in ends} & self._groups
         inside = set[str]().union(*(self._inside.get(each, ()) for each in inner))
         parts = {name for each in inside if (name := _cable_of(each, link_ends(each)))}
-        numbers = {self._number[name, ""] for name in (inside | parts) if (name, "") in self._number}
+        known = ((name, "") for name in inside | parts)
+        numbers = {self._number[key] for key in known if key in self._number}
         inner |= {pair for each in inside if (pair := _ends_of_group(each))}
         return numbers.union(*(self._wider(*each) for each in inner))
 
