@@ -36,6 +36,11 @@ def test_what_suffers(fault: str, paths: int, told: str) -> None:
     assert what_suffers(finding(fault, paths)) == told
 
 
+def test_a_fault_of_some_flows_says_how_many_suffer() -> None:
+    some = msgspec.structs.replace(finding("blackhole", 2), flows=0.4)
+    assert what_suffers(some) == "2 paths lose all or nearly all, 40% of those across it, over 30s"
+
+
 def test_how_sure_it_is() -> None:
     assert how_sure(finding()) == "leaf0->spine0 100%: no other part explains nearly as much"
     cable = finding(alternatives=("leaf0--spine0",), probabilities=(0.12,))

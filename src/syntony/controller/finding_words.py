@@ -26,7 +26,8 @@ def what_suffers(found: Finding) -> str:
     """The probes' result, and the length of its window."""
     one, many = _SUFFERS[found.fault]
     paths = f"1 path {one}" if found.paths == 1 else f"{found.paths} paths {many}"
-    return f"{paths}, over {found.window}"
+    share = f", {found.flows:.0%} of those across it" if found.flows < 1 else ""
+    return f"{paths}{share}, over {found.window}"
 
 
 def how_sure(found: Finding) -> str:
