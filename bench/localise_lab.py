@@ -61,8 +61,8 @@ SIDE_EFFECTS = frozenset({"link-flaps", "link-flapping", "latency-sla", "clock-u
 SLOW = frozenset({"cable slow", "cable pulled", "agent hangs", "host dies"})
 """Kinds whose rule waits for eight to ten seconds by itself: not in the overall quantiles."""
 MUTE = (
-    "add table inet mute { chain out { type filter hook output priority 0; "
-    "icmp type time-exceeded drop; icmpv6 type time-exceeded drop; } }"
+    "table inet mute { chain out { type filter hook output priority 0; "
+    "icmp type time-exceeded drop; icmpv6 type time-exceeded drop; }; }"
 )
 """No answer to packets whose time ran out, as nftables says it."""
 

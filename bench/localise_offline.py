@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from tests.fabric import outcomes, varied
 from tests.fabric.foreign import Case, Grade, Shape, draw, grade
 
 from syntony.fabric.candidates import Listing
@@ -99,16 +100,31 @@ def two_faults(seeds: range) -> None:
         tabulate(f"two delays, fully learnt, {uneven:.0%} uneven", seeds, make, delays=True)
 
 
+def other_fabrics(seeds: range) -> None:
+    """Of the third generator (`tests.fabric.varied`), by where an operator is sent."""
+    kinds = (("losses", None, False), ("delays", None, True), ("no fault", 0, False))
+    for name, faults, delay in kinds:
+        found: dict[str, list[int]] = {outcome: [] for outcome in outcomes.OUTCOMES}
+        for seed in seeds:
+            case = varied.draw(seed, faults=faults, delay=delay)
+            got = outcomes.outcome(case, outcomes.located(case, delays=delay))
+            found[got].append(seed)
+        counts = "  ".join(f"{outcome} {len(each):3d}" for outcome, each in found.items())
+        print(f"{name:10} {counts}  astray or wrong: {found['astray']}, {found['wrong']}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--faults", choices=("one", "two", "both"), default="both")
+    parser.add_argument("--faults", choices=("one", "two", "both", "varied"), default="both")
     arguments = parser.parse_args()
     seeds = range(arguments.first, arguments.first + arguments.seeds)
-    if arguments.faults != "two":
+    if arguments.faults == "varied":
+        other_fabrics(seeds)
+    if arguments.faults in {"one", "both"}:
         one_fault(seeds)
-    if arguments.faults != "one":
+    if arguments.faults in {"two", "both"}:
         two_faults(seeds)
     return 0
 

@@ -36,6 +36,11 @@ def test_what_suffers(fault: str, paths: int, told: str) -> None:
     assert what_suffers(finding(fault, paths)) == told
 
 
+def test_a_fault_of_some_flows_says_how_many_suffer() -> None:
+    some = msgspec.structs.replace(finding("blackhole", 2), flows=0.4)
+    assert what_suffers(some) == "2 paths lose all or nearly all, 40% of those across it, over 30s"
+
+
 def test_how_sure_it_is() -> None:
     assert how_sure(finding()) == "leaf0->spine0 100%: no other part explains nearly as much"
     cable = finding(alternatives=("leaf0--spine0",), probabilities=(0.12,))
@@ -56,6 +61,7 @@ def test_a_dozen_suspects_are_one_line_and_all_that_the_incident_is_named_by_sta
         (("*..leaf1", "leaf0..*", "leaf0..leaf1"), "between leaf0 and leaf1"),
         (("*..leaf1", "spine0"), "next to leaf1"),
         (("leaf0..*",), "next to leaf0"),
+        (("*..*", "leaf0..*"), "next to leaf0"),
     ],
 )
 def test_a_group_is_told_by_what_it_lies_between(names: tuple[str, ...], told: str) -> None:
@@ -63,6 +69,13 @@ def test_a_group_is_told_by_what_it_lies_between(names: tuple[str, ...], told: s
     assert [*which_part(finding(), names)] == [f"somewhere {told}: {reason}"]
     both = msgspec.structs.replace(finding(), both_ways=True)
     assert [*which_part(both, names)] == [f"somewhere {told}, in both directions: {reason}"]
+
+
+def test_what_is_not_known_anywhere_has_words_that_say_where_to_look() -> None:
+    (told,) = which_part(finding(), ("*..*",))
+    assert told.startswith(
+        "in a part that no path lists by name, most likely a switch that answers"
+    )
 
 
 def test_known_parts_need_no_words() -> None:

@@ -46,6 +46,21 @@ def test_parts_that_are_not_known_one_by_one_are_one_page_for_both_directions(
     assert {"leaf0", "leaf0..*", "*..leaf0"} <= {each["subject"] for each in reply.incidents}
 
 
+def test_what_nothing_lists_is_one_page(control: Control) -> None:
+    """Its words were looked for at its ends, of which neither is known: an exception."""
+    control.findings = (finding("*..*", "group"),)
+    control.tick(9)
+    assert control.pages() == ["ambiguous-loss *..*"]
+
+
+def test_a_fault_of_some_flows_has_the_loss_of_all_that_cross_it(control: Control) -> None:
+    some = finding("leaf0->spine0", "link")
+    control.findings = (msgspec.structs.replace(some, loss=1.0, flows=0.4),)
+    control.tick(9)
+    (incident,) = control.service.live()
+    assert incident.value == pytest.approx(0.4)
+
+
 def test_a_clocks_jump_is_no_fault_of_the_fabric(control: Control) -> None:
     control.findings = (finding("h0", "clock", fault="clock"),)
     control.tick(5)

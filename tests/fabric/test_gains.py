@@ -59,16 +59,26 @@ class Drawn:
         )
         clean = Clean(*(each[self.asked] for each in self.clean))
         beside = Beside(*(np.array(column) for column in zip(*self.paths, strict=True)))
-        return Gains(self.asked, Paths(sure, may, clean, PartlyLearnt.nothing(0)), beside, OUTLIER)
+        # No part is known beside the candidates, so that no other part's paths can be those hit.
+        nothing = PartlyLearnt.nothing(len(self.paths))
+        crossings = np.zeros((len(self.paths), 0), dtype=np.int32)
+        paths = Paths(sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))))
+        return Gains(self.asked, paths, beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:
-        """If all of its paths suffer, or only as many as lost anything."""
+        """If all of its paths suffer, or only as many as lost anything, of which enough are more
+        likely at this rate than without it."""
         lossy = sum(other == candidate for _, other in self.sure)
         clean = float(self.clean.paths[candidate])
         share = lossy / (lossy + clean) if lossy else 0.0
         some = self._gained_by(candidate, rate, share) - SOME_FLOWS_PRICE
         every = self._gained_by_all(candidate, rate)
-        return max(every, some) if share >= MIN_SHARE else every
+        hit = 0
+        for (path, other), times in self.sure.items():
+            lost, came, rest, _ = self.paths[path]
+            more = log_likelihood(lost, came, rest + rate * times)
+            hit += other == candidate and more > log_likelihood(lost, came, rest)
+        return max(every, some) if hit >= MIN_SHARE * max(lossy + clean, 1) else every
 
     def _gained_by(self, candidate: int, rate: float, share: float) -> float:
         paths, probes = (float(each[candidate]) for each in self.clean[:2])

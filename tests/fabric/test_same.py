@@ -22,6 +22,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric import delay, locate
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
@@ -30,7 +31,7 @@ from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.watch import MIN_CHANGE_NS, SLACK, SLACK_S, Watch, reply
+from syntony.fabric.watch import MIN_CHANGE_NS, Watch, reply
 from syntony.model.findings import Finding
 
 

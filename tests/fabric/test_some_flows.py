@@ -17,7 +17,17 @@ from syntony.fabric.numbering import make_candidates
 @pytest.mark.parametrize("seed", [1151, 1312])
 def test_a_nic_that_loses_by_port_is_named_and_nothing_at_it(seed: int) -> None:
     """A link or a cable that most of the lossy paths cross was named, the others were odd ones."""
-    assert graded(draw(seed, faults=1)).verdict == "right"
+    case = draw(seed, faults=1)
+    assert graded(case).verdict == "right"
+    (found,) = found_in(case)
+    hit = case.lost[[case.truth in path.true for path in case.paths]] > 0
+    assert found.flows == pytest.approx(hit.mean(), abs=0.1)
+    assert found.flows < 0.95
+
+
+def test_a_fault_of_all_flows_says_so() -> None:
+    found = found_in(draw(1183, faults=1))
+    assert [each.flows for each in found] == [1.0]
 
 
 def test_one_of_parallel_cables_of_which_no_topology_tells_is_the_cable() -> None:

@@ -69,13 +69,19 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
             f"{found.component} (1 of {found.one_of})" if found.one_of > 1 else found.component,
             found.kind,
             found.fault,
-            f"{100 * found.loss:.3g} %" if found.loss else "",
+            _loss(found),
             format_ns(found.delay_ns) if found.delay_ns else "",
             f"{found.confidence:.2f}",
             found.window,
             _others(found),
         )
     console.print(table)
+
+
+def _loss(found: Finding) -> str:
+    """What those that suffer lose, and how many that are if not all; empty for a delay."""
+    flows = f" of {found.flows:.0%} of the paths" if found.flows < 1 else ""
+    return f"{100 * found.loss:.3g} %{flows}" if found.loss else ""
 
 
 def _others(found: Finding) -> str:

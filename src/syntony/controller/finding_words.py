@@ -8,6 +8,11 @@ from syntony.fabric.names import ANY, GROUP, link_ends
 from syntony.model.findings import Finding
 
 NO_OTHER = ": no other part explains nearly as much"
+NOWHERE = (
+    "in a part that no path lists by name, most likely a switch that answers no path learner: "
+    "look at the counters of such switches, or list their addresses in the topology"
+)
+"""Of whatever is not known, anywhere (``*..*``)."""
 MAX_SUSPECTS = 4
 """With their probabilities; beyond these, only those that the incident is named by."""
 _SUFFERS = {
@@ -21,7 +26,8 @@ def what_suffers(found: Finding) -> str:
     """The probes' result, and the length of its window."""
     one, many = _SUFFERS[found.fault]
     paths = f"1 path {one}" if found.paths == 1 else f"{found.paths} paths {many}"
-    return f"{paths}, over {found.window}"
+    share = f", {found.flows:.0%} of those across it" if found.flows < 1 else ""
+    return f"{paths}{share}, over {found.window}"
 
 
 def how_sure(found: Finding) -> str:
@@ -40,10 +46,13 @@ def which_part(found: Finding, names: Iterable[str]) -> Iterator[str]:
     if found.one_of > 1 and ends:
         where = f"one of {found.one_of} parallel cables between {ends[0]} and {ends[1]}"
         yield f"{where}: no path tells which, compare their ports' counters"
-    groups = sorted((ANY in name, name) for name in names if GROUP in name)
+    groups = sorted((name.count(ANY), name) for name in names if GROUP in name)
     for _, name in groups[:1]:
         near, _, far = name.partition(GROUP)
         known = [end for end in (near, far) if end != ANY]
+        if not known:
+            yield NOWHERE
+            return
         where = f"between {near} and {far}" if len(known) > 1 else f"next to {known[0]}"
         both = ", in both directions" if found.both_ways else ""
         yield f"somewhere {where}{both}: paths there are not learnt part by part"

@@ -268,7 +268,7 @@ def _of_finding(
     return Observation(
         metric,
         subject,
-        found.loss if enough else None,
+        found.loss * found.flows if enough else None,
         evidence,
         span_ns=parse_duration_ns(found.window),
         pending=ambiguous and note.pending,

@@ -11,7 +11,7 @@ it is not known which. It *may cross* the group and every known component on a w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -180,6 +180,23 @@ class Listing(NamedTuple):
     @property
     def paths(self) -> int:
         return len(self.starts) - 1
+
+    def between(
+        self, pairs: Collection[tuple[str, str]], paths: Iterable[int]
+    ) -> dict[tuple[str, str], set[str]]:
+        """What these paths list between the two devices of each pair; nothing for one that none of
+        them has two names apart."""
+        spans = (self.flat[self.starts[path] : self.starts[path + 1]] for path in paths)
+        begins = {begin for begin, _ in pairs}
+        found: dict[tuple[str, str], set[str]] = {}
+        for flat in {tuple(span.tolist()) for span in spans}:
+            names = [self.names[number] for number in flat]
+            for first, begin in enumerate(names):
+                for last in range(first + 2, len(names)) if begin in begins else ():
+                    if (begin, names[last]) in pairs:
+                        inside = found.setdefault((begin, names[last]), set())
+                        inside.update(names[first + 1 : last])
+        return found
 
 
 @lru_cache(maxsize=1 << 17)

@@ -268,6 +268,7 @@ def _losses(
                 window=window.name,
                 explains=round(found.lost, 1),
                 paths=found.paths,
+                flows=found.flows,
                 **_suspects(candidates, name)._asdict(),
             ),
         )

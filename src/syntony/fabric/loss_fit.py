@@ -84,6 +84,18 @@ class Fit:
         rates = np.where(surely > 0, surely, maybe)
         return unevenness(self._counted.sent, self._counted.lost, rates)
 
+    def _share_hit(self, candidate: int) -> float:
+        """Of the paths that surely cross a found one, the share that suffers where it is a fault of
+        some flows; 1 where it is one of all."""
+        only, grid = np.array([candidate], dtype=np.intp), np.array([[self._found[candidate]]])
+        gains = self._gains_of(only, self._rates_without(candidate), self._floor(candidate))
+        every, some = gains.of_all_or_some(grid)
+        rows, _ = self._entries.of(candidate)
+        if some[0, 0] <= every[0, 0] or not len(rows):
+            return 1.0
+        hit = np.count_nonzero(np.isin(rows, self._held[candidate][0]))
+        return float(hit / (len(rows) + self._clean_of(only).paths[0]))
+
     def _worth(self) -> float:
         """Log-likelihood of all that was found, less its prices."""
         floor = self._floor()
@@ -247,7 +259,10 @@ class Fit:
         return self._gains_of(candidates, rates, floor).at(grid)
 
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
-        paths = Paths(self._entries, self._may, self._clean_of(candidates), self._partly)
+        paths = Paths(
+            self._entries, self._may, self._clean_of(candidates), self._partly,
+            self._counted.crossings, self._clean_of,
+        )  # fmt: skip
         beside = loss_gains.Beside(self._lost, self._came, rates, floor)
         return Gains(candidates, paths, beside, self._outlier)
 

@@ -7,14 +7,18 @@ is the same are one row: most lost one or two of as many probes as the next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony.fabric.some_flows import is_of_another
 from syntony.fabric.tally import (
     SHARES,
     Clean,
+    Crossings,
     Entries,
     Floats,
     Index,
@@ -27,6 +31,8 @@ SOME_FLOWS_PRICE = 5.0
 """Nats that a fault of some flows only costs more than one of all: 1 in 150 faults is such."""
 MIN_SHARE = 0.25
 """… which hits so large a share of the paths at least: fewer are odd ones."""
+HIT_NATS = 3.0
+"""A path so much less likely at the rates of what is found than at its own suffers from more."""
 _TIMES = 1 << 8
 """How many values `Times` has."""
 
@@ -65,6 +71,10 @@ class Paths(NamedTuple):
     """Those that lost nothing, of the candidates asked for only."""
     partly: PartlyLearnt
     """What shares of those that may cross a candidate there can be."""
+    crossings: Crossings
+    """What each lossy one surely crosses, (paths, width)."""
+    clean_of: Callable[[Index], Clean]
+    """`clean` of any candidates."""
 
 
 class _Rows:
@@ -106,6 +116,8 @@ class Gains:
     def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
         self._candidates, self._paths, self._beside = candidates, paths, beside
         self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
+        self._others: dict[int, bool] = {}
+        """Of candidates, by place: whether those that suffer are those of another part."""
 
     @cached_property
     def _alike(self) -> Ints:
@@ -143,17 +155,45 @@ class Gains:
             well = np.log(1 - share + share * np.exp(-grid * probes))
         some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
         some += clean.paths[:, None] * np.maximum(well, -self._outlier) - SOME_FLOWS_PRICE
-        some[share[:, 0] < MIN_SHARE] = -np.inf
+        some[self._share_of((there > of.plain).astype(np.float64)) < MIN_SHARE] = -np.inf
         np.maximum(there, of.low, out=there)
         there -= of.base
         each = np.minimum(grid * probes, self._outlier)
-        return of.sums(there, self._owners) - clean.paths[:, None] * each, some
+        every = of.sums(there, self._owners) - clean.paths[:, None] * each
+        for place in np.flatnonzero(some.max(axis=1) > np.maximum(every.max(axis=1), 0)).tolist():
+            if self._is_of_another(place):
+                some[place] = -np.inf
+        return every, some
+
+    def _is_of_another(self, place: int) -> bool:
+        """Of the candidate at this place: whether another part's paths are those that suffer."""
+        if place not in self._others:
+            rows, _ = self._paths.sure.of(int(self._candidates[place]))
+            rows = rows[self._hit[rows]]
+            self._others[place] = is_of_another(
+                self._paths.crossings[rows],
+                self._paths.partly.chosen(rows),
+                float(self._clean.paths[place]),
+                self._paths.clean_of,
+            )
+        return self._others[place]
+
+    @cached_property
+    def _hit(self) -> NDArray[np.bool_]:
+        """Which lossy paths suffer from more than what is found, (paths,)."""
+        lost, came, rates, _ = self._beside
+        return np.asarray(likelihood(lost, came, rates) < entropy(lost, lost + came) - HIT_NATS)
 
     def share_of_flows(self) -> Floats:
         """Of the paths that surely cross each the share that a fault of some flows would hit, as
         many as lost anything, (candidates, 1)."""
-        lossy = self._sure.sums(np.ones((len(self._sure.owner), 1)), self._owners)
-        return np.asarray(lossy / np.maximum(lossy + self._clean.paths[:, None], 1))
+        return self._share_of(np.ones((len(self._sure.owner), 1)))
+
+    def _share_of(self, rows: Floats) -> Floats:
+        """Of the paths that surely cross each the share that these are, as `_Rows.sums`."""
+        of, clean = self._sure, self._clean.paths[:, None]
+        lossy = of.sums(np.ones((len(of.owner), 1)), self._owners)
+        return np.asarray(of.sums(rows, self._owners) / np.maximum(lossy + clean, 1))
 
     def may(self, grid: Floats) -> Floats:
         """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates

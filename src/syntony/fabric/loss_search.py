@@ -69,6 +69,8 @@ class LossFinding(NamedTuple):
     """Two parts of it that together explain (nearly) the same."""
     parts_probability: float = 0.0
     """Posterior probability of these two."""
+    flows: float = 1.0
+    """Share of the paths across it that suffer; 1 where all do."""
 
 
 class Search(Fit):
@@ -327,4 +329,5 @@ class Search(Fit):
             probabilities=tuple(odds[each] / total for each in close),
             parts=pair.parts if pair is not None and pair.nats > -CLOSE_NATS else (),
             parts_probability=parts_odds / total,
+            flows=self._share_hit(candidate),
         )

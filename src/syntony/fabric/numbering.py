@@ -96,11 +96,9 @@ class _Builder:
         self._path = np.repeat(np.arange(listing.paths), lengths)
         self._triples: list[tuple[Ints, Ints, Ints]] = []
         self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
-        self._groups = {
-            (near, far)
-            for near, group, far in (name.partition(GROUP) for name in listing.names)
-            if group
-        }
+        self._groups = {pair for pair in map(_ends_of_group, listing.names) if pair}
+        self._inside: Mapping[tuple[str, str], set[str]] = {}
+        """Group → what paths list between its two ends."""
         self._one_of: dict[int, tuple[int, int]] = {}
         """Link that stands for parallel cables → one of these, in its direction and in both."""
         self._parallel: dict[int, int] = {}
@@ -172,6 +170,7 @@ class _Builder:
             lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
         )
         self._add_ends(groups, ways)
+        self._inside = self._listing.between(self._groups, groups)
         members: dict[int, frozenset[int]] = {}
         combos: dict[frozenset[int], int] = {}
         for path, names in groups.items():
@@ -238,12 +237,17 @@ class _Builder:
         return not set.intersection(*({*pair} for pair in self._groups))
 
     def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
-        """Listed groups that lie within a group at a NIC: those between the devices that the only
-        known links of its ends lead to, and wider ones."""
+        """What paths list within a group, and wider groups. Within one at a NIC lie those between
+        the devices that the only known links of its ends lead to."""
         begins = (near, *ways.only_link(near, away=True)[2:])
         ends = (far, *ways.only_link(far, away=False)[2:])
         inner = {(begin, end) for begin in begins for end in ends} & self._groups
-        return set().union(*(self._wider(*each) for each in inner))
+        inside = set[str]().union(*(self._inside.get(each, ()) for each in inner))
+        parts = {name for each in inside if (name := _cable_of(each, link_ends(each)))}
+        known = ((name, "") for name in inside | parts)
+        numbers = {self._number[key] for key in known if key in self._number}
+        inner |= {pair for each in inside if (pair := _ends_of_group(each))}
+        return numbers.union(*(self._wider(*each) for each in inner))
 
     def add_parallel(self, parallel: Mapping[str, int]) -> None:
         """One of the parallel cables that a link stands for, in its direction and in both."""
@@ -434,6 +438,11 @@ class _Builder:
         penalty[replies] = np.maximum(penalty[replies] - REPLIES_REBATE, 0.0)
         penalty[~different] = np.inf
         return penalty
+
+
+def _ends_of_group(name: str) -> tuple[str, str] | None:
+    near, group, far = name.partition(GROUP)
+    return (near, far) if group else None
 
 
 def _cable_of(_name: str, ends: tuple[str, str] | None) -> str | None:

@@ -1,13 +1,10 @@
 """The same localisation, second by second: flows' counts and learnt paths in, findings out. Pure.
 
 A flow gives four observations: its requests' way, its replies' way, both ways together as one path
-where it is not known in which of the two a round trip broke, and, where none broke but others to
-the same target did, what the target answered. The direction follows from the requests that the
-target received (`heard_1s`), per NIC pair and window: if all requests of a pair's broken round
-trips arrived, the way back lost them; if none arrived, the way there. Otherwise the direction is
-unknown, and the pair's broken flows count as round trips only. The last observation keeps that
-choice fair: flows count as round trips *because* they broke, so without the others a target would
-seem to answer none.
+where it is not known in which of the two a round trip broke (`broken_trips`), and, where none broke
+but others to the same target did, what the target answered. The last observation keeps that choice
+fair: flows count as round trips *because* they broke, so without the others a target would seem to
+answer none.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import endings, history, overflow, staleness, starved
+from syntony.fabric import broken_trips, endings, history, overflow, staleness, starved
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
@@ -39,7 +36,7 @@ from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import Overflow, OverflowFinding, Seconds
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
-from syntony.fabric.tally import Floats, Index, Ints
+from syntony.fabric.tally import Index, Ints
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -48,11 +45,6 @@ REBUILD_S = 5
 MAX_GONE = 2
 MIN_FLOWS = 500
 """More than `MAX_GONE` times the flows that report (or so many): time to forget the others."""
-SLACK = 2
-SLACK_S = 0.1
-"""Requests received in another window than sent, per pair: a few, or what a tenth of a second
-brings, since the two ends cut their seconds by their own ticks. Where few are received at all, few
-can be of another window."""
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
 _OF_HOSTS = frozenset({ComponentKind.REPLIES, ComponentKind.HOST, ComponentKind.CLOCK})
@@ -415,15 +407,16 @@ class Watch:
         # Few flows have broken round trips, and of the others there is nothing to decide.
         broken = np.flatnonzero(some[history.UNRESOLVED])
         if len(broken):
-            lost_there, lost_back, open_flow = self._attributed(window, amiss[broken])
-            sent[back, broken] -= np.minimum(lost_there, sent[back, broken])
-            lost[there, broken] += lost_there
-            lost[back, broken] += lost_back
-            doubted = broken[open_flow]
+            layout = self._layout()
+            split = broken_trips.attribute(window, amiss[broken], layout.pair, layout.of_pair)
+            sent[back, broken] -= np.minimum(split.there, sent[back, broken])
+            lost[there, broken] += split.there
+            lost[back, broken] += split.back
+            doubted = broken[split.unknown]
             sent[both, doubted] = some[history.SENT, doubted]
             lost[both, doubted] = some[_AMISS, :][:, doubted].sum(axis=0)
             sent[:both, doubted] = lost[:both, doubted] = 0
-            target = self._layout().ends.dst
+            target = layout.ends.dst
             also = np.isin(target, target[amiss[doubted]])
             also[amiss[broken]] = False
             requested = np.flatnonzero(also)
@@ -440,63 +433,6 @@ class Watch:
         )
         nothing = self._layout().nothing
         return WindowCounts(window.name, nothing, nothing, overlaps=True, tally=tally)
-
-    def _attributed(
-        self, window: HistoryWindow, flows: Index
-    ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-        """Unresolved round trips of these flows as lost there, lost back, and flows of which
-        nobody can say; (len(flows),) each."""
-        layout = self._layout()
-        pairs, here = np.unique(layout.pair[flows], return_inverse=True)
-        chosen = np.zeros(len(self._pairs), dtype=np.bool_)
-        chosen[pairs] = True
-        members = np.flatnonzero(chosen[layout.pair])
-        at = np.searchsorted(pairs, layout.pair[members])
-        counts = window.counts[:, members]
-
-        def per_pair(field: int) -> Ints:
-            return np.bincount(at, counts[field], minlength=len(pairs)).astype(np.int64)
-
-        broken = per_pair(history.UNRESOLVED)
-        heard = np.zeros(len(pairs), dtype=np.int64)
-        heard[at] = counts[history.HEARD]
-        missing = per_pair(history.SENT) - per_pair(history.LOST) - heard
-        slack = SLACK + SLACK_S * heard / window.seconds
-        telling = broken > 2 * slack
-        all_there = missing >= broken - slack
-        all_back = missing <= slack
-        mixed = telling & ~all_there & ~all_back
-        clear = telling & (all_there | all_back) & ~self._shares_end(layout.of_pair[pairs], mixed)
-        all_there &= clear
-        all_back &= clear
-        of_flow = window.counts[history.UNRESOLVED, flows]
-        known = (all_there | all_back)[here] & ~_hidden(of_flow, here, slack)
-        there = np.where(all_there[here] & known, of_flow, 0)
-        back = np.where(all_back[here] & known, of_flow, 0)
-        return there, back, ~known
-
-    def _shares_end(self, ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Pairs with a NIC that one of the mixed has, too, (pairs,). Where a NIC loses both ways,
-        pairs that happened to lose all of theirs one way prove nothing.
-
-        Args:
-            ends: the NICs of each, (pairs, 2).
-        """
-        doubted = np.zeros(len(self._nics), dtype=np.bool_)
-        doubted[ends[mixed]] = True
-        return np.asarray(doubted[ends].any(axis=1))
-
-
-def _hidden(broken: Ints, pair: Index, slack: Floats) -> NDArray[np.bool_]:
-    """Flows, (n,), that may have broken the other way than their pair: those that lost least, as
-    many losses as the slack of the pair, (pairs,), leaves open."""
-    order = np.lexsort((broken, pair))
-    total = np.cumsum(broken[order])
-    of_pair = np.bincount(pair, broken, len(slack))
-    before = np.cumsum(of_pair) - of_pair
-    hidden = np.empty(len(broken), dtype=np.bool_)
-    hidden[order] = total - before[pair[order]] <= slack[pair[order]]
-    return hidden
 
 
 def reply(way: Way) -> Way:

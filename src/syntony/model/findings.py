@@ -41,6 +41,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many parallel cables of this name one is to blame."""
     both_ways: bool = False
     """Whether a group is to blame in both directions."""
+    flows: float = 1.0
+    """Share of the paths across it that suffer where a fault hits some flows only, which lose
+    `loss` of their packets; 1: all of them suffer."""
     overflow: str = ""
     """Whether losses come with packets that wait there: as `syntony.fabric.overflow.Overflow`. Of a
     queue: ``all`` where packets wait in bursts, known by what it loses."""

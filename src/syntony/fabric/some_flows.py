@@ -1,0 +1,60 @@
+"""Whether the paths that suffer at a part may be some flows of it, or those of another part. Pure.
+
+A fault of some flows picks them by their ports, so that about the same share of the paths suffers
+wherever else they go. Where nearly all that suffer cross one other part, and nearly all that are
+well do not, the fault is there or behind it, perhaps in something that has no name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from syntony.fabric.tally import Clean, Crossings, Floats, Index, PartlyLearnt
+
+SINGLED_OUT_NATS = 4.0
+"""Beyond the logarithm of the number of other parts: chance does so for one fault in 50 at most."""
+
+
+def is_of_another(
+    crossings: Crossings, partly: PartlyLearnt, well: float, clean_of: Callable[[Index], Clean]
+) -> bool:
+    """Whether the paths that suffer at a part are plainly those of another part.
+
+    It is not known how many of the paths across another part that are well cross this one too: as
+    many as can are taken to.
+
+    Args:
+        crossings: what the paths that suffer cross, (paths, width).
+        partly: what they may cross beside that.
+        well: paths across the part that lost nothing.
+        clean_of: candidates → their paths that lost nothing.
+    """
+    surely = crossings[crossings >= 0].astype(np.intp)
+    others, count = np.unique(surely, return_counts=True)
+    every, of_all = np.unique(
+        np.concatenate((surely, partly.pairs(crossings)[1])), return_counts=True
+    )
+    across = clean_of(every)
+    amiss = np.concatenate((count, of_all)).astype(np.float64)
+    clean = np.concatenate((clean_of(others).paths, across.paths + across.partly_paths))
+    gain = _gain_apart(amiss, np.minimum(clean, well), float(len(crossings)), well)
+    return bool(gain.max(initial=0.0) > SINGLED_OUT_NATS + np.log(max(len(every), 1)))
+
+
+def _gain_apart(inside: Floats, well_inside: Floats, amiss: float, well: float) -> Floats:
+    """Nats gained by a share of their own for the paths across each other part; 0 where that is
+    less than the share of the rest."""
+    outside, well_outside = amiss - inside, well - well_inside
+    apart = _likelihood(inside, well_inside) + _likelihood(outside, well_outside)
+    gain = apart - _likelihood(np.array([amiss]), np.array([well]))
+    return np.where(inside * well_outside > outside * well_inside, gain, 0.0)
+
+
+def _likelihood(amiss: Floats, well: Floats) -> Floats:
+    """Of so many paths, at the one share of each that fits best."""
+    every = np.maximum(amiss + well, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(n > 0, n * np.log(n / every), 0.0) for n in (amiss, well)]
+    return np.asarray(parts[0] + parts[1])
