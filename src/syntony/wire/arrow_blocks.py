@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.wire.arrow import MAX_ROWS, MessageHeader, arrow_schema, encode_columns
-from syntony.wire.coding import MAX_MESSAGE_BYTES
 from syntony.wire.tables import Table
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 _PREFIX = 8
 """Bytes in front of each message of a stream: a mark, and the length of its metadata."""
+_ALIGNED = 8
+"""Each column begins at a multiple of it."""
 _ENDS = (b"", b"\xff\xff\xff\xff\0\0\0\0")
 """What follows a stream's last batch."""
 
@@ -77,6 +78,8 @@ class _Columns(NamedTuple):
 
     def chosen(self, good: NDArray[np.bool_]) -> _Columns:
         """Of some of the streams."""
+        if good.all():
+            return self
         kept = np.flatnonzero(good).tolist()
         return _Columns(
             [self.places[each] for each in kept],
@@ -144,7 +147,7 @@ class _Layout:
         places = [
             place
             for place, data in enumerate(streams)
-            if self._body < len(data) <= MAX_MESSAGE_BYTES and data.startswith(self._schema)
+            if len(data) > self._body and data.startswith(self._schema)
         ]
         if not places:
             return None
@@ -179,7 +182,7 @@ class _Layout:
         limit = body[:, None]
         begins, lengths = found.begins, found.lengths
         inside = (begins >= 0) & (begins <= limit) & (lengths >= 0) & (lengths <= limit - begins)
-        good = np.array(whole) & inside.all(axis=1)
+        good = np.array(whole) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
         for kind, buffer in _buffers(self._table):
             text = kind == "string"
             least = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
