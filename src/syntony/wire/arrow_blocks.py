@@ -102,7 +102,8 @@ class _Columns(NamedTuple):
         """Streams whose first text begins with the text's bytes, and whose last one ends there."""
         offsets = self.offsets(buffer)
         ends = np.cumsum(self.rows + 1) - 1
-        return (offsets[ends - self.rows] == 0) & (offsets[ends] == self.lengths[:, buffer + 1])
+        begin, end = offsets[ends - self.rows], offsets[ends]
+        return np.asarray((begin == 0) & (end == self.lengths[:, buffer + 1]))
 
     def joined(self, table: Table) -> Iterator[list[Any]]:
         """The buffers of each column, without the map of nulls."""
@@ -187,7 +188,7 @@ class _Layout:
             text = kind == "string"
             least = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
             good &= lengths[:, buffer] >= least
-        return good
+        return np.asarray(good)
 
 
 _layout = functools.cache(_Layout)
