@@ -264,6 +264,28 @@ def test_columns_that_are_not_aligned_are_refused_whoever_wrote_them() -> None:
     assert "aligned" in str(found)
 
 
+def test_columns_that_share_their_bytes_are_not_copied_for_each() -> None:
+    columns: Columns = {"ts_ns": [T0], "src": ["h1/x"], "dst": ["h1/x"], "received": [1]}
+    good = stream(HEARD, columns)
+    data = bytearray(good)
+    begin = 16 + int.from_bytes(data[4:8], "little")
+    at, _ = MessageHeader(bytes(data[begin:])).buffers
+    source, target = (begin + at + 16 * place for place in (4, 7))
+    data[target : target + 8] = data[source : source + 8]
+    made = [
+        Arrival(
+            Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=bytes(each)), "h1", "s", True
+        )
+        for each in (good, data)
+    ]
+    honest, shared = open_batches(made, T0)
+    assert isinstance(honest, BatchPiece)
+    assert isinstance(shared, BatchPiece)
+    assert honest.block is not None
+    assert shared.block is None
+    assert_same(shared, honest._replace(block=None))
+
+
 def test_rows_that_were_read_together_stay_in_one_part() -> None:
     columns = columns_of(random.Random(1), HEARD, "h1")
     rows = len(columns["ts_ns"])

@@ -184,6 +184,8 @@ class _Layout:
         begins, lengths = found.begins, found.lengths
         inside = (begins >= 0) & (begins <= limit) & (lengths >= 0) & (lengths <= limit - begins)
         good = np.array(whole) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
+        # One after the other, or a few bytes could be copied for each column.
+        good &= (begins[:, 1:] >= (begins + lengths)[:, :-1]).all(axis=1)
         for kind, buffer in _buffers(self._table):
             text = kind == "string"
             least = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
