@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -149,6 +150,39 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 120) / "agent"
     with pytest.raises(MissingError, match="no socket"):
         JobLink(long).start()
+
+
+@pytest.mark.parametrize("by_symlink", [False, True])
+def test_another_socket_in_place_of_ours_is_noticed(tmp_path: Path, by_symlink: bool) -> None:
+    """Jobs would talk to a stranger, while the agent was content."""
+    path, other = tmp_path / "agent", tmp_path / "stranger"
+    link = JobLink(path)
+    link.start()
+    assert link.fault is None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.bind(str(other))
+        path.rename(tmp_path / "before")  # its inode stays taken
+        if by_symlink:
+            path.symlink_to(other)
+        else:
+            other.rename(path)
+        assert "the socket was re" in str(link.fault)
+        link.start()  # as the part does that has failed
+        assert path.is_socket()
+        assert not path.is_symlink()
+        assert link.fault is None
+    link.close()
+
+
+def test_a_directory_in_which_every_user_may_write_is_not_used(tmp_path: Path) -> None:
+    """A symbolic link could be there by the time that the socket's mode is set."""
+    tmp_path.chmod(0o777)
+    with pytest.raises(MissingError, match="every user may replace the socket there; chmod o-w"):
+        JobLink(tmp_path / "agent").start()
+    tmp_path.chmod(0o1777)  # nobody removes files of others
+    link = JobLink(tmp_path / "agent")
+    link.start()
+    link.close()
 
 
 def test_a_process_without_a_job_is_not_let_in(link: _Counted) -> None:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from tests.link import T0
 
-from syntony.controller.batches import Arrival, BatchPiece, joined, open_batches
+from syntony.controller import batches
+from syntony.controller.batches import Arrival, BatchPiece, joined, open_batches, together
 from syntony.errors import WireError
 from syntony.model import S
 from syntony.store.schema import HOUR_NS
-from syntony.wire.arrow import arrow_schema
+from syntony.wire.arrow import MAX_ROWS, MessageHeader, arrow_schema, encode_columns
 from syntony.wire.messages import Batch
 from syntony.wire.tables import HEARD, PROBE, Table
 
@@ -96,7 +97,10 @@ SPOILS: tuple[Spoil, ...] = (
 
 
 def stream(table: Table, columns: Columns, parts: int = 1) -> bytes:
-    """An Arrow stream in `parts` record batches; `~marked~` becomes text that is no UTF-8."""
+    """An Arrow stream in `parts` record batches, of one by the agents' writer where it can write
+    it; `~marked~` becomes text that is no UTF-8."""
+    if parts == 1 and None not in columns["src"]:
+        return encode_columns(table, columns).replace(b"~marked~", b"~mark\xff\xfe~")
     rows = pa.table(columns, schema=arrow_schema(table))
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -139,8 +143,8 @@ def test_opened_together_each_is_what_it_is_by_itself(bad: float) -> None:
                 assert str(piece) == str(alone)
                 continue
             assert isinstance(alone, BatchPiece)
-            assert piece == alone
-            table, host, stream_of, seq, kept, first_ns, last_ns, check, rate = piece
+            assert piece._replace(block=None) == alone._replace(block=None)
+            table, host, stream_of, seq, kept, first_ns, last_ns, check, rate, _ = piece
             assert (host, stream_of, seq, check) == (
                 arrival.host, arrival.stream, arrival.batch.seq, arrival.check,
             )  # fmt: skip
@@ -156,6 +160,145 @@ def test_opened_together_each_is_what_it_is_by_itself(bad: float) -> None:
             ]
             seconds = max(instants) // S - min(instants) // S + 1
             assert rate == (sum(requests) / seconds if table is PROBE else None)
+
+
+def by_arrow(made: list[Arrival], monkeypatch: pytest.MonkeyPatch) -> list[BatchPiece | WireError]:
+    """What batches hold that are read stream by stream."""
+    with monkeypatch.context() as patched:
+        patched.setattr(batches, "read_block", lambda *_: None)
+        return open_batches(made, T0)
+
+
+def assert_same(each: BatchPiece, alone: BatchPiece | WireError) -> None:
+    """Though one is a part of a block, and numbers may be none."""
+    assert isinstance(alone, BatchPiece)
+    assert each._replace(rows=alone.rows, block=None) == alone
+    assert repr(each.rows.to_pydict()) == repr(alone.rows.to_pydict())
+
+
+def test_changed_bytes_are_taken_or_refused_as_when_each_stream_is_read_by_arrow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    changed = in_block = 0
+    for _ in range(150):
+        table = draw.choice((PROBE, HEARD))
+        made = []
+        for host in HOSTS:
+            columns = columns_of(draw, table, host)
+            data = bytearray(stream(table, columns))
+            if draw.random() < 0.5:
+                changed += 1
+                end = len(data) if draw.random() < 0.3 else min(len(data), 1_800)
+                for _ in range(draw.choice((1, 1, 2))):
+                    place = draw.randrange(end)
+                    data[place] = draw.choice((0, 1, 0x7F, 0x80, 0xFF, data[place] ^ 8))
+            count = len(columns["ts_ns"])
+            batch = Batch(seq=1, table=table.name, rows=count, dropped=0, arrow=bytes(data))
+            made.append(Arrival(batch, host, "s", check=False))
+        found = open_batches(made, T0)
+        for each, alone in zip(found, by_arrow(made, monkeypatch), strict=True):
+            assert isinstance(each, WireError) == isinstance(alone, WireError), (each, alone)
+            if isinstance(each, BatchPiece):
+                in_block += each.block is not None
+                assert_same(each, alone)
+    assert changed
+    assert in_block
+
+
+@pytest.mark.parametrize("texts", [["h1/a", "p/b", "p/c"], ["", "h1/a", ""]])
+@pytest.mark.parametrize("offset", [-1, 1, 9, 1 << 30, -(1 << 31), (1 << 31) - 1])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_texts_that_begin_elsewhere_than_they_say_harm_their_sender_alone(
+    texts: list[str], offset: int, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two others, into whose texts they would reach."""
+    columns: Columns = {"ts_ns": [T0] * 3, "src": texts, "dst": ["h1/a"] * 3, "received": [1] * 3}
+    good = stream(HEARD, columns)
+    told = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    wrong = told.copy()
+    wrong[place] = offset
+    bad = good.replace(told.tobytes(), wrong.tobytes(), 1)
+    made = [
+        Arrival(Batch(seq=seq, table=HEARD.name, rows=3, dropped=0, arrow=data), "h1", "s", False)
+        for seq, data in enumerate((good, bad, good))
+    ]
+    found, alone = open_batches(made, T0), by_arrow(made, monkeypatch)
+    assert isinstance(found[0], BatchPiece)
+    assert isinstance(found[2], BatchPiece)
+    assert found[0].block is not None
+    assert [isinstance(each, WireError) for each in found] == [
+        isinstance(each, WireError) for each in alone
+    ]
+    for each, expected in zip(found, alone, strict=True):
+        if isinstance(each, BatchPiece):
+            assert_same(each, expected)
+
+
+def test_too_many_rows_are_refused_whoever_wrote_them() -> None:
+    rows = MAX_ROWS + 1
+    names = ["h1/a"] * rows
+    columns: Columns = {"ts_ns": np.full(rows, T0), "src": names, "dst": names}
+    columns["received"] = np.ones(rows, np.uint32)
+    batch = Batch(seq=1, table=HEARD.name, rows=rows, dropped=0, arrow=stream(HEARD, columns))
+    (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], T0)
+    assert isinstance(found, WireError)
+    assert "rows in one batch" in str(found)
+
+
+def test_columns_that_are_not_aligned_are_refused_whoever_wrote_them() -> None:
+    columns: Columns = {"ts_ns": [T0], "src": ["p/x"], "dst": ["h1/x"], "received": [1]}
+    data = bytearray(stream(HEARD, columns))
+    begin = 16 + int.from_bytes(data[4:8], "little")
+    header = MessageHeader(bytes(data[begin:]))
+    at, count = header.buffers
+    last = begin + at + 16 * (count - 1)
+    data[last : last + 8] = (int.from_bytes(data[last : last + 8], "little") + 1).to_bytes(
+        8, "little"
+    )
+    batch = Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=bytes(data))
+    (found,) = open_batches([Arrival(batch, "h1", "s", check=False)], T0)
+    assert isinstance(found, WireError)
+    assert "aligned" in str(found)
+
+
+def test_columns_that_share_their_bytes_are_not_copied_for_each() -> None:
+    columns: Columns = {"ts_ns": [T0], "src": ["h1/x"], "dst": ["h1/x"], "received": [1]}
+    good = stream(HEARD, columns)
+    data = bytearray(good)
+    begin = 16 + int.from_bytes(data[4:8], "little")
+    at, _ = MessageHeader(bytes(data[begin:])).buffers
+    source, target = (begin + at + 16 * place for place in (4, 7))
+    data[target : target + 8] = data[source : source + 8]
+    made = [
+        Arrival(
+            Batch(seq=1, table=HEARD.name, rows=1, dropped=0, arrow=bytes(each)), "h1", "s", True
+        )
+        for each in (good, data)
+    ]
+    honest, shared = open_batches(made, T0)
+    assert isinstance(honest, BatchPiece)
+    assert isinstance(shared, BatchPiece)
+    assert honest.block is not None
+    assert shared.block is None
+    assert_same(shared, honest._replace(block=None))
+
+
+def test_rows_that_were_read_together_stay_in_one_part() -> None:
+    columns = columns_of(random.Random(1), HEARD, "h1")
+    rows = len(columns["ts_ns"])
+    data = stream(HEARD, columns)
+    other = stream(HEARD, columns, parts=2)
+    made = [
+        Arrival(Batch(seq=seq, table=HEARD.name, rows=rows, dropped=0, arrow=each), "h1", "s", True)
+        for seq, each in enumerate((data, data, other, data, data))
+    ]
+    pieces = [each for each in open_batches(made, T0) if isinstance(each, BatchPiece)]
+    assert together(pieces).column("src").num_chunks == 3
+    assert together(pieces).num_rows == 5 * rows
+    assert together([pieces[0], *pieces[3:]]).column("src").num_chunks == 2
 
 
 def test_joined_rows_say_which_batch_they_came_in() -> None:

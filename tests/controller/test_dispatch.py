@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,13 +24,16 @@ from syntony.errors import StoreError, SyntonyError, UsageError
 from syntony.model import MS, S
 from syntony.store import open_store
 from syntony.store.embedded import EmbeddedEngine
-from syntony.store.engine import STATEMENT_BUDGET_NS
+from syntony.store.engine import STATEMENT_LIMIT, StatementLimit
 from syntony.wire.failover import FailoverLogQuery, SwitchCommand
 from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery
 from syntony.wire.query import Query
 from syntony.wire.roles import Identity, Role
 
 AGENT = Caller(Identity(Role.AGENT, "h1"), "ipv4:10.0.0.1:1")
+
+
+LONG = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 3"
 
 
 class StuckStore:
@@ -106,13 +110,15 @@ def test_a_question_ends_with_its_budget_in_one_line(
 def test_statements_of_questions_end_and_others_do_not_wait_for_them(tmp_path: Path) -> None:
     engine = EmbeddedEngine(tmp_path / "store")
     ended: list[BaseException] = []
+    end_ns = time.monotonic_ns() + S
 
     def ask() -> None:
-        STATEMENT_BUDGET_NS.set(S)
-        try:
-            engine.select("SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 3")
-        except StoreError as error:
-            ended.append(error)
+        STATEMENT_LIMIT.set(StatementLimit(end_ns))
+        for _ in range(2):
+            try:
+                engine.select(LONG)
+            except StoreError as error:
+                ended.append(error)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -123,6 +129,7 @@ def test_statements_of_questions_end_and_others_do_not_wait_for_them(tmp_path: P
         inserted += 1
     thread.join()
     assert "TIMEOUT_EXCEEDED" in str(ended[0]) or "Timeout exceeded" in str(ended[0])
+    assert str(ended[1]) == "the time for this request is over; ask for a shorter window"
     assert inserted > 2
     assert engine.select("SELECT count() FROM t") == [[inserted]]
     engine.close()
@@ -132,6 +139,57 @@ def test_statements_of_questions_end_and_others_do_not_wait_for_them(tmp_path: P
     found = answer(services_with(store=store), MatrixQuery(window_ns=60 * S), NOBODY, fleet_ns=T0)
     assert [(cell.src, cell.dst) for cell in found.cells] == [("a/n", "b/n")]
     store.close()
+
+
+def test_quick_questions_do_not_wait_for_long_ones_nor_do_long_ones_without_end(
+    tmp_path: Path,
+) -> None:
+    engine = EmbeddedEngine(tmp_path / "store")
+    failed: list[str] = []
+
+    def ask(limit: StatementLimit, sql: str) -> None:
+        STATEMENT_LIMIT.set(limit)
+        try:
+            engine.select(sql)
+        except StoreError as error:
+            failed.append(str(error))
+
+    now_ns = time.monotonic_ns()
+    long = threading.Thread(target=ask, args=(StatementLimit(now_ns + 6 * S), LONG))
+    long.start()
+    while not engine._requested[False]._lock.locked():
+        time.sleep(0.001)
+    for limit in (StatementLimit(now_ns + 60 * S, quick=True), StatementLimit(now_ns + S // 2)):
+        each = threading.Thread(target=ask, args=(limit, "SELECT 1"))
+        each.start()
+        each.join()
+    assert long.is_alive()
+    assert len(failed) == 1
+    assert failed[0].startswith(("the store is busy with another request", "the time for this req"))
+    long.join()
+    engine.close()
+
+
+@pytest.mark.parametrize("runs", [Runs.DISK, Runs.STORE])
+def test_statements_of_every_question_have_its_budget(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions on incidents read the store, too, on threads for what is quick."""
+    limits: list[StatementLimit | None] = []
+
+    def look(*_: object) -> Matrix:
+        limits.append(STATEMENT_LIMIT.get())
+        return Matrix(cells=())
+
+    known = QUESTIONS[MatrixQuery]._replace(handler=look, runs=runs)
+    registry: Any = dispatch.QUESTIONS
+    monkeypatch.setitem(registry, MatrixQuery, known)
+    before_ns = time.monotonic_ns()
+    asyncio.run(dispatcher(None).carry_out(MatrixQuery(), NOBODY))
+    (limit,) = limits
+    assert limit is not None
+    assert limit.quick is (runs is Runs.DISK)
+    assert before_ns <= limit.end_ns - known.budget_ns <= time.monotonic_ns()
 
 
 class _Case(NamedTuple):

@@ -75,12 +75,14 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._stop = threading.Event()
         self._wake = -1
         self._listener: socket.socket | None = None
+        self._bound: job_socket.SocketFile | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to serve, or again. Raises `MissingError`: the socket cannot be made."""
         self.close()
         self._listener = job_socket.listen(self._path)
+        self._bound = job_socket.file_of(self._path)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stop.clear()
         self._ended_by = None
@@ -105,9 +107,10 @@ class JobPeers(abc.ABC, Generic[_P]):
     @property
     def fault(self) -> Exception | None:
         """Why nobody can connect any more: what ended the thread, or that the socket's file is
-        gone."""
-        missing = None if self._listener is None else job_socket.missing(self._path)
-        return self._ended_by or missing
+        gone, or another one."""
+        if self._listener is None:
+            return self._ended_by
+        return self._ended_by or job_socket.missing(self._path, self._bound)
 
     def refused(self) -> dict[str, int]:
         """Processes that were not let in, by reason."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import secrets
 import ssl
 import time
@@ -26,7 +25,7 @@ from syntony.controller.config import OidcConfig
 from syntony.errors import ConfigError
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
-from syntony.model.names import is_name
+from syntony.model.names import is_loopback, is_name
 from syntony.wire.rest import OIDC_CALLBACK, DeviceLogin
 from syntony.wire.roles import Identity, Role
 
@@ -392,14 +391,7 @@ def _is_safe(url: str) -> bool:
         return False
     if not host or parts.username is not None:
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def _secret(path: str) -> str:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.facts import FactError
+from syntony.audit.rdma import text
 
 if TYPE_CHECKING:
     from syntony.audit.facts import Facts
@@ -69,8 +70,8 @@ def gid_table(host: Facts, port: RdmaPort) -> tuple[Gid, ...]:
         address = _address(host, f"{port.path}/gids/{name}")
         if address is None or address == _UNSET:
             continue
-        kind = _optional(host, f"{port.path}/gid_attrs/types/{name}")
-        netdev = _optional(host, f"{port.path}/gid_attrs/ndevs/{name}")
+        kind = text(host, f"{port.path}/gid_attrs/types/{name}")
+        netdev = text(host, f"{port.path}/gid_attrs/ndevs/{name}")
         found.append(Gid(int(name), address, _VERSIONS.get(kind), netdev))
     return tuple(sorted(found))
 
@@ -122,13 +123,6 @@ def _address(host: Facts, path: str) -> ipaddress.IPv6Address | None:
         return ipaddress.IPv6Address(host.read(path))
     except (FactError, ValueError):
         return None
-
-
-def _optional(host: Facts, path: str) -> str:
-    try:
-        return host.read(path)
-    except FactError:
-        return ""
 
 
 def preference(environment: dict[str, str]) -> Preference:

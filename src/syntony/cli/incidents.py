@@ -8,7 +8,7 @@ import click
 
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import drawn
 from syntony.wire.incidents import (
@@ -160,7 +160,7 @@ def silence(
     if as_json:
         print_json(reply.silences)
         return
-    table = _table("silence", "rule", "subject", "lasts", "by", "comment")
+    table = plain_table("silence", "rule", "subject", "lasts", "by", "comment")
     for each in reply.silences:
         span = format_ns(each["last_ns"] - each["first_ns"])
         row = (each["number"], each["rule"], each["subject"], span, each["who"],
@@ -182,7 +182,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(reply.rules)
         return
-    table = _table("rule", "severity", "opens when", "explained by", "remedy")
+    table = plain_table("rule", "severity", "opens when", "explained by", "remedy")
     for rule in reply.rules:
         bound = f"> {rule['above']:g}" if rule["above"] is not None else f"< {rule['below']:g}"
         table.add_row(
@@ -211,7 +211,7 @@ def _print_list(reply: IncidentsReply) -> None:
         at = number
         while at := cause_of.get(at, 0):
             explains[at] += 1
-    table = _table("incident", "severity", "state", "since", "what", "explains")
+    table = plain_table("incident", "severity", "state", "since", "what", "explains")
     for each in reply.incidents:
         if each["cause"] in {other["number"] for other in reply.incidents}:
             continue
@@ -231,10 +231,3 @@ def _print_list(reply: IncidentsReply) -> None:
 
 def _me(by: str | None) -> str:
     return by or user()
-
-
-def _table(*headings: str) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading)
-    return table

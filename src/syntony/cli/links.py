@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, plain_table, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, Blame, Counter
 from syntony.links.deltas import CounterOutcome
@@ -190,7 +190,7 @@ def counters(as_json: bool, markdown: bool) -> None:
     if markdown:
         click.echo(counter_markdown(), nl=False)
         return
-    table = _table("counter", "source", "kind", "look at", "meaning")
+    table = plain_table("counter", "source", "kind", "look at", "meaning")
     for row in TABLE:
         table.add_row(row.name, row.source, row.kind, row.blame, row.meaning)
     console.print(table)
@@ -238,7 +238,7 @@ def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
 
 
 def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> drawn.Table:
-    table = _table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
+    table = plain_table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
     for port in ports:
         age_ns = now_ns - port.seen_ns
         stale = age_ns > STALE_NS
@@ -258,7 +258,9 @@ def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> drawn
 
 
 def _local_table(ports: Iterable[PortSnapshot]) -> drawn.Table:
-    table = _table("port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses")
+    table = plain_table(
+        "port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses"
+    )
     for port in ports:
         losses = [_read(key, port.counters[key]) for key in _CARRIER_LOSSES if key in port.counters]
         table.add_row(
@@ -311,7 +313,7 @@ def _snapshot_plain(port: PortSnapshot) -> dict[str, object]:
 
 
 def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> drawn.Table:
-    table = _table("when", "port", "what", "change", "detail", "do")
+    table = plain_table("when", "port", "what", "change", "detail", "do")
     for event in events:
         table.add_row(
             f"{_ago(now_ns - event.ts_ns)} ago",
@@ -325,7 +327,7 @@ def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> drawn.Table:
 
 
 def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> drawn.Table:
-    table = _table("port", "counter", "increase", "last", "meaning", "look at")
+    table = plain_table("port", "counter", "increase", "last", "meaning", "look at")
     for row in rows:
         counter = EVERY.get(row.counter)
         unsure = {CounterOutcome.SATURATED: "≥ ", CounterOutcome.UNKNOWN: "? "}.get(
@@ -349,13 +351,6 @@ def _event_line(event: LinkEventRow) -> str:
 
 def _change(event: LinkEventRow) -> str:
     return f"{event.before} → {event.after}" if event.before or event.after else ""
-
-
-def _table(*headings: str) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading)
-    return table
 
 
 def _style(state: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from syntony.cli._console import OutputConsole
+    from syntony.view import drawn
 
 
 class Printer:
@@ -56,3 +57,13 @@ messages = Printer(stderr=True)
 def print_json(data: Any) -> None:
     """One JSON document on stdout."""
     console.file.write(json.dumps(data, indent=2) + "\n")
+
+
+def plain_table(*headings: str) -> drawn.Table:
+    """A table without lines."""
+    from syntony.view import drawn
+
+    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading)
+    return table

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import drawn
@@ -69,7 +69,7 @@ def check(
         console.print(
             drawn.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
         )
-        table = _table("check", "of", "status", "")
+        table = plain_table("check", "of", "status", "")
         for item in found.items:
             status = drawn.Text(item.status.value, style=_STYLES[item.status])
             table.add_row(item.check, item.subject, status, item.detail)
@@ -169,7 +169,9 @@ def _print_report(found: SlaReport, *, everything: bool) -> None:
         text = "no job has connections under Syntony" if found.by == "job" else "nothing measured"
         console.print(text)
         return
-    table = _table(found.by, "class", "p50", "p99", "usual p99", "like p50", "lost", "status", "")
+    table = plain_table(
+        found.by, "class", "p50", "p99", "usual p99", "like p50", "lost", "status", ""
+    )
     rows = found.rows if everything else found.rows[:SHOWN]
     for row in rows:
         table.add_row(*_cells(row))
@@ -199,13 +201,6 @@ def _delay(value_ns: int | None) -> str:
 
 def _lost(now: Latency) -> str:
     return f"{now.lost / now.sent:.2%}" if now.sent else _DASH
-
-
-def _table(*headings: str) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading)
-    return table
 
 
 @command.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import ssl
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple, Self
@@ -13,6 +12,7 @@ import msgspec
 
 from syntony.errors import MissingError, RemoteError, UsageError, WireError
 from syntony.model import S
+from syntony.model.names import is_loopback
 from syntony.wire.query import A, Query, answer_type, join_pages
 from syntony.wire.rest import (
     CURSOR,
@@ -233,16 +233,9 @@ def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPCo
     port = port or _PORTS[parts.scheme]
     if parts.scheme == "https":
         return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=_tls(access))
-    if not _is_loopback(host):
+    if not is_loopback(host):
         raise UsageError(f"{url}: use https, or others can read the token")
     return http.client.HTTPConnection(host, port, timeout=timeout_s)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _tls(access: Access) -> ssl.SSLContext:

@@ -18,6 +18,7 @@ from syntony.model import S
 from syntony.store import StoredPart
 from syntony.store.schema import DAY_NS, HOUR_NS, batch_column, partition_ns
 from syntony.wire.arrow import check_values, read_rows
+from syntony.wire.arrow_blocks import read_block
 from syntony.wire.messages import Batch
 from syntony.wire.tables import PROBE, TABLES, Table
 
@@ -34,6 +35,14 @@ StoredKey = tuple[str, str, int]
 """Host, stream and number of a batch."""
 
 
+class BlockPart(NamedTuple):
+    """Rows of a batch within those of many."""
+
+    rows: pa.RecordBatch
+    """Of all."""
+    first: int
+
+
 class BatchPiece(NamedTuple):
     """One checked batch, ready to be stored."""
 
@@ -48,6 +57,8 @@ class BatchPiece(NamedTuple):
     """Whether a predecessor may have stored it already."""
     probes_per_s: float | None = None
     """Requests per second that it reports; None if it is not of `probe_1s`."""
+    block: BlockPart | None = None
+    """What `rows` are a part of, if they were read together with others."""
 
     @property
     def key(self) -> StoredKey:
@@ -73,32 +84,67 @@ def open_batches(
         For each in turn what it holds, or why it is refused: it is not rows of an ingested table,
         speaks for another host, or its instants cannot be.
     """
-    found = list[BatchPiece | WireError]()
+    arrivals = list(arrivals)
+    found: list[BatchPiece | WireError] = [
+        WireError(f"{arrival.batch.table[:80]!r} is not a table that agents write")
+        for arrival in arrivals
+    ]
     tables: dict[str, list[int]] = {}
     for place, arrival in enumerate(arrivals):
-        try:
-            found.append(_read(arrival))
-        except WireError as error:
-            found.append(error)
-        else:
-            tables.setdefault(arrival.batch.table, []).append(place)
-    for places in tables.values():
-        pieces = [piece for place in places if isinstance(piece := found[place], BatchPiece)]
-        for place, checked in zip(places, _all_checked(pieces, fleet_now_ns), strict=True):
-            found[place] = checked
+        tables.setdefault(arrival.batch.table, []).append(place)
+    for name, places in tables.items():
+        if (table := TABLES.get(name)) is None or not table.owner:
+            continue
+        read = _read(table, [arrivals[place] for place in places])
+        pieces = [piece for piece in read if isinstance(piece, BatchPiece)]
+        checked = iter(_all_checked(pieces, fleet_now_ns) if pieces else ())
+        for place, each in zip(places, read, strict=True):
+            found[place] = each if isinstance(each, WireError) else next(checked)
     return found
 
 
-def _read(arrival: Arrival) -> BatchPiece:
-    """Its values and instants are not looked at yet."""
+def _read(table: Table, arrivals: Sequence[Arrival]) -> list[BatchPiece | WireError]:
+    """Batches of one table; their values and instants are not looked at yet."""
+    found: list[BatchPiece | WireError | None] = [None] * len(arrivals)
+    if (block := read_block(table, [arrival.batch.arrow for arrival in arrivals])) is not None:
+        for place, first, count in zip(block.places, block.starts, block.counts, strict=True):
+            part = BlockPart(block.rows, first)
+            found[place] = _piece(table, arrivals[place], block.rows.slice(first, count), part)
+    return [
+        _read_alone(table, arrival) if each is None else each
+        for arrival, each in zip(arrivals, found, strict=True)
+    ]
+
+
+def _read_alone(table: Table, arrival: Arrival) -> BatchPiece | WireError:
+    try:
+        return _piece(table, arrival, read_rows(table, arrival.batch.arrow))
+    except WireError as error:
+        return error
+
+
+def _piece(
+    table: Table, arrival: Arrival, rows: pa.RecordBatch, block: BlockPart | None = None
+) -> BatchPiece | WireError:
     batch, host, stream, check = arrival
-    table = TABLES.get(batch.table)
-    if table is None or not table.owner:
-        raise WireError(f"{batch.table[:80]!r} is not a table that agents write")
-    rows = read_rows(table, batch.arrow)
     if rows.num_rows != batch.rows or not rows.num_rows:
-        raise WireError(f"{table.name}: {rows.num_rows} rows, {batch.rows} were announced")
-    return BatchPiece(table, host, stream, batch.seq, rows, 0, 0, check)
+        return WireError(f"{table.name}: {rows.num_rows} rows, {batch.rows} were announced")
+    return BatchPiece(table, host, stream, batch.seq, rows, 0, 0, check, block=block)
+
+
+def together(pieces: Iterable[BatchPiece]) -> pa.Table:
+    """The rows of pieces of one table, as few parts as they were read in."""
+    import pyarrow as pa
+
+    parts = list[tuple[pa.RecordBatch, int, int]]()
+    for piece in pieces:
+        rows, first = piece.block or (piece.rows, 0)
+        count = piece.rows.num_rows
+        if parts and parts[-1][0] is rows and parts[-1][2] == first:
+            parts[-1] = (rows, parts[-1][1], first + count)
+        else:
+            parts.append((rows, first, first + count))
+    return pa.Table.from_batches([rows.slice(first, end - first) for rows, first, end in parts])
 
 
 def _all_checked(
@@ -116,10 +162,8 @@ def _all_checked(
 
 def _checked(pieces: Sequence[BatchPiece], fleet_now_ns: int | None) -> list[BatchPiece]:
     """Pieces of one table. Raises `WireError`: something is wrong with one of them."""
-    import pyarrow as pa
-
     table = pieces[0].table
-    rows = pa.Table.from_batches([piece.rows for piece in pieces])
+    rows = together(pieces)
     check_values(table, rows)
     lengths = [piece.rows.num_rows for piece in pieces]
     starts = np.cumsum([0, *lengths[:-1]])
@@ -142,7 +186,7 @@ def joined(pieces: Sequence[BatchPiece]) -> pa.Table:
     import pyarrow as pa
 
     lengths = [piece.rows.num_rows for piece in pieces]
-    rows = pa.Table.from_batches([piece.rows for piece in pieces])
+    rows = together(pieces)
     if "host" not in rows.column_names:
         rows = rows.append_column("host", _repeated([piece.host for piece in pieces], lengths))
     rows = rows.append_column("stream", _repeated([piece.stream for piece in pieces], lengths))
@@ -186,7 +230,7 @@ def unrecorded(piece: BatchPiece, recorded: frozenset[StoredPart]) -> BatchPiece
     if not any(ends):
         return None
     keep = pa.array([is_new(ts_ns) for ts_ns in piece.rows.column("ts_ns").to_pylist()])
-    return piece._replace(rows=piece.rows.filter(keep))
+    return piece._replace(rows=piece.rows.filter(keep), block=None)
 
 
 def _probe_rates(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -21,7 +22,7 @@ from syntony.controller import answers, orders
 from syntony.controller.questions import QUESTIONS, Question, Requested, Runs
 from syntony.errors import BusyError, DeniedError
 from syntony.model import format_ns
-from syntony.store.engine import STATEMENT_BUDGET_NS
+from syntony.store.engine import STATEMENT_LIMIT, StatementLimit
 from syntony.wire.coding import decode
 from syntony.wire.query import Query, pages
 
@@ -74,8 +75,8 @@ class Dispatcher:
     def __init__(self, services: Services | StoreAlone, instant: Callable[[], Instant]) -> None:
         self._services = cast("Services", services)
         self._instant = instant
-        self._quick = _Threads("requests-disk", budget=False)
-        self._store = _Threads("requests-store", budget=True)
+        self._quick = _Threads("requests-disk", quick=True)
+        self._store = _Threads("requests-store", quick=False)
         self._one_order = asyncio.Lock()
 
     async def carry_out(self, query: Query[Any], who: Caller) -> list[bytes]:
@@ -119,11 +120,11 @@ class _Threads:
 
     Args:
         name: of the threads.
-        budget: statements to the store are ended when the request's time is over.
+        quick: their statements to the store do not wait for those of the others.
     """
 
-    def __init__(self, name: str, *, budget: bool) -> None:
-        self._budget = budget
+    def __init__(self, name: str, *, quick: bool) -> None:
+        self._quick = quick
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
         self._places = threading.BoundedSemaphore(MAX_WAITING)
 
@@ -135,8 +136,8 @@ class _Threads:
                 "ask again in a while"
             )
         context = copy_context()
-        if self._budget:
-            context.run(STATEMENT_BUDGET_NS.set, budget_ns)
+        limit = StatementLimit(time.monotonic_ns() + budget_ns, self._quick)
+        context.run(STATEMENT_LIMIT.set, limit)
         future = self._pool.submit(context.run, work)
         future.add_done_callback(lambda _: self._places.release())
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.controller.batches import BatchPiece
+from syntony.controller.batches import BatchPiece, together
 from syntony.model import S
 from syntony.wire.tables import HEARD, PROBE
 
@@ -105,9 +105,7 @@ def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
 
 def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
     """The same from batches as they were stored."""
-    import pyarrow as pa
-
-    rows = pa.Table.from_batches([piece.rows for piece in pieces])
+    rows = together(pieces)
     found = Probed(
         table,
         [piece.host for piece in pieces],

@@ -26,6 +26,13 @@ _SO_PEERPIDFD = 77
 _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
+class SocketFile(NamedTuple):
+    """Which file it is: no other one has both numbers while it exists."""
+
+    device: int
+    inode: int
+
+
 class PeerCredentials(NamedTuple):
     """Who connected, by the kernel's word (SO_PEERCRED)."""
 
@@ -53,7 +60,7 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
         mode: who may connect: every user may to the jobs' socket.
 
     Raises:
-        MissingError: it cannot be made there.
+        MissingError: it cannot be made there, or anyone could put another one in its place.
     """
     listener = socket.socket(socket.AF_UNIX, kind)
     try:
@@ -62,6 +69,11 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
                 raise MissingError(f"{path} is not a socket; remove it")
             path.unlink()
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        allowed = path.parent.stat().st_mode
+        if allowed & stat.S_IWOTH and not allowed & stat.S_ISVTX:
+            raise MissingError(
+                f"{path.parent}: every user may replace the socket there; chmod o-w {path.parent}"
+            )
         listener.bind(str(path))
         path.chmod(mode)
         listener.listen(BACKLOG)
@@ -75,9 +87,27 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
     return listener
 
 
-def missing(path: Path) -> MissingError | None:
-    """Why nobody can connect to a socket that listens: somebody has removed its file."""
-    return None if path.is_socket() else MissingError(f"{path}: the socket was removed")
+def file_of(path: Path) -> SocketFile | None:
+    """Of a socket; None: there is none, or something else in its place."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return SocketFile(found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+
+
+def missing(path: Path, file: SocketFile | None) -> MissingError | None:
+    """Why nobody can connect to a socket that listens: somebody has removed or replaced its file.
+
+    Args:
+        path: where it listens.
+        file: that it had when it began to.
+    """
+    found = file_of(path)
+    if found is not None and found == file:
+        return None
+    what = "removed" if found is None else "replaced"
+    return MissingError(f"{path}: the socket was {what}")
 
 
 def credentials(connection: socket.socket) -> PeerCredentials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import re
 from typing import NamedTuple
 
@@ -50,3 +51,11 @@ def nic_number(ref: NicRef) -> int:
     """
     digest = hashlib.blake2b(str(ref).encode(), digest_size=4).digest()
     return int.from_bytes(digest) or 1
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of a URL is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.errors import MissingError, StoreError
+from syntony.model import S
 from syntony.store.engine import (
-    STATEMENT_BUDGET_NS,
+    STATEMENT_LIMIT,
     Row,
     bounded,
     first_line,
@@ -52,8 +53,8 @@ _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
 class EmbeddedEngine:
-    """The engine on a directory, which one process at a time may use. Thread-safe: runs one
-    statement, and concurrently one query of a user."""
+    """The engine on a directory, which one process at a time may use. Thread-safe: runs one internal
+    statement at a time, one query of requests that read much, and one of the other requests."""
 
     def __init__(self, directory: Path) -> None:
         """Open the directory, and create missing files.
@@ -73,7 +74,7 @@ class EmbeddedEngine:
         self._lock_fd = _claim(directory)
         try:
             place = f"{directory / 'chdb'}?config-file={self._configured()}"
-            self._own, self._requested = _Connection(Session(place)), _Connection(Session(place))
+            self._own, *self._requested = (_Connection(Session(place)) for _ in range(3))
         except RuntimeError as error:
             os.close(self._config_fd)
             os.close(self._lock_fd)
@@ -83,7 +84,7 @@ class EmbeddedEngine:
         """Newest instant of each table: from its first query, and from inserts since. No other
         process writes here."""
         self.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        for each in (self._own, self._requested):
+        for each in (self._own, *self._requested):
             each.query(f"USE {DATABASE}")
 
     @property
@@ -94,8 +95,9 @@ class EmbeddedEngine:
         self._own.query(sql)
 
     def select(self, sql: str) -> list[Row]:
-        connection = self._requested if STATEMENT_BUDGET_NS.get() else self._own
-        return parse_rows(connection.query(bounded(sql)))
+        limit = STATEMENT_LIMIT.get()
+        connection = self._own if limit is None else self._requested[limit.quick]
+        return parse_rows(connection.query(sql))
 
     def select_since(self, table: Table, first_ns: int, sql: str) -> list[Row]:
         if table.name not in self._found_ns:
@@ -132,8 +134,8 @@ class EmbeddedEngine:
             os.close(fd)
 
     def close(self) -> None:
-        self._requested.close()
-        self._own.close()
+        for each in (self._own, *self._requested):
+            each.close()
         os.close(self._config_fd)
         os.close(self._lock_fd)
 
@@ -160,12 +162,17 @@ class _Connection:
         self._lock = threading.Lock()
 
     def query(self, sql: str) -> bytes:
-        with self._lock:
-            try:
-                result = self._session.query(sql, "JSONCompact")
-            except RuntimeError as error:
-                raise StoreError(f"store: {first_line(str(error))}") from error
-            return bytes(result.bytes() or b"") if result is not None else b""
+        """The answer. Raises `StoreError`: it fails, or the request's time is over."""
+        limit = STATEMENT_LIMIT.get()
+        if not self._lock.acquire(timeout=-1 if limit is None else limit.left_ns() / S):
+            raise StoreError("the store is busy with another request; ask again in a while")
+        try:
+            result = self._session.query(bounded(sql), "JSONCompact")
+        except RuntimeError as error:
+            raise StoreError(f"store: {first_line(str(error))}") from error
+        finally:
+            self._lock.release()
+        return bytes(result.bytes() or b"") if result is not None else b""
 
     def close(self) -> None:
         with self._lock:

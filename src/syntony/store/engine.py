@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -23,15 +24,34 @@ Row = list[Value]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-STATEMENT_BUDGET_NS: ContextVar[int] = ContextVar("statement budget", default=0)
-"""Time limit of statements that answer a person's query; statements of ingest and decisions do not
-wait for them. 0: an internal statement."""
+class StatementLimit(NamedTuple):
+    """Of the statements of one request."""
+
+    end_ns: int
+    """CLOCK_MONOTONIC: when the request's time is over."""
+    quick: bool = False
+    """They do not wait for those of requests that read much."""
+
+    def left_ns(self) -> int:
+        """Raises `StoreError`: nothing is left."""
+        left_ns = self.end_ns - time.monotonic_ns()
+        if left_ns <= 0:
+            raise StoreError("the time for this request is over; ask for a shorter window")
+        return left_ns
+
+
+STATEMENT_LIMIT: ContextVar[StatementLimit | None] = ContextVar("statement limit", default=None)
+"""Set where statements answer a person's query; statements of ingest and decisions do not wait for
+them. None: an internal statement."""
 
 
 def bounded(sql: str) -> str:
-    """The query with a time limit, if there is one."""
-    budget_ns = STATEMENT_BUDGET_NS.get()
-    return f"{sql} SETTINGS max_execution_time = {-(-budget_ns // S)}" if budget_ns else sql
+    """The query, ended by the engine when the request's time is over. Raises `StoreError`: it is
+    over already."""
+    limit = STATEMENT_LIMIT.get()
+    if limit is None:
+        return sql
+    return f"{sql} SETTINGS max_execution_time = {-(-limit.left_ns() // S)}"
 
 
 class Engine(Protocol):

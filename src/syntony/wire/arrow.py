@@ -148,7 +148,7 @@ def _schema(table: Table, metadata: bytes) -> pa.Schema:
 
     if len(metadata) > MAX_SCHEMA_BYTES:
         raise WireError(f"{table.name}: a schema of {len(metadata)} bytes")
-    if _Header(metadata).big_endian:
+    if MessageHeader(metadata).big_endian:
         raise WireError(f"{table.name}: big-endian columns are not taken")
     found = pa.ipc.read_schema(
         pa.py_buffer(struct.pack("<Ii", _ENCAPSULATED, len(metadata)) + metadata)
@@ -168,7 +168,7 @@ def _record_batches(table: Table, messages: Iterator[pa.ipc.Message]) -> Iterato
     for message in messages:
         if message.type != "record batch":
             raise WireError(f"{table.name}: a {message.type} message is not taken")
-        batch = _Header(bytes(message.metadata))
+        batch = MessageHeader(bytes(message.metadata))
         rows += batch.rows
         if batch.compressed:
             raise WireError(f"{table.name}: compressed columns are not taken")
@@ -177,7 +177,7 @@ def _record_batches(table: Table, messages: Iterator[pa.ipc.Message]) -> Iterato
         yield message
 
 
-class _Header:
+class MessageHeader:
     """What the header of a message says, read from its FlatBuffer (Arrow's ``Message.fbs``):
     pyarrow does not tell without unpacking."""
 
@@ -196,8 +196,27 @@ class _Header:
     @property
     def rows(self) -> int:
         """Of a record batch."""
-        length = self._field(self._header, 0)
-        return self._number("<q", length) if length else 0
+        return self._number("<q", self.rows_at) if self.rows_at else 0
+
+    @property
+    def rows_at(self) -> int:
+        """Where the number of rows of a record batch is …"""
+        return self._field(self._header, 0)
+
+    @property
+    def body_at(self) -> int:
+        """… and of the bytes that follow."""
+        return self._field(self._number("<I", 0), 3)
+
+    @property
+    def nodes(self) -> tuple[int, int]:
+        """Where the columns of a record batch are described, 16 bytes each, and how many …"""
+        return self._vector(1)
+
+    @property
+    def buffers(self) -> tuple[int, int]:
+        """… and the same of their buffers."""
+        return self._vector(2)
 
     @property
     def compressed(self) -> bool:
@@ -212,6 +231,11 @@ class _Header:
             return 0
         offset = self._number("<H", vtable + place)
         return table + offset if offset else 0
+
+    def _vector(self, number: int) -> tuple[int, int]:
+        field = self._field(self._header, number)
+        at = field + self._number("<I", field)
+        return at + 4, self._number("<I", at)
 
     def _number(self, kind: str, place: int) -> int:
         if place < 0:

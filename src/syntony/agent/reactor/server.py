@@ -34,6 +34,7 @@ class Server:
         self._path = path
         self._answer = answer
         self._listener: socket.socket | None = None
+        self._bound: job_socket.SocketFile | None = None
         self._channel: Channel | None = None
         self.connections = 0
         self.unsent = 0
@@ -43,6 +44,7 @@ class Server:
         """Begin to listen, or again. Raises `MissingError`: the socket cannot be made."""
         self.close()
         self._listener = job_socket.listen(self._path, socket.SOCK_STREAM, 0o600)
+        self._bound = job_socket.file_of(self._path)
 
     def close(self) -> None:
         """Idempotent."""
@@ -55,7 +57,7 @@ class Server:
     @property
     def fault(self) -> MissingError | None:
         """Why nobody can connect any more."""
-        return None if self._listener is None else job_socket.missing(self._path)
+        return None if self._listener is None else job_socket.missing(self._path, self._bound)
 
     def serve(self, timeout_ns: int) -> None:
         """Wait for a request for so long, and answer it."""

@@ -10,6 +10,7 @@ import msgspec
 from syntony.audit.check import HostCheck, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.text import json_of
+from syntony.audit.rdma import text
 from syntony.audit.result import Suspect
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _made_read_only(host: Facts, mounts: list[Mount]) -> list[Mount]:
     fstab wants it writable, it is a fault too.
     """
     meant = _meant_read_only(host)
-    wanted = {mount.where: mount for mount in mounts_of(_text(host, "/etc/fstab"))}
+    wanted = {mount.where: mount for mount in mounts_of(text(host, "/etc/fstab"))}
     bad = []
     for mount in mounts:
         line = wanted.get(mount.where)
@@ -167,7 +168,7 @@ def _made_read_only(host: Facts, mounts: list[Mount]) -> list[Mount]:
 def _meant_read_only(host: Facts) -> dict[str, bool]:
     """Mount point → whether its own options, before those of its superblock, say ro."""
     found = {}
-    for line in _text(host, "/proc/self/mountinfo").splitlines():
+    for line in text(host, "/proc/self/mountinfo").splitlines():
         cells = line.split()
         if len(cells) > 6 and cells[4].startswith("/"):
             found[cells[4]] = "ro" in cells[5].split(",")
@@ -180,10 +181,3 @@ _IMAGES = ("/usr", "/boot", "/sysroot", "/oem", "/nix/store", "/snap", "/media",
 def _is_image(where: str) -> bool:
     """Where systems keep images; for trees without mountinfo."""
     return where == "/" or any(where == top or where.startswith(f"{top}/") for top in _IMAGES)
-
-
-def _text(host: Facts, path: str) -> str:
-    try:
-        return host.read(path)
-    except FactError:
-        return ""

@@ -1,0 +1,211 @@
+"""Reads Arrow IPC streams of many senders together.
+
+To read a stream costs far more than its bytes: an object for each column, and again wherever
+columns are put together. Agents all use the writer of `encode_columns`, whose headers differ from
+stream to stream in a few numbers only: how many rows there are, and where each column is. These
+numbers are checked here, for all streams at once, and the columns are joined as bytes. A stream
+with other headers is left to `read_rows`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.wire.arrow import MAX_ROWS, MessageHeader, arrow_schema, encode_columns
+from syntony.wire.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = NDArray[np.int64]
+_PREFIX = 8
+"""Bytes in front of each message of a stream: a mark, and the length of its metadata."""
+_ALIGNED = 8
+"""Each column begins at a multiple of it."""
+_ENDS = (b"", b"\xff\xff\xff\xff\0\0\0\0")
+"""What follows a stream's last batch."""
+
+
+class Block(NamedTuple):
+    """Rows of several streams, one after the other, unchecked inside: see `check_values`."""
+
+    rows: pa.RecordBatch
+    places: list[int]
+    """Of the streams, among those that were given."""
+    starts: list[int]
+    """The first row of each …"""
+    counts: list[int]
+    """… and how many there are."""
+
+
+def read_block(table: Table, streams: Sequence[bytes]) -> Block | None:
+    """The rows of those streams that our own writer can have written; None: of none.
+
+    A stream in the block has rows, no nulls, and columns within its bytes; its texts are as long as
+    they are said to be.
+    """
+    import pyarrow as pa
+
+    columns = _layout(table).columns(streams)
+    if columns is None:
+        return None
+    schema, total = arrow_schema(table), int(columns.rows.sum())
+    arrays = [
+        pa.Array.from_buffers(field.type, total, [None, *map(pa.py_buffer, buffers)])
+        for field, buffers in zip(schema, columns.joined(table), strict=True)
+    ]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    starts = (np.cumsum(columns.rows) - columns.rows).tolist()
+    return Block(rows, columns.places, starts, columns.rows.tolist())
+
+
+class _Columns(NamedTuple):
+    """Where the columns of several streams are."""
+
+    places: list[int]
+    bodies: list[memoryview]
+    rows: Ints
+    """Of each stream."""
+    begins: Ints
+    """(streams, buffers): the first byte of each in its body …"""
+    lengths: Ints
+    """… and how many there are."""
+
+    def chosen(self, good: NDArray[np.bool_]) -> _Columns:
+        """Of some of the streams."""
+        if good.all():
+            return self
+        kept = np.flatnonzero(good).tolist()
+        return _Columns(
+            [self.places[each] for each in kept],
+            [self.bodies[each] for each in kept],
+            *(each[good] for each in self[2:]),
+        )
+
+    def bytes_of(self, buffer: int, lengths: Ints) -> bytes:
+        """One buffer of all streams, `lengths` of each."""
+        begins = self.begins[:, buffer]
+        ends = (begins + lengths).tolist()
+        spans = zip(self.bodies, begins.tolist(), ends, strict=True)
+        return b"".join([body[begin:end] for body, begin, end in spans])
+
+    def offsets(self, buffer: int) -> Ints:
+        """Where each text begins in its stream's, and the last one ends: one more than rows."""
+        return np.frombuffer(self.bytes_of(buffer, 4 * (self.rows + 1)), np.int32).astype(np.int64)
+
+    def are_bounded(self, buffer: int) -> NDArray[np.bool_]:
+        """Streams whose first text begins with the text's bytes, and whose last one ends there."""
+        offsets = self.offsets(buffer)
+        ends = np.cumsum(self.rows + 1) - 1
+        begin, end = offsets[ends - self.rows], offsets[ends]
+        return np.asarray((begin == 0) & (end == self.lengths[:, buffer + 1]))
+
+    def joined(self, table: Table) -> Iterator[list[Any]]:
+        """The buffers of each column, without the map of nulls."""
+        for column, buffer in _buffers(table):
+            if column != "string":
+                yield [self.bytes_of(buffer, self.rows * np.dtype(column).itemsize)]
+                continue
+            texts = self.lengths[:, buffer + 1]
+            before = np.repeat(np.cumsum(texts) - texts, self.rows + 1)
+            offsets = self.offsets(buffer) + before
+            # Where one stream ends the next one begins. What is out of order stays so in 32 bits.
+            last = np.cumsum(self.rows + 1)[:-1] - 1
+            yield [np.delete(offsets, last).astype(np.int32), self.bytes_of(buffer + 1, texts)]
+
+
+class _Layout:
+    """The headers of the streams of one table, as our own writer writes them."""
+
+    def __init__(self, table: Table) -> None:
+        rows = {column.name: [""] if column.type == "string" else [0] for column in table.columns}
+        example = encode_columns(table, rows)
+        self._header = 2 * _PREFIX + int.from_bytes(example[4:_PREFIX], "little")
+        self._body = self._header + int.from_bytes(
+            example[self._header - 4 : self._header], "little"
+        )
+        self._schema = example[: self._header]
+        metadata = example[self._header : self._body]
+        header = MessageHeader(metadata)
+        self._rows_at, self._body_at = header.rows_at, header.body_at
+        self._nodes, self._buffers = header.nodes, header.buffers
+        fixed = np.ones(len(metadata), np.bool_)
+        for at in (self._rows_at, self._body_at):
+            fixed[at : at + 8] = False
+        for at, count in (self._nodes, self._buffers):
+            fixed[at : at + 16 * count] = False
+        self._fixed = fixed
+        self._same = np.frombuffer(metadata, np.uint8)[fixed]
+        self._table = table
+
+    def columns(self, streams: Sequence[bytes]) -> _Columns | None:
+        """Of those streams that have these headers and are whole; None: of none."""
+        places = [
+            place
+            for place, data in enumerate(streams)
+            if len(data) > self._body and data.startswith(self._schema)
+        ]
+        if not places:
+            return None
+        headers = b"".join([streams[place][self._header : self._body] for place in places])
+        metadata = np.frombuffer(headers, np.uint8).reshape(len(places), -1)
+        rows, body = (_int64(metadata, at, 1)[:, 0] for at in (self._rows_at, self._body_at))
+        nodes, buffers = (
+            _int64(metadata, at, 2 * count) for at, count in (self._nodes, self._buffers)
+        )
+        begins, lengths = buffers[:, ::2], buffers[:, 1::2]
+        found = _Columns(
+            places,
+            [memoryview(streams[place])[self._body :] for place in places],
+            rows,
+            begins,
+            lengths,
+        )
+        good = (metadata[:, self._fixed] == self._same).all(axis=1)
+        good &= (rows > 0) & (rows <= MAX_ROWS)
+        good &= (nodes[:, ::2] == rows[:, None]).all(axis=1) & ~nodes[:, 1::2].any(axis=1)
+        good &= self._within(found, body)
+        found = found.chosen(good)
+        for kind, buffer in _buffers(self._table):
+            if kind == "string" and found.places:
+                found = found.chosen(found.are_bounded(buffer))
+        return found if found.places else None
+
+    def _within(self, found: _Columns, body: Ints) -> NDArray[np.bool_]:
+        """Streams whose columns are within their bodies, and these all there is."""
+        sizes = zip(found.bodies, body.tolist(), strict=True)
+        whole = [0 <= size <= len(each) and each[size:] in _ENDS for each, size in sizes]
+        limit = body[:, None]
+        begins, lengths = found.begins, found.lengths
+        inside = (begins >= 0) & (begins <= limit) & (lengths >= 0) & (lengths <= limit - begins)
+        good = np.array(whole) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
+        # One after the other, or a few bytes could be copied for each column.
+        good &= (begins[:, 1:] >= (begins + lengths)[:, :-1]).all(axis=1)
+        for kind, buffer in _buffers(self._table):
+            text = kind == "string"
+            least = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
+            good &= lengths[:, buffer] >= least
+        return np.asarray(good)
+
+
+_layout = functools.cache(_Layout)
+
+
+@functools.cache
+def _buffers(table: Table) -> tuple[tuple[str, int], ...]:
+    """Of each column its type, and the place of its first buffer after the map of nulls."""
+    found, place = [], 1
+    for column in table.columns:
+        found.append((column.type, place))
+        place += 3 if column.type == "string" else 2
+    return tuple(found)
+
+
+def _int64(metadata: NDArray[np.uint8], at: int, width: int) -> Ints:
+    """Numbers of each stream from byte `at` on."""
+    return np.ascontiguousarray(metadata[:, at : at + 8 * width]).view(np.int64)
