@@ -53,8 +53,8 @@ _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
 class EmbeddedEngine:
-    """The engine on a directory, which one process at a time may use. Thread-safe: runs one internal
-    statement at a time, one query of requests that read much, and one of the other requests."""
+    """The engine on a directory, which one process at a time may use. Thread-safe: at a time it
+    runs one internal statement, one query of requests that read much, and one of the others."""
 
     def __init__(self, directory: Path) -> None:
         """Open the directory, and create missing files.
