@@ -29,7 +29,7 @@ from syntony.torch.recovery import (
     make_plan,
     part_sources,
 )
-from syntony.torch.stragglers import LatenessWatch
+from syntony.torch.stragglers import LatenessWatch, Straggler
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,8 +90,8 @@ class Formation:
         self._hang: tuple[str, int] | None = None
         """The operation that was reported last as not ending."""
         self._lateness = LatenessWatch()
-        self._slow: int | None = None
-        """The rank that was reported last as late."""
+        self._slow: Straggler | None = None
+        """Those that are late, as they were reported last."""
         self._swapped: set[int] = set()
         """Ranks that were replaced for being late: if they still are, their work is the reason."""
         self._starting = settings.spares
