@@ -213,6 +213,14 @@ def test_what_harms_a_replaced_rank_ends_the_job(harms: bool, replaced: int) -> 
     assert bool(sends(orders, "end")) == ends
 
 
+def test_a_job_that_is_not_protected_ends_with_the_failure_that_ended_it() -> None:
+    state = running()
+    state.on_unprotected(state.workers["r0"], "sharded")
+    (log, *_) = state.on_failed(0, S, "allgather failed: no such size")
+    assert isinstance(log, Log)
+    assert log.event["reason"] == "allgather failed: no such size; not protected: sharded"
+
+
 def test_a_rank_that_dies_again_and_again_at_one_step_is_the_programs_fault() -> None:
     state = running(3)
     for attempt in range(3):

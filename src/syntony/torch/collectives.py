@@ -265,7 +265,7 @@ class Executor:
                 operation.run()
                 break
             except RuntimeError as error:
-                tries = tries + 1 if self._recovered_from(error) else 0
+                tries = tries + 1 if self._recovered_from(operation.name, error) else 0
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
@@ -290,14 +290,15 @@ class Executor:
             said["waiting"] = [*place, now_ns - since_ns]
         return said
 
-    def _recovered_from(self, error: RuntimeError) -> bool:
+    def _recovered_from(self, name: str, error: RuntimeError) -> bool:
         """Find out with the coordinator why; return when it can be tried again.
 
         True: nobody was lost, the operation may be at fault itself.
         """
         if self._session.reason and self._session.wanted <= self._session.generation:
             raise error
-        self._session.tell("failed", generation=self._session.generation, why=str(error)[:200])
+        why = f"{name} failed: {error}"[:200]
+        self._session.tell("failed", generation=self._session.generation, why=why)
         if not self._session.wait_newer(self._session.generation, VERDICT_S):
             raise error
         self._recover()

@@ -343,8 +343,8 @@ class Coordinator:
                 return state.on_hosted(generation, address)
             case {"kind": "formed", "generation": int(generation)}:
                 return state.on_formed(worker, generation, now_ns)
-            case {"kind": "failed", "generation": int(generation)}:
-                return state.on_failed(generation, now_ns)
+            case {"kind": "failed", "generation": int(generation), "why": str(why)}:
+                return state.on_failed(generation, now_ns, why)
             case {"kind": "unprotected", "reason": str(reason), **rest}:
                 return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
             case {"kind": "fixed", "reason": str(reason)}:

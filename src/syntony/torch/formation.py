@@ -101,7 +101,7 @@ class Formation:
 
     def _lose(
         self, lost: dict[int, str], now_ns: int, *, left: frozenset[str] = frozenset(),
-        shortage: str = "",
+        shortage: str = "", why: str = "",
     ) -> list[Order]:  # fmt: skip
         """Connect anew, without these ranks' workers.
 
@@ -110,6 +110,7 @@ class Formation:
             now_ns: when.
             left: `Forming.left`.
             shortage: why the job's state is kept, though no rank is lost.
+            why: what failed, though no rank is lost.
         """
         known = self.forming is not None and self.forming.lost
         began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
@@ -123,7 +124,7 @@ class Formation:
         if self.fixed and not shortage:
             refusal = refusal or self.fixed
         if refusal:
-            return orders + self._give_up(refusal, lost)
+            return orders + self._give_up("; ".join(filter(None, (why, refusal))), lost)
         shortage = shortage or self._shortage(lost)
         if shortage and not self.settings.checkpoint:
             return orders + self._give_up(shortage, lost)

@@ -214,11 +214,11 @@ class Membership(Formation):
     def _release(self) -> list[Order]:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
-    def on_failed(self, generation: int, now_ns: int) -> list[Order]:
+    def on_failed(self, generation: int, now_ns: int, why: str = "") -> list[Order]:
         """A collective failed at a worker: connect anew. Its keeper reports a lost process."""
         if self.forming is not None or generation != self.generation or self.over:
             return []
-        return self._lose({}, now_ns)
+        return self._lose({}, now_ns, why=why)
 
     def on_drain(self, rank: int, now_ns: int) -> list[Order]:
         """An operator wants the process of a rank gone."""
