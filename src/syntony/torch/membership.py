@@ -309,7 +309,7 @@ class Membership(Formation):
         if self.over:
             return []
         lost = suspicion.of_ranks(ranked, self.settings.stopped_ns, now_ns)
-        orders = self._drop_silent_spares(now_ns)
+        orders = self._drop_lost_spares(now_ns)
         if lost:
             return orders + self._lose(lost, now_ns)
         if orders:
@@ -318,12 +318,10 @@ class Membership(Formation):
             return []
         return self._look_for_hangs(ranked, now_ns) or self._look_for_stragglers(ranked, now_ns)
 
-    def _drop_silent_spares(self, now_ns: int) -> list[Order]:
-        spares = [each for each in self.workers.values() if each.rank is None]
-        gone = [each.name for each in spares if suspicion.is_silent(each, now_ns)]
-        for name in gone:
-            self._drop_spare(name)  # nobody is there to be killed
-        return self._respawn() if gone else []
+    def _drop_lost_spares(self, now_ns: int) -> list[Order]:
+        gone = suspicion.of_spares(self.workers.values(), self.settings.stopped_ns, now_ns)
+        orders = [order for name in gone for order in self._drop_spare(name)]
+        return [*orders, *self._respawn()] if gone else []
 
     def _drop_spare(self, name: str) -> list[Order]:
         del self.workers[name]
