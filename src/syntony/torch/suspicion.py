@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from syntony.torch.orders import MS, S, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
 SILENT_NS = 15 * S
 """A worker is lost when both its keeper and itself were silent for so long: each speaks once a
@@ -38,7 +38,7 @@ def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, st
     return lost
 
 
-def of_spares(workers: Iterable[Worker], stopped_ns: int, now_ns: int) -> list[str]:
+def of_spares(workers: Collection[Worker], stopped_ns: int, now_ns: int) -> list[str]:
     """Names of spares that are lost: silent, or stopped for so long while no rank is.
 
     Args:
@@ -46,15 +46,15 @@ def of_spares(workers: Iterable[Worker], stopped_ns: int, now_ns: int) -> list[s
         stopped_ns: as of `of_ranks`.
         now_ns: likewise.
     """
-    spares, ranked = [], []
-    for each in workers:
-        (spares if each.rank is None else ranked).append(each)
-    paused = any(each.stopped_ns is not None for each in ranked)
+    paused = any(each.rank is not None and each.stopped_ns is not None for each in workers)
+
+    def is_stopped(each: Worker) -> bool:
+        return each.stopped_ns is not None and now_ns - each.stopped_ns >= stopped_ns
+
     return [
         each.name
-        for each in spares
-        if is_silent(each, now_ns)
-        or (each.stopped_ns is not None and now_ns - each.stopped_ns >= stopped_ns and not paused)
+        for each in workers
+        if each.rank is None and (is_silent(each, now_ns) or (is_stopped(each) and not paused))
     ]
 
 
