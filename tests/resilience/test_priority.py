@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.live import eventually
 
 from syntony.torch import priority
-from syntony.torch.messages import VARIABLE
+from syntony.torch.messages import HEADER, VARIABLE, decode, encode, sizes
 from syntony.torch.spare_host import start_spare
 
 THREADS = """
@@ -127,3 +130,41 @@ def test_a_spare_starts_low_in_a_session_of_its_own(tmp_path: Path) -> None:
     assert kind == (os.SCHED_IDLE if can_return() else os.SCHED_OTHER)
     assert session == keeper.pid
     assert group.split()[-1] == "19"
+
+
+def test_an_interrupt_of_a_host_that_lends_spares_reaches_them(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.touch()
+    start = {
+        "python": sys.executable, "argv": [str(program)], "directory": str(tmp_path),
+        "environ": dict(os.environ),
+    }  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = f"127.0.0.1:{listener.getsockname()[1]}:secret"
+        serve = f"from syntony.torch.spare_host import serve; serve({target!r}, 1, print)"
+        lender = subprocess.Popen([sys.executable, "-c", serve])
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(encode({"kind": "start", "start": start}))
+            worker = keepers_worker(listener)
+            lender.send_signal(signal.SIGINT)
+            assert lender.wait(20) == 128 + signal.SIGINT
+            eventually(lambda: has_ended(worker), "the spare's program ends")
+
+
+def keepers_worker(listener: socket.socket) -> int:
+    """The process that a keeper has started, by its first words."""
+    while True:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as frames:
+            text_size, _ = sizes(frames.read(HEADER.size))
+            hello = decode(frames.read(text_size))
+        if hello["role"] == "keeper":
+            return int(hello["pid"])
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
