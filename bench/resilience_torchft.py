@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ def launch(args: argparse.Namespace) -> int:
         bind="[::]:0", min_replicas=1, join_timeout_ms=200, quorum_tick_ms=50,
         heartbeat_timeout_ms=1000,
     )  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its groups end with it
     argv = [sys.executable, "-m", "bench.resilience_torchft", *sys.argv[1:], "--group"]
     groups: dict[int, subprocess.Popen[bytes]] = {}
     try:
