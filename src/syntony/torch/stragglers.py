@@ -7,6 +7,7 @@ waits least. Only durations are compared: clocks of hosts need not agree.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,24 +105,25 @@ class LatenessWatch:
         if now_ns - self._began_ns < WINDOW_NS or min(steps) < LEAST_STEPS:
             return False
         before, for_ns = self.late, now_ns - self._began_ns
-        found = _latest(self._begin, ranks)
+        order, gaps = _latest(self._begin, ranks)
         self._began_ns, self._begin, self.late = now_ns, dict(ranks), None
-        fewest = next((each for each in found if found[each] >= LATE), None)
-        if before is not None and found.get(before.ranks, 0.0) >= NO_LONGER_LATE:
-            self.late = Straggler(before.ranks, found[before.ranks], before.for_ns + for_ns)
-        elif fewest is not None:
-            self.late = Straggler(fewest, found[fewest], for_ns)
+        count = next((n for n, gap in enumerate(gaps, 1) if gap >= LATE), 0)
+        if before is not None:
+            same = len(before.ranks)
+            if {*order[:same]} == {*before.ranks} and gaps[same - 1] >= NO_LONGER_LATE:
+                count, for_ns = same, before.for_ns + for_ns
+        if count:
+            self.late = Straggler(tuple(sorted(order[:count])), gaps[count - 1], for_ns)
         return True
 
 
-def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> dict[tuple[int, ...], float]:
-    """The rank that waited for the least part of its time, the two that did, … up to half of all,
-    and how much less they waited than the next."""
+def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[list[int], list[float]]:
+    """Ranks by the part of their time that they waited; and by how much the first of them waited
+    less than the second, the second than the third, … up to half of all."""
     parts = sorted(
         ((each.waited_ns - begin[rank].waited_ns) / max(1, each.at_ns - begin[rank].at_ns), rank)
         for rank, each in end.items()
     )
-    return {
-        tuple(sorted(rank for _, rank in parts[:count])): parts[count][0] - parts[count - 1][0]
-        for count in range(1, len(parts) // 2 + 1)
-    }
+    waits = [part for part, _ in parts]
+    gaps = [after - before for before, after in itertools.pairwise(waits)]
+    return [rank for _, rank in parts], gaps[: len(parts) // 2]
