@@ -29,7 +29,7 @@ from syntony.agent.takeovers import (
 from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
 from syntony.io.job_socket import Process
 from syntony.model import S
-from syntony.torch.feed import MAX_TEXT, Trail
+from syntony.torch.feed import MAX_LATE, MAX_TEXT, Trail
 from syntony.wire.arrow import encode_columns
 from syntony.wire.tables import TAKEOVER
 
@@ -135,6 +135,9 @@ def test_each_late_rank_is_told_with_its_host() -> None:
         message = msgspec.convert(each, TakeoverMessage)
         assert message.is_plausible(time.monotonic_ns()), "the agent takes it"
     assert end["what"] == "no-straggler"
+    many = tuple(range(MAX_LATE + 9))
+    late = trail.messages(event("straggler", ranks=many, workers=["w1"] * len(many), reason=""))
+    assert [each["rank"] for each in late] == list(many[:MAX_LATE])
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 256
 MAX_TEXT = 160
+MAX_LATE = 32
+"""Ranks that are late together of which there are messages."""
 
 
 class Trail:
@@ -73,7 +75,7 @@ class Trail:
                     self._message("straggler", event)
                     | said
                     | {"rank": rank, "at": self._at(worker)}
-                    for rank, worker in zip(ranks, workers, strict=True)
+                    for rank, worker in zip(ranks[:MAX_LATE], workers, strict=False)
                 ]
             case {"event": "no-straggler"}:
                 return [self._message("no-straggler", event)]
