@@ -8,9 +8,14 @@ runs undisturbed; then under `syntony run --spares`, with a random rank killed o
 random phase, again and again, as soon as spares are ready. Every line that every rank wrote, and
 the hash of what it has learnt, is compared with the first run.
 
-Overhead: short runs without faults, alternately alone and protected, with steps of some 200 ms;
-with more ranks than cores a step is mostly waiting, so processor time is compared as well. Beside
-it, `torchrun`'s own restart with checkpoints, killed in the same way: `lab.drill.rank_loss`.
+A stall has four parts: what the step had taken by then, until the coordinator knew, until all were
+connected anew, and until the step was done, which the replacement does from its start. The first
+and the last are nearly a step of an undisturbed job (`step_ms`, its pause included).
+
+Overhead: short runs without faults, alternately alone and protected, of two ranks and steps of some
+200 ms; only steps after the spare is ready count. With fewer cores than ranks a step is mostly
+waiting, so processor time (of whole runs) is compared as well. Beside it, `torchrun`'s own restart
+with checkpoints, killed in the same way: `lab.drill.rank_loss`.
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ from tests.live import SYNTONY
 from syntony.lab.jobs.torch_build import find_torch
 
 JOB = Path(__file__).with_name("resilience_job.py")
-RANKS = 4
+RANKS, PAIR = 4, 2
+PARTS = "of the step", "until known", "until formed", "until the step is done"
 READY_S, END_S, LONG_S, POLL_S = 600.0, 1200.0, 3600.0, 0.0005
 _find_torch = functools.cache(find_torch)
 
@@ -55,6 +61,8 @@ class Kill:
     at_ns: int
     stall_s: float = 0.0
     """The longest pause between two steps of rank `(rank + 1) % RANKS` around it."""
+    parts_s: dict[str, float] = field(default_factory=dict)
+    """Of the pause in which it fell."""
 
 
 @dataclass
@@ -111,10 +119,10 @@ class Run:
 
     def processor_s(self) -> float:
         """Of all ranks, in their training loops."""
-        return sum(float((self.out / f"cpu{rank}").read_text()) for rank in range(RANKS))
+        return sum(float(each.read_text()) for each in self.out.glob("cpu*"))
 
-    def gaps_s(self, rank: int) -> list[float]:
-        at = [int(words[0]) for words in self.lines(rank)]
+    def gaps_s(self, rank: int, since_ns: int = 0) -> list[float]:
+        at = [int(words[0]) for words in self.lines(rank) if int(words[0]) >= since_ns]
         return [(b - a) / 1e9 for a, b in itertools.pairwise(at)]
 
     def running(self) -> bool:
@@ -163,6 +171,18 @@ class Run:
             at = sorted(int(words[0]) for words in self.lines((each.rank + 1) % RANKS))
             after = [(b - a) / 1e9 for a, b in itertools.pairwise(at) if b > each.at_ns]
             each.stall_s = max(after[:3], default=0.0)
+            known = _next(self.seen("lost"), each.at_ns)
+            formed = _next(self.seen("formed"), known)
+            ends = [each.at_ns, known, formed, next((n for n in at if n > formed), 0)]
+            began = max((n for n in at if n <= each.at_ns), default=0)
+            if all(ends) and began:
+                parts = [(b - a) / 1e9 for a, b in itertools.pairwise([began, *ends])]
+                each.parts_s = dict(zip(PARTS, parts, strict=True))
+
+
+def _next(events: list[dict[str, Any]], after_ns: int) -> int:
+    """The first event's instant; 0: there is none."""
+    return next((int(each["at_ns"]) for each in events if each["at_ns"] > after_ns), 0)
 
 
 def start(
@@ -235,12 +255,16 @@ def overhead(place: Path, rounds: int) -> dict[str, Any]:
     """Steps and processor time with Syntony against those without, in turns."""
     found: dict[str, list[tuple[float, float]]] = {"alone": [], "protected": []}
     spent: list[dict[str, Any]] = []
+    counted: list[int] = []
     for number in range(rounds):
         for name, values in found.items():
-            words = ["--epochs", "1", "--batches", "60", "--hidden", "768", "--batch", "64"]
-            run = start(place, f"{name}{number}", words, spares=int(name == "protected"))
+            words = ["--epochs", "1", "--batches", "150", "--hidden", "768", "--batch", "512"]
+            spares = int(name == "protected")
+            run = start(place, f"{name}{number}", words, spares=spares, ranks=PAIR)
             run.must_end_well()
-            steps = run.gaps_s(0)[10:]  # the spare warms up meanwhile
+            ready = max((each["at_ns"] for each in run.seen("spare-ready")), default=0)
+            steps = run.gaps_s(0, ready)[10:]
+            counted.append(len(steps))
             values.append((statistics.median(steps), run.processor_s()))
             spent += run.seen("spent")
     ratios = [
@@ -251,6 +275,7 @@ def overhead(place: Path, rounds: int) -> dict[str, Any]:
         "step_ms": {
             name: [round(step * 1e3, 1) for step, _ in values] for name, values in found.items()
         },
+        "least_steps_counted": min(counted),
         "step_overhead": ratios[0],
         "processor_overhead": ratios[1],
         "record_ms": round(
@@ -289,6 +314,12 @@ def faults(place: Path, args: argparse.Namespace) -> dict[str, Any]:
         "stall_killed_s": quantiles(killed),
         "stall_stopped_s": quantiles(stopped),
         "formed_after_s": quantiles(took_s),
+        "parts_killed_s": {
+            part: quantiles(
+                [e.parts_s[part] for e in faulty.kills if e.parts_s and e.number == signal.SIGKILL]
+            )
+            for part in PARTS
+        },
     }
 
 

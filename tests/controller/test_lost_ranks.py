@@ -87,6 +87,26 @@ def test_other_tables_are_nothing_of_it() -> None:
     assert lost.observations(T0) == []
 
 
+LATE_ROW = {"what": "straggler", "reason": "all others wait for rank 1 30% of the time, for 60 s"}
+
+
+def test_late_ranks_are_an_incident_of_their_host_until_they_no_longer_are(
+    control: Control,
+) -> None:
+    told = [row(T0 + 3 * S, **LATE_ROW), row(T0 + 2 * S, rank=2, **LATE_ROW), row(T0, **LATE_ROW)]
+    (found,) = observations(told)
+    assert (found.metric, found.subject, found.value) == ("ranks_late", "h3", 2.0)
+    assert found.evidence[0] == "night: all others wait for rank 1 30% of the time, for 60 s"
+    control.slas = control.slas._replace(lost_ranks=[found])
+    control.tick(9)
+    assert [subject for subject in control.live() if "h3" in subject]
+    for end in ("no-straggler", "ended", "checkpoint"):
+        over = observations([row(T0 + 4 * S, what=end), *told])
+        assert "ranks_late" not in [each.metric for each in over]
+        (other,) = observations([row(T0 + 4 * S, what="no-straggler", job="day"), *told])
+        assert other.value == 2.0
+
+
 def test_a_rank_that_could_not_be_replaced_is_an_incident(control: Control) -> None:
     ended = observations([row(T0, what="ended", reason="no spare is left")])
     control.slas = control.slas._replace(lost_ranks=ended)

@@ -12,10 +12,13 @@ from tests.resilience.test_membership import RANKS, logged, running, sends
 
 from syntony.torch import checkpoint
 from syntony.torch.checkpoint import CheckpointError, KeptFile
+from syntony.torch.coordinator import Coordinator
 from syntony.torch.membership import Membership
-from syntony.torch.orders import PRESERVED, Origin, Preserve, Send, Settings
+from syntony.torch.messages import VARIABLE
+from syntony.torch.orders import PRESERVED, Log, Origin, Preserve, Send, Settings
 from syntony.torch.recovery import START, RankReport
 from syntony.torch.sharding import WHOLE, Part, in_stages
+from syntony.torch.spool import JobSpool
 
 STATE = bytes(range(256)) * 40
 RECORDS = {0: b"zero", 1: b"", 2: b"two" * 1000}
@@ -178,3 +181,23 @@ def test_how_many_ranks_may_go_on(ranks: int, least: int, fits: bool) -> None:
         assert [each.record for each in plans] == [(rank, 3) for rank in range(ranks)]
         assert plans[0].message["boundary"] == START
         assert plans[0].message["resume"]["path"] == "/kept/step-3"
+
+
+def test_where_the_state_is_kept_is_printed_if_it_cannot_be_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job's own directory is full, that of checkpoints is not."""
+    monkeypatch.setenv(VARIABLE, "127.0.0.1:1:secret")
+    spool = JobSpool(tmp_path / "full")
+    lines: list[str] = []
+    settings = Settings(0, checkpoint=str(tmp_path))
+    coordinator = Coordinator(settings, spool, audit=None, say=lines.append)
+    coordinator._state.world = 1
+    coordinator._records[0, 7] = b"record"
+    kept = KeptFile(len(STATE), hashlib.sha256(STATE).hexdigest())
+    (tmp_path / "step-7").mkdir()
+    (tmp_path / "step-7" / "state").write_bytes(STATE)
+    coordinator._carry_out([Preserve(7, {"state": kept}), Log({"event": "exit", "rank": 0})])
+    assert f"--resume {tmp_path / 'step-7'}" in lines[-1]
+    assert checkpoint.read(tmp_path / "step-7").world == 1
+    assert coordinator._recent[-1]["event"] == "exit", "what was ordered next is done"

@@ -12,16 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.live import eventually
 
 from syntony.agent.job_peers import Peer
 from syntony.agent.queue_pairs import FleetOffset
-from syntony.agent.takeovers import MAX_LEFT, REASONS, TakeoverSocket, _Inbox, reason_class
+from syntony.agent.takeovers import (
+    MAX_LEFT,
+    REASONS,
+    TakeoverMessage,
+    TakeoverSocket,
+    _Inbox,
+    reason_class,
+)
 from syntony.controller.job_takeovers import NOT_REPLACED, REPLACED, observations
 from syntony.io.job_socket import Process
 from syntony.model import S
-from syntony.torch.feed import Trail
+from syntony.torch.feed import MAX_LATE, MAX_TEXT, Trail
 from syntony.wire.arrow import encode_columns
 from syntony.wire.tables import TAKEOVER
 
@@ -111,6 +119,25 @@ def test_reasons_have_few_classes(reason: str, found: str) -> None:
 def test_a_job_whose_ranks_cannot_be_replaced_is_not_protected(event: str) -> None:
     (row,) = Trail({}, "here").messages({"event": event, "reason": "stages", "at_ns": 1})
     assert (row["what"], row["reason"]) == ("unprotected", "stages")
+
+
+def test_each_late_rank_is_told_with_its_host() -> None:
+    trail = Trail({"w1": "far", "w2": "here"}, "here")
+    late = trail.messages(
+        event("straggler", ranks=(1, 2), workers=["w1", "w2"], reason="all wait " * 40)
+    )
+    assert [(e["what"], e["rank"], e["at"]) for e in late] == [
+        ("straggler", 1, "far"), ("straggler", 2, "")
+    ]  # fmt: skip
+    assert all(len(each["reason"]) == MAX_TEXT for each in late)
+    (end,) = trail.messages(event("no-straggler", ranks=(1, 2)))
+    for each in (*late, end):
+        message = msgspec.convert(each, TakeoverMessage)
+        assert message.is_plausible(time.monotonic_ns()), "the agent takes it"
+    assert end["what"] == "no-straggler"
+    many = tuple(range(MAX_LATE + 9))
+    late = trail.messages(event("straggler", ranks=many, workers=["w1"] * len(many), reason=""))
+    assert [each["rank"] for each in late] == list(many[:MAX_LATE])
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import copy
 import pytest
 from tests.resilience.simulated import MS, S
 
+from syntony.torch import suspicion
 from syntony.torch.membership import Membership
-from syntony.torch.orders import Forget, Log, Order, Send, Settings, Spawn
+from syntony.torch.orders import Forget, Log, Order, Send, Settings, Spawn, Worker
 from syntony.torch.recovery import START, RankReport, RecoveryPlan, RecoveryRefusal, make_plan
 from syntony.torch.suspicion import SILENT_NS
 
@@ -213,6 +214,14 @@ def test_what_harms_a_replaced_rank_ends_the_job(harms: bool, replaced: int) -> 
     assert bool(sends(orders, "end")) == ends
 
 
+def test_a_job_that_is_not_protected_ends_with_the_failure_that_ended_it() -> None:
+    state = running()
+    state.on_unprotected(state.workers["r0"], "sharded")
+    (log, *_) = state.on_failed(0, S, "allgather failed: no such size")
+    assert isinstance(log, Log)
+    assert log.event["reason"] == "allgather failed: no such size; not protected: sharded"
+
+
 def test_a_rank_that_dies_again_and_again_at_one_step_is_the_programs_fault() -> None:
     state = running(3)
     for attempt in range(3):
@@ -232,6 +241,50 @@ def test_a_stopped_rank_is_lost_after_a_second_but_a_paused_job_is_not() -> None
         paused.on_state(paused.workers[name], stopped=True, now_ns=S)
     for at in range(10, 100):
         assert not paused.on_tick(at * 100 * MS)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "stopped", "lost"), [(2, 1, [0]), (2, 2, []), (1, 1, []), (3, 1, [0]), (3, 2, [])]
+)
+def test_who_is_stopped_and_who_paused(ranks: int, stopped: int, lost: list[int]) -> None:
+    workers = [Worker(f"r{n}", n, heard_ns=S) for n in range(ranks)]
+    for each in workers[:stopped]:
+        each.stopped_ns = S
+    assert list(suspicion.of_ranks(workers, S, 2 * S - 1)) == []
+    assert list(suspicion.of_ranks(workers, S, 2 * S)) == lost
+
+
+def ticked(state: Membership, until_ns: int) -> list[Order]:
+    """From the first second on."""
+    return [each for at in range(S, until_ns + 1, 100 * MS) for each in state.on_tick(at)]
+
+
+def test_a_stopped_spare_makes_way_for_another_unless_the_job_is_paused() -> None:
+    state, paused, lost = running(), running(), running()
+    for each in (state, paused, lost):
+        each.on_tick(S)
+        each.on_state(each.workers["s0"], stopped=True, now_ns=S)
+    assert not ticked(state, 2 * S - 1)
+    orders = ticked(state, 2 * S)
+    assert sends(orders, "kill") == ["s0"]
+    assert Spawn() in orders
+    for rank in range(RANKS):
+        paused.on_state(paused.workers[f"r{rank}"], stopped=True, now_ns=S)
+    assert not ticked(paused, 9 * S)
+    assert logged(lost.on_exit(lost.workers["r2"], -9, S))[-1] == "no-spare"
+    assert Spawn() in ticked(lost, 2 * S), "the rank does not wait for it"
+
+
+def test_a_spare_that_is_stopped_as_it_is_put_in_place_is_replaced() -> None:
+    state = running(2)
+    state.on_exit(state.workers["r2"], -9, S)
+    taken = state.holders[2]
+    state.on_tick(S)
+    state.on_state(state.workers[taken], stopped=True, now_ns=S)
+    orders = ticked(state, 2 * S)
+    assert logged(orders) == ["lost", "assigned"]
+    assert sends(orders, "kill") == [taken]
+    assert state.holders[2] != taken
 
 
 def test_silence_counts_from_when_the_coordinator_listened() -> None:

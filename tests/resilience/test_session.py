@@ -12,6 +12,7 @@ import pytest
 from tests.live import eventually
 
 from syntony.io.interposer import facts
+from syntony.torch import priority
 from syntony.torch.messages import (
     HEADER,
     MAX_TEXT,
@@ -136,6 +137,22 @@ def test_a_record_is_acknowledged(coordinator: Coordinator, session: Coordinator
     coordinator.say(kind="ack", boundary=7, floor=6)
     assert outcome(lambda: session.wait_ack(7)) is None
     assert (session.acked, session.floor, session.reason) == (7, 6, "")
+
+
+def test_a_spare_gets_its_share_before_it_says_that_it_is_ready(
+    coordinator: Coordinator, session: CoordinatorSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored: list[int] = []
+
+    def restore(pid: int) -> None:
+        assert not session._said["waiting"]
+        restored.append(pid)
+        coordinator.say(kind="assign", rank=3, world=4)
+
+    monkeypatch.setattr(priority, "restore", restore)
+    assert outcome(session.wait_rank) == 3
+    assert outcome(session.wait_rank) == 3
+    assert restored == [os.getpid()], "once: then it has a rank"
 
 
 def test_a_refused_connection_is_an_error(coordinator: Coordinator) -> None:

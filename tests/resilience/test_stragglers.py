@@ -11,7 +11,7 @@ from tests.resilience.test_membership import RANKS, logged, running
 from syntony.torch.hangs import RankProgress
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Log, Settings
-from syntony.torch.stragglers import REPORT_NS, WINDOW_NS, LatenessWatch, Pace, StepWaits
+from syntony.torch.stragglers import REPEAT_NS, REPORT_NS, WINDOW_NS, LatenessWatch, Pace, StepWaits
 
 STEP_NS = 500 * MS
 FAST = dict.fromkeys(range(RANKS), 0.0)
@@ -43,32 +43,37 @@ def watched(*windows: Mapping[int, float]) -> LatenessWatch:
 
 
 @pytest.mark.parametrize(
-    ("late", "rank"),
+    ("late", "ranks"),
     [
         (FAST, None),
-        (FAST | {2: 0.3}, 2),
+        (FAST | {2: 0.3}, (2,)),
         (FAST | {2: 0.14}, None),  # less than others scatter
-        (FAST | {2: 0.3, 1: 0.28}, None),  # either alone would gain next to nothing
-        (FAST | {2: 0.5, 1: 0.2}, 2),
-        ({0: 0.0, 1: 0.4}, 1),
+        (FAST | {2: 0.3, 1: 0.28}, (1, 2)),  # either alone would gain next to nothing
+        (FAST | {2: 0.14, 1: 0.14}, None),
+        (FAST | {2: 0.5, 1: 0.2}, (2,)),
+        (FAST | {1: 0.3, 2: 0.3, 3: 0.3}, None),  # more than half: rank 0 has less to do
+        ({0: 0.0, 1: 0.4}, (1,)),
         ({0: 0.4}, None),
     ],
 )
-def test_who_is_late(late: dict[int, float], rank: int | None) -> None:
+def test_who_is_late(late: dict[int, float], ranks: tuple[int, ...] | None) -> None:
     watch = watched(late)
-    assert (watch.late and watch.late.rank) == rank
+    assert (watch.late and watch.late.ranks) == ranks
 
 
 def test_a_rank_stays_late_until_it_is_clearly_not_and_another_begins_anew() -> None:
     two, less, ended = FAST | {2: 0.3}, FAST | {2: 0.1}, FAST | {2: 0.05}
     late = watched(two, less, less).late
     assert late is not None
-    assert (late.rank, late.for_ns) == (2, 3 * WINDOW_NS)
+    assert (late.ranks, late.for_ns) == ((2,), 3 * WINDOW_NS)
     assert watched(two, ended).late is None
     assert watched(two, ended, less).late is None, "it must be late again first"
     late = watched(two, FAST | {1: 0.3}).late
     assert late is not None
-    assert (late.rank, late.for_ns) == (1, WINDOW_NS)
+    assert (late.ranks, late.for_ns) == ((1,), WINDOW_NS)
+    both = watched(FAST | {1: 0.3, 2: 0.3}, FAST | {1: 0.1, 2: 0.12}).late
+    assert both is not None
+    assert (both.ranks, both.for_ns) == ((1, 2), 2 * WINDOW_NS)
 
 
 def test_a_window_waits_for_steps_and_for_all_ranks() -> None:
@@ -89,7 +94,7 @@ def test_clocks_of_hosts_need_not_agree() -> None:
     watch.look(paces(late, 10 * S, 99 * S), S)
     assert watch.look(paces(late, 21 * S, 99 * S), 12 * S)
     assert watch.late is not None
-    assert (watch.late.rank, round(watch.late.lateness, 2)) == (1, 0.2)
+    assert (watch.late.ranks, round(watch.late.lateness, 2)) == ((1,), 0.2)
 
 
 def test_what_a_step_waited() -> None:
@@ -140,7 +145,7 @@ def test_a_straggler_is_reported_once_and_nobody_is_replaced_unasked() -> None:
     (log,) = [each for each in orders if isinstance(each, Log)]
     assert log.event["reason"] == "all others wait for rank 2 30% of the time, for 60 s"
     assert state.replaced == 0
-    assert logged(run(state, FAST, LONG + S, LONG)) == []
+    assert logged(run(state, FAST, LONG + S, LONG)) == ["no-straggler"]
     assert logged(run(state, LATE, 2 * LONG + S, LONG)) == ["straggler"], "again, after a pause"
 
 
@@ -154,6 +159,26 @@ def test_a_straggler_is_replaced_once_if_told_so() -> None:
     orders = run(state, LATE, LONG + S, LONG)
     assert logged(orders) == [], "it is its work that takes longer"
     assert state.replaced == 1
+
+
+def test_two_that_are_late_together_are_named_together_and_stay() -> None:
+    state = swapping()
+    orders = run(state, FAST | {1: 0.3, 2: 0.28}, S, LONG)
+    assert logged(orders) == ["straggler"]
+    (log,) = [each for each in orders if isinstance(each, Log)]
+    assert log.event["ranks"] == (1, 2)
+    assert str(log.event["reason"]).startswith("all others wait for ranks 1, 2 28% of the time")
+    assert log.event["workers"] == [state.holders[1], state.holders[2]]
+
+
+def test_a_straggler_is_reported_again_and_its_end_with_the_job() -> None:
+    state = swapping(slow_ns=0)
+    assert logged(run(state, LATE, S, REPEAT_NS + LONG)) == ["straggler", "straggler"]
+    orders: list[object] = []
+    for worker in list(state.workers.values()):
+        if worker.rank is not None:
+            orders += state.on_finished(worker)
+    assert logged(orders) == ["no-straggler"]
 
 
 def test_nobody_is_late_while_ranks_connect_and_all_is_measured_anew_then() -> None:

@@ -54,6 +54,7 @@ def test_protected_jobs_tell_their_spares_and_losses(store: Store) -> None:
     rows = [
         ("night", "spares", 0, 0, 2, ""), ("night", "replaced", 1, 1, -1, "killed"),
         ("night", "replaced", 2, 1, -1, "drained"), ("night", "spares", 3, 1, 1, ""),
+        ("night", "straggler", 3, 1, -1, "late"), ("night", "no-straggler", 4, 1, -1, ""),
         ("day's", "replaced", 1, 1, -1, "killed"), ("gone", "spares", 1, 7, 7, ""),
     ]  # fmt: skip
     made = [
@@ -66,7 +67,9 @@ def test_protected_jobs_tell_their_spares_and_losses(store: Store) -> None:
     assert (night.generation, night.spares, night.replaced) == (1, 1, 1), "since it began"
     assert (day.generation, day.spares, day.replaced) == (None, None, 1), "an earlier version"
     told = store.jobs.takeovers_of("night", T0, END)
-    assert [(each.ts_ns - T0, each.reason) for each in told] == [(S, "killed"), (2 * S, "drained")]
+    assert [(each.ts_ns - T0, each.reason) for each in told] == [
+        (S, "killed"), (2 * S, "drained"), (3 * S, "late")
+    ]  # fmt: skip
     (lost,) = store.jobs.takeovers_of("day's", T0, END)
     assert (lost.what, lost.rank, lost.generation, lost.stall_ns) == ("replaced", 3, 1, S)
     assert store.jobs.takeovers_of("day's", T0 + 2 * S, END) == ()

@@ -28,7 +28,10 @@ unused."""
 OLDEST_NS = 3600 * S
 SPARES = "spares"
 """How many wait: no event of a lost rank."""
-WHAT = ("replaced", "ended", "verified", "differs", "unprotected", "checkpoint", SPARES)
+WHAT = (
+    "replaced", "ended", "verified", "differs", "unprotected", "checkpoint", "straggler",
+    "no-straggler", SPARES,
+)  # fmt: skip
 REASONS = ("killed", "stopped", "silent", "gone", "hung", "slow", "drained", "failed", "other")
 """Why ranks were lost, as named in metrics."""
 _TEXT = re.compile(r"[ -~]*")

@@ -1,5 +1,5 @@
-"""Lost ranks of protected jobs as observations for the rules: by host, and by job where no spare
-took the rank's place."""
+"""Lost and late ranks of protected jobs as observations for the rules: by host, and by job where no
+spare took the rank's place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from syntony.store import Store
 from syntony.wire.tables import TAKEOVER
 
 REPLACED, NOT_REPLACED = "ranks_replaced_1h", "ranks_not_replaced_1h"
-METRICS = frozenset({REPLACED, NOT_REPLACED})
+LATE = "ranks_late"
+METRICS = frozenset({REPLACED, NOT_REPLACED, LATE})
 MAX_EVIDENCE = 8
 WINDOW_NS = 3600 * S
 MAX_ROWS = 10_000
@@ -71,6 +72,10 @@ def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     compared: dict[str, str] = {}
     """Job to the hash that all its ranks had, next after the rows looked at now."""
+    punctual: set[str] = set()
+    """Jobs in which nobody is late any more."""
+    late: dict[tuple[str, int], dict[str, Any]] = {}
+    """By job and rank, as reported last."""
     for row in map(dict, rows):
         if row["what"] == "replaced" and row["reason"] != "drained":
             row["sha256"] = compared.get(row["job"], "")
@@ -79,6 +84,12 @@ def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:
             found[NOT_REPLACED, f"job {row['job']}"].append(row)
         elif row["what"] == "verified":
             compared[row["job"]] = row["sha256"]
+        elif row["what"] == "straggler" and row["job"] not in punctual:
+            late.setdefault((row["job"], row["rank"]), row)
+        if row["what"] in {"no-straggler", "ended", "checkpoint"}:
+            punctual.add(row["job"])
+    for row in late.values():
+        found[LATE, row["at"]].append(row)
     return [
         Observation(
             metric,
@@ -92,6 +103,8 @@ def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:
 
 
 def _evidence(row: Mapping[str, Any]) -> str:
+    if row["what"] == "straggler":
+        return f"{row['job']}: {row['reason']}"
     rank = f"rank {row['rank']}" if row["rank"] >= 0 else "all ranks"
     text = f"{row['job']}: {rank}, {row['reason'] or row['what']}, step {row['step']}"
     if row["what"] == "replaced":

@@ -114,7 +114,8 @@ _TAKEOVERS = (
            "from losses until all ranks were connected again, sum of all takeovers"),
     _agent("job_takeover_events_total", "counter", "event",
            "verified, differs: parameters compared after a takeover; ended: a job that no spare "
-           "could save; unprotected; checkpoint: kept for want of a spare"),
+           "could save; unprotected; checkpoint: kept for want of a spare; straggler and its end: "
+           "no-straggler"),
     _agent("job_takeover_messages_unused_total", "counter", "",
            "messages of coordinators that cannot be used"),
 )  # fmt: skip

@@ -88,8 +88,9 @@ class JobQueries:
         return found
 
     def takeovers_of(self, job: str, first_ns: int, last_ns: int) -> tuple[Takeover, ...]:
-        """The newest takeovers of a job in the window, oldest first."""
-        which = f"{window(first_ns, last_ns)} AND job = {quote(job)} AND what != 'spares'"
+        """What became of the job's lost and late ranks: the newest of the window, oldest first."""
+        shown = "what NOT IN ('spares', 'no-straggler')"
+        which = f"{window(first_ns, last_ns)} AND job = {quote(job)} AND {shown}"
         found = self._columns(TAKEOVER, f"{which} ORDER BY ts_ns DESC LIMIT {MAX_SHOWN_TAKEOVERS}")
         rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
         names = Takeover.__struct_fields__

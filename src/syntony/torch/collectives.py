@@ -8,15 +8,12 @@ the replacement takes part with inputs that it computes itself, and gets the sam
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import queue
-import socket
 import sys
 import threading
 import time
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from syntony.torch import state_file
+from syntony.torch.connections import Connections
 from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
 from syntony.torch.recovery import START
 from syntony.torch.session import LostError, NewerError
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
 
 _work: Any = torch._C._distributed_c10d._create_work_from_future
 BACKEND = "syntony"
-CONNECT_S = 20
-"""Connecting takes milliseconds; a peer that dies meanwhile is waited for no longer."""
-OPERATION_S = 30 * 60
-"""gloo's own default."""
 VERDICT_S = 60.0
 """After a failure of unknown cause, until the coordinator orders a new generation."""
 PRESERVED_S = 3600.0
@@ -54,21 +48,6 @@ MAX_PROLOGUE_BYTES = 1 << 18
 
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
 UNREPEATABLE = (*POINT_TO_POINT, "monitored_barrier")
-
-
-def open_sockets() -> dict[str, str]:
-    """Sockets of this process, each the kernel's name for it to its file descriptor.
-
-    Not by descriptor: those are used again, and one that was something else a moment ago may be a
-    connection now.
-    """
-    found: dict[str, str] = {}
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # it was closed meanwhile
-            name = str(each.readlink())
-            if name.startswith("socket:"):
-                found[name] = each.name
-    return found
 
 
 class RankGroup(dist.ProcessGroup):
@@ -138,13 +117,7 @@ class Executor:
         self._log: list[Operation] = []
         self._pool = Pool()
         self._groups: list[RankGroup] = []
-        self._store: Any = None
-        self._world: Any = None
-        self._retired: list[Any] = []
-        self._sockets: set[str] | None = None
-        """Sockets from before this generation connected."""
-        self._ours: set[str] | None = None
-        """Those of this generation, once it is connected."""
+        self._connections = Connections(session)
         self._pending = 0
         self._idle = threading.Condition()
         self.solo = False
@@ -174,10 +147,8 @@ class Executor:
         self._groups.append(group)
         if self.boundary > START:
             self._session.unprotect("a process group was made after training began")
-        if not self.solo and self._store is not None:
-            before = set(open_sockets())
-            self._connect_group(group, self._session.generation)
-            self._ours = (self._ours or set()) | (set(open_sockets()) - before)
+        if not self.solo and self._connections.exist:
+            self._connections.add(group)
         return group
 
     # --- running ---
@@ -294,7 +265,7 @@ class Executor:
                 operation.run()
                 break
             except RuntimeError as error:
-                tries = tries + 1 if self._recovered_from(error) else 0
+                tries = tries + 1 if self._recovered_from(operation.name, error) else 0
                 if tries > MAX_TRIES:
                     raise
                 operation.rewind()
@@ -319,14 +290,15 @@ class Executor:
             said["waiting"] = [*place, now_ns - since_ns]
         return said
 
-    def _recovered_from(self, error: RuntimeError) -> bool:
+    def _recovered_from(self, name: str, error: RuntimeError) -> bool:
         """Find out with the coordinator why; return when it can be tried again.
 
         True: nobody was lost, the operation may be at fault itself.
         """
         if self._session.reason and self._session.wanted <= self._session.generation:
             raise error
-        self._session.tell("failed", generation=self._session.generation, why=str(error)[:200])
+        why = f"{name} failed: {error}"[:200]
+        self._session.tell("failed", generation=self._session.generation, why=why)
         if not self._session.wait_newer(self._session.generation, VERDICT_S):
             raise error
         self._recover()
@@ -353,22 +325,8 @@ class Executor:
 
     def _freeze(self) -> None:
         """Called as soon as a new generation is wanted: end what waits for the old one's peers."""
-        self._cut()
+        self._connections.cut()
         self._queue.put(None)
-
-    def _cut(self) -> None:
-        before = self._sockets
-        if before is None:
-            return
-        own = self._session.socket_name()
-        for name, number in open_sockets().items():
-            if name == own or (name in before if self._ours is None else name not in self._ours):
-                continue
-            with contextlib.suppress(OSError, ValueError):
-                copy = socket.socket(fileno=os.dup(int(number)))
-                with copy:
-                    if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.getpeername():
-                        copy.shutdown(socket.SHUT_RDWR)
 
     def _recover(self) -> None:
         """Until this survivor takes part in the generation that is wanted."""
@@ -376,8 +334,8 @@ class Executor:
         while session.wanted > session.generation:
             generation = session.wanted
             report = self._replica.freeze()
-            self._cut()
-            self._retire()
+            self._connections.cut()
+            self._connections.retire(self._groups)
             session.tell(
                 "frozen", generation=generation, boundary=report.boundary,
                 stepped=report.stepped, gives=report.gives, shadows=self.shadows.held(),
@@ -416,39 +374,13 @@ class Executor:
         self._session.tell("preserved", generation=generation, files=written, failure=failure)
         self._session.wait_newer(generation, PRESERVED_S)
 
-    def _retire(self) -> None:
-        """Let go of the generation before the one that ends, not of the one that ends.
-
-        The threads of gloo's groups may just be letting go of tensors, for which they need the
-        interpreter's lock; who destroys a group joins its threads while holding that lock.
-        """
-        self._retired = [self._store, self._world, *(each.inner for each in self._groups)]
-        for each in self._groups:
-            each.inner = None
-
     def enter(self, plan: dict[str, Any]) -> bool:
         """Connect as planned and hand over state; False if something newer is wanted."""
         session, generation = self._session, plan["generation"]
         assert session.rank is not None
         session.tell("arrived", generation=generation)
-        self._sockets, self._ours = set(open_sockets()), None
         try:
-            if plan["provider"] == session.rank:
-                session.wait_host(generation)
-                address = session.local_address
-                self._store = dist.TCPStore(
-                    address, 0, is_master=True, wait_for_workers=False,
-                    timeout=timedelta(seconds=CONNECT_S),
-                )  # fmt: skip
-                session.tell(
-                    "hosted", generation=generation, address=f"{address}:{self._store.port}"
-                )
-            address, _, port = session.wait_address(generation).rpartition(":")
-            if plan["provider"] != session.rank:
-                self._store = dist.TCPStore(
-                    address, int(port), is_master=False, timeout=timedelta(seconds=CONNECT_S)
-                )
-            self._connect(generation, plan["world"])
+            self._connections.open(plan, self._groups)
             if plan["boundary"] > START:
                 self._hand_over(plan)
         except NewerError:
@@ -462,47 +394,17 @@ class Executor:
         session.tell("formed", generation=generation)
         return bool(session.wanted == generation)
 
-    def _connect(self, generation: int, world: int) -> None:
-        self._world = self._gloo(generation, "all", self._session.rank or 0, world)
-        for group in self._groups:
-            self._connect_group(group, generation)
-        self._ours = set(open_sockets()) - (self._sockets or set())
-
-    def _connect_group(self, group: RankGroup, generation: int) -> None:
-        if not group.key:
-            group.inner = self._world
-        else:
-            group.inner = self._gloo(generation, group.key, group.rank(), group.size())
-
-    def _gloo(self, generation: int, name: str, rank: int, size: int) -> Any:
-        store = dist.PrefixStore(f"{generation}/{name}", self._store)
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout = timedelta(seconds=CONNECT_S)
-        device = dist.ProcessGroupGloo.create_device(hostname=self._session.local_address)
-        options._devices = [device]
-        made = dist.ProcessGroupGloo(store, rank, size, options)
-        made.set_timeout(timedelta(seconds=OPERATION_S))
-        return made
-
     def _hand_over(self, plan: dict[str, Any]) -> None:
         for joiner, source, undo in plan["sources"]:
             if self._session.rank == source:
-                send = partial(self._send, joiner)
+                send = partial(self._connections.send, joiner)
                 if self.shadows.has(joiner, plan["boundary"]):
                     size = self.shadows.give(plan["boundary"], send)
                 else:
                     size = self._replica.give(send, undo=undo)
                 self._session.event("state-sent", to=joiner, bytes=size)
             elif self._session.rank == joiner:
-                self._replica.take(partial(self._receive, source), undo=undo)
-
-    def _send(self, to: int, tensor: Any) -> None:
-        if tensor.numel():
-            self._world.send([tensor], to, 1).wait()
-
-    def _receive(self, source: int, tensor: Any) -> None:
-        if tensor.numel():
-            self._world.recv([tensor], source, 1).wait()
+                self._replica.take(partial(self._connections.receive, source), undo=undo)
 
     def prologue(self) -> bytes:
         """Results that a replacement of this rank will need before its first boundary."""

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 TICK_S = 0.1
 RECENT = 12
 """Events that operators are shown."""
+WITH_LAUNCHER = 137
+"""Exit code of ranks whose launcher was killed."""
 HELLO_S = 20.0
 """A connection that has not introduced itself by then is closed."""
 _OFTEN = {"boundary", "heard", "state", "event", "prologue"}
@@ -168,12 +170,15 @@ class Coordinator:
                 writer.write(encode({"kind": "end"}))
                 self._carry_out(self._state.on_offer(name, 0))
 
-    async def close(self) -> None:
-        """The job has ended: so do the spares."""
+    async def close(self, *, killed: bool = False) -> None:
+        """The job has ended: so do the spares, and (`killed`: its launcher was) all ranks."""
         self._closed = True
+        ranks = set(self._state.keepers.values())
         for name, of_keeper in list(self._streams):
-            if of_keeper and name not in self._state.keepers.values():
+            if of_keeper and name not in ranks:
                 self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
+            elif of_keeper and killed:
+                self._send(Send(name, of_keeper, {"kind": "end", "code": WITH_LAUNCHER}))
         for writer in self._lent.values():
             writer.write(encode({"kind": "end"}))
         for task in self._tasks:
@@ -343,8 +348,8 @@ class Coordinator:
                 return state.on_hosted(generation, address)
             case {"kind": "formed", "generation": int(generation)}:
                 return state.on_formed(worker, generation, now_ns)
-            case {"kind": "failed", "generation": int(generation)}:
-                return state.on_failed(generation, now_ns)
+            case {"kind": "failed", "generation": int(generation), "why": str(why)}:
+                return state.on_failed(generation, now_ns, why)
             case {"kind": "unprotected", "reason": str(reason), **rest}:
                 return state.on_unprotected(worker, reason, harms=bool(rest.get("harms")))
             case {"kind": "fixed", "reason": str(reason)}:
@@ -395,10 +400,14 @@ class Coordinator:
         except (OSError, KeyError) as error:
             self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
             return
-        self._spool.conclude(
+        line = (
             f"no spare is left: the job's state at step {order.boundary} is kept; "
             f"go on with: syntony run --resume {place} -- …"
         )
+        try:
+            self._spool.conclude(line)
+        except OSError as error:  # `syntony run` does not learn of it: it ends as its launcher does
+            self._say(f"{line} ({error})")
         self._log({"event": "checkpoint", "path": str(place), "boundary": order.boundary,
                    "generation": self._state.generation})  # fmt: skip
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 256
 MAX_TEXT = 160
+MAX_LATE = 32
+"""Ranks that are late together of which there are messages."""
 
 
 class Trail:
@@ -42,7 +44,9 @@ class Trail:
         event = {"at_ns": at_ns, "generation": generation}
         return [self._message("spares", event) | {"spares": ready}]
 
-    def messages(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def messages(  # noqa: PLR0911 - one for each event
+        self, event: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         """What the agent is told of an event."""
         match event:
             case {"event": "lost", "rank": rank}:
@@ -65,6 +69,16 @@ class Trail:
             case {"event": "checkpoint", "path": path}:
                 ranks = sorted(self._lost) or [-1]
                 return [self._of(rank, "checkpoint", event, str(path), 0) for rank in ranks]
+            case {"event": "straggler", "ranks": ranks, "workers": workers, "reason": reason}:
+                said = {"reason": str(reason)[:MAX_TEXT]}
+                return [
+                    self._message("straggler", event)
+                    | said
+                    | {"rank": rank, "at": self._at(worker)}
+                    for rank, worker in zip(ranks[:MAX_LATE], workers, strict=False)
+                ]
+            case {"event": "no-straggler"}:
+                return [self._message("no-straggler", event)]
             case {"event": "unprotected" | "fixed", "reason": reason}:
                 return [self._message("unprotected", event) | {"reason": str(reason)[:MAX_TEXT]}]
         return []
@@ -73,12 +87,16 @@ class Trail:
         self, rank: int, what: str, event: Mapping[str, Any], reason: str, took_ns: int
     ) -> dict[str, Any]:
         loss = self._lost.pop(rank, {})
-        at = self._hosts.get(loss.get("worker", ""), "")
         return self._message(what, event) | {
-            "rank": rank, "at": "" if at == self._here else at, "reason": reason[:MAX_TEXT],
+            "rank": rank, "at": self._at(loss.get("worker", "")), "reason": reason[:MAX_TEXT],
             "worker": event.get("holders", {}).get(rank, ""), "took_ns": took_ns,
             "step": event.get("boundary", loss.get("boundary", -1)), "before": self._sha256,
         }  # fmt: skip
+
+    def _at(self, worker: str) -> str:
+        """A worker's host; empty: this one."""
+        at = self._hosts.get(worker, "")
+        return "" if at == self._here else at
 
     @staticmethod
     def _message(what: str, event: Mapping[str, Any]) -> dict[str, Any]:

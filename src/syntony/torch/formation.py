@@ -29,7 +29,7 @@ from syntony.torch.recovery import (
     make_plan,
     part_sources,
 )
-from syntony.torch.stragglers import LatenessWatch
+from syntony.torch.stragglers import LatenessWatch, Straggler
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -90,8 +90,8 @@ class Formation:
         self._hang: tuple[str, int] | None = None
         """The operation that was reported last as not ending."""
         self._lateness = LatenessWatch()
-        self._slow: int | None = None
-        """The rank that was reported last as late."""
+        self._slow: Straggler | None = None
+        """Those that are late, as they were reported last."""
         self._swapped: set[int] = set()
         """Ranks that were replaced for being late: if they still are, their work is the reason."""
         self._starting = settings.spares
@@ -101,7 +101,7 @@ class Formation:
 
     def _lose(
         self, lost: dict[int, str], now_ns: int, *, left: frozenset[str] = frozenset(),
-        shortage: str = "",
+        shortage: str = "", why: str = "",
     ) -> list[Order]:  # fmt: skip
         """Connect anew, without these ranks' workers.
 
@@ -110,6 +110,7 @@ class Formation:
             now_ns: when.
             left: `Forming.left`.
             shortage: why the job's state is kept, though no rank is lost.
+            why: what failed, though no rank is lost.
         """
         known = self.forming is not None and self.forming.lost
         began_ns = self.forming.began_ns if known and self.forming is not None else now_ns
@@ -123,7 +124,7 @@ class Formation:
         if self.fixed and not shortage:
             refusal = refusal or self.fixed
         if refusal:
-            return orders + self._give_up(refusal, lost)
+            return orders + self._give_up("; ".join(filter(None, (why, refusal))), lost)
         shortage = shortage or self._shortage(lost)
         if shortage and not self.settings.checkpoint:
             return orders + self._give_up(shortage, lost)

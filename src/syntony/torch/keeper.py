@@ -42,12 +42,15 @@ class Keeper:
     """Waits for the worker and for orders at once."""
 
     def __init__(self, argv: list[str]) -> None:
-        from syntony.torch import launchers, messages
+        from syntony.torch import launchers, messages, priority
 
         self._messages = messages
         self._name = uuid.uuid4().hex[:12]
         self._spare = bool(os.environ.pop(messages.SPARE_VARIABLE, ""))
         self._process = self._start(argv)
+        self._lowered: Any = None
+        if self._spare:
+            self._lowered = priority.Lowered(self._process.pid, time.monotonic())
         self._pidfd = os.pidfd_open(self._process.pid)
         found = None if self._spare else launchers.place(os.environ)
         rank, ranks = found or (None, 0)
@@ -95,6 +98,8 @@ class Keeper:
                 selector.register(self._connection, selectors.EVENT_READ, "coordinator")
             while True:
                 ready = {key.data for key, _ in selector.select(POLL_S)}
+                if self._lowered is not None:
+                    self._lowered.look(time.monotonic())
                 if "coordinator" in ready:
                     code = self._obey(selector)
                     if code is not None:

@@ -19,7 +19,7 @@ from syntony.torch.formation import Formation
 from syntony.torch.hangs import NO_PROGRESS, RankProgress, locate
 from syntony.torch.orders import Forget, Log, Order, S, Send, Worker
 from syntony.torch.recovery import START
-from syntony.torch.stragglers import REPORT_NS
+from syntony.torch.stragglers import REPEAT_NS, REPORT_NS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -209,16 +209,16 @@ class Membership(Formation):
         if any(each is not None and not each.finished for each in holders):
             return []
         self.over = True
-        return self._release()
+        return self._end_lateness() + self._release()
 
     def _release(self) -> list[Order]:
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
-    def on_failed(self, generation: int, now_ns: int) -> list[Order]:
+    def on_failed(self, generation: int, now_ns: int, why: str = "") -> list[Order]:
         """A collective failed at a worker: connect anew. Its keeper reports a lost process."""
         if self.forming is not None or generation != self.generation or self.over:
             return []
-        return self._lose({}, now_ns)
+        return self._lose({}, now_ns, why=why)
 
     def on_drain(self, rank: int, now_ns: int) -> list[Order]:
         """An operator wants the process of a rank gone."""
@@ -309,7 +309,7 @@ class Membership(Formation):
         if self.over:
             return []
         lost = suspicion.of_ranks(ranked, self.settings.stopped_ns, now_ns)
-        orders = self._drop_silent_spares(now_ns)
+        orders = self._drop_lost_spares(now_ns)
         if lost:
             return orders + self._lose(lost, now_ns)
         if orders:
@@ -318,12 +318,10 @@ class Membership(Formation):
             return []
         return self._look_for_hangs(ranked, now_ns) or self._look_for_stragglers(ranked, now_ns)
 
-    def _drop_silent_spares(self, now_ns: int) -> list[Order]:
-        spares = [each for each in self.workers.values() if each.rank is None]
-        gone = [each.name for each in spares if suspicion.is_silent(each, now_ns)]
-        for name in gone:
-            self._drop_spare(name)  # nobody is there to be killed
-        return self._respawn() if gone else []
+    def _drop_lost_spares(self, now_ns: int) -> list[Order]:
+        gone = suspicion.of_spares(self.workers.values(), self.settings.stopped_ns, now_ns)
+        orders = [order for name in gone for order in self._drop_spare(name)]
+        return [*orders, *self._respawn()] if gone else []
 
     def _drop_spare(self, name: str) -> list[Order]:
         del self.workers[name]
@@ -350,32 +348,41 @@ class Membership(Formation):
         return orders
 
     def _look_for_stragglers(self, ranked: list[Worker], now_ns: int) -> list[Order]:
-        """Report a rank that all others wait for; replace it if told so, by a spare that is ready.
+        """Report ranks that all others wait for; replace a single one if told so, by a spare that
+        is ready.
 
-        One at a time: connecting anew begins all measuring anew. A rank that is late again after it
-        was replaced has more to do than others, and another process has as much.
+        Not several: that they are late together has a cause which spares may share. A rank that is
+        late again after it was replaced has more to do than others, and another process has as
+        much.
         """
         paces = {each.rank: each.progress.pace for each in ranked if each.rank is not None}
         if not self._lateness.look(paces, now_ns):
             return []
         late, slow_ns = self._lateness.late, self.settings.slow_ns
+        still = late is not None and self._slow is not None and late.ranks == self._slow.ranks
+        orders = [] if still else self._end_lateness()
         if late is None or late.for_ns < REPORT_NS:
-            self._slow = None if late is None else self._slow
-            return []
-        orders: list[Order] = []
-        if late.rank != self._slow:
-            self._slow = late.rank
-            again = "; it was replaced before" if late.rank in self._swapped else ""
-            event = {"event": "straggler", "reason": late.text + again}
+            return orders
+        if self._slow is None or late.for_ns - self._slow.for_ns >= REPEAT_NS:
+            self._slow = late
+            again = "; it was replaced before" if self._swapped.issuperset(late.ranks) else ""
+            workers = [self.holders[rank] for rank in late.ranks]
+            event = {"event": "straggler", "workers": workers, "reason": late.text + again}
             orders.append(Log(late._asdict() | event))
-        if not slow_ns or late.for_ns < slow_ns or late.rank in self._swapped:
+        alone = len(late.ranks) == 1 and not self._swapped.issuperset(late.ranks)
+        if not slow_ns or late.for_ns < slow_ns or not alone:
             return orders
-        if self._unswappable([late.rank], self._ready()):
+        if self._unswappable(late.ranks, self._ready()):
             return orders
-        self._swapped.add(late.rank)
+        self._swapped.update(late.ranks)
         reason = f"slow: all others waited for it {late.lateness:.0%} of the time"
-        left = self._hosts_of([late.rank])
-        return orders + self._lose({late.rank: reason}, now_ns, left=left)
+        left = self._hosts_of(late.ranks)
+        return orders + self._lose(dict.fromkeys(late.ranks, reason), now_ns, left=left)
+
+    def _end_lateness(self) -> list[Order]:
+        """Those that were reported as late no longer are."""
+        ended, self._slow = self._slow, None
+        return [] if ended is None else [Log({"event": "no-straggler", "ranks": ended.ranks})]
 
     def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
         """Keeper and worker have both closed their connections: their host, or both, are gone."""

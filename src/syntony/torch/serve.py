@@ -18,7 +18,7 @@ async def serve(config: dict[str, Any]) -> None:
     """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
     from syntony.torch.orders import Origin, Settings
-    from syntony.torch.spool import JobSpool
+    from syntony.torch.spool import KILLED, JobSpool
 
     events = Path(config["events"]) if config["events"] else None
     spool = JobSpool(Path(config["place"]))
@@ -33,7 +33,9 @@ async def serve(config: dict[str, Any]) -> None:
     if not told:
         say("`syntony run` was killed; the job goes on, and is protected until it ends")
         await coordinator.wait_alone()
-    await coordinator.close()
+    if told == KILLED:
+        say("the launcher was killed: its ranks are ended")
+    await coordinator.close(killed=told == KILLED)
     if not told:
         shutil.rmtree(config["place"], ignore_errors=True)
 

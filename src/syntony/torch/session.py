@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syntony.torch import priority
 from syntony.torch.messages import CoordinatorConnection
 from syntony.torch.recovery import START
 
@@ -146,6 +147,7 @@ class CoordinatorSession:
     def wait_rank(self) -> int:
         """This worker's rank; a spare waits until it gets one."""
         if self.rank is None:
+            priority.restore(os.getpid())
             self.tell("waiting")
         with self.cv:
             self.cv.wait_for(lambda: self.rank is not None or self.lost)

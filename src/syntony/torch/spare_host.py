@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -37,6 +39,14 @@ def serve(target: str, count: int, say: Callable[[str], None]) -> int:
     hello = {"role": "host", "name": uuid.uuid4().hex[:12], "count": count}
     spares: list[subprocess.Popen[bytes]] = []
     patience_s, met = JOIN_S, False
+
+    def end(number: int, _frame: object) -> None:
+        """They are sessions of their own: a terminal's signal does not reach them."""
+        for each in spares:
+            each.send_signal(number)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGINT, end)
     while (connection := _connect(target, hello, patience_s)) is not None:
         patience_s, met = RETURN_S, True
         while (received := connection.receive()) is not None:
@@ -81,4 +91,5 @@ def start_spare(start: Mapping[str, Any], environ: Mapping[str, str]) -> subproc
         env=mine | {SPARE_VARIABLE: "1"},
         cwd=start["directory"],
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # see `priority`
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _SUM = struct.Struct(">I")
 STATE = "state"
 CONCLUSION = "conclusion"
+ENDED, KILLED = b"ended", b"killed"
+"""What a coordinator hears from `syntony run`: the launcher has ended, or a signal ended it."""
 PROLOGUE = -2
 """Stands for a boundary's number where a prologue's results are kept."""
 

@@ -1,4 +1,4 @@
-"""Which rank the others wait for, step after step, and since when. Pure.
+"""Which ranks the others wait for, step after step, and since when. Pure.
 
 Each rank adds up for how long its collectives kept it in each step (`StepWaits`), and says so once
 a second. A collective ends on all its ranks at about the same instant, so the rank that comes last
@@ -7,6 +7,7 @@ waits least. Only durations are compared: clocks of hosts need not agree.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 S = 1_000_000_000
+REPEAT_NS = 30 * 60 * S
+"""They are reported again after so long: reports are forgotten after an hour."""
 WINDOW_NS, LEAST_STEPS = 10 * S, 3
 """Ranks are compared over so long, and over so many steps of each."""
 REPORT_NS = 60 * S
-"""A rank that is late for so long is reported: an evaluation by one rank is over by then."""
+"""Ranks that are late for so long are reported: an evaluation by one rank is over by then."""
 LATE, NO_LONGER_LATE = 0.15, 0.075
-"""Lateness from which a rank is late, and below which it no longer is."""
+"""Lateness from which ranks are late, and below which they no longer are."""
 
 
 class Pace(NamedTuple):
@@ -61,17 +64,18 @@ class StepWaits:
 
 
 class Straggler(NamedTuple):
-    """A rank that is late, window after window."""
+    """Ranks that are late, window after window: mostly one, at most half of all."""
 
-    rank: int
+    ranks: tuple[int, ...]
     lateness: float
-    """Part of the time that steps would be shorter by, were it as fast as the next slowest."""
+    """Part of the time that steps would be shorter by, were they as fast as the next slowest."""
     for_ns: int
 
     @property
     def text(self) -> str:
+        who = ("rank " if len(self.ranks) == 1 else "ranks ") + ", ".join(map(str, self.ranks))
         part = f"{self.lateness:.0%} of the time"
-        return f"all others wait for rank {self.rank} {part}, for {self.for_ns // S} s"
+        return f"all others wait for {who} {part}, for {self.for_ns // S} s"
 
 
 @dataclass
@@ -88,7 +92,7 @@ class LatenessWatch:
         self._began_ns, self.late = None, None
 
     def look(self, ranks: Mapping[int, Pace], now_ns: int) -> bool:
-        """Whether a window ends now: then `late` is the rank that was late in it.
+        """Whether a window ends now: then `late` is who was late in it.
 
         Args:
             ranks: what each said last; the same ranks from one `reset` to the next.
@@ -100,26 +104,26 @@ class LatenessWatch:
         steps = [each.steps - self._begin[rank].steps for rank, each in ranks.items()]
         if now_ns - self._began_ns < WINDOW_NS or min(steps) < LEAST_STEPS:
             return False
-        found = _latest(self._begin, ranks)
         before, for_ns = self.late, now_ns - self._began_ns
+        order, gaps = _latest(self._begin, ranks)
         self._began_ns, self._begin, self.late = now_ns, dict(ranks), None
-        if found is not None:
-            rank, lateness = found
-            least = LATE
-            if before is not None and before.rank == rank:
-                least, for_ns = NO_LONGER_LATE, before.for_ns + for_ns
-            if lateness >= least:
-                self.late = Straggler(rank, lateness, for_ns)
+        count = next((n for n, gap in enumerate(gaps, 1) if gap >= LATE), 0)
+        if before is not None:
+            same = len(before.ranks)
+            if {*order[:same]} == {*before.ranks} and gaps[same - 1] >= NO_LONGER_LATE:
+                count, for_ns = same, before.for_ns + for_ns
+        if count:
+            self.late = Straggler(tuple(sorted(order[:count])), gaps[count - 1], for_ns)
         return True
 
 
-def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[int, float] | None:
-    """The rank that waited for the least part of its time, and how much less than the next."""
+def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[list[int], list[float]]:
+    """Ranks by the part of their time that they waited; and by how much the first of them waited
+    less than the second, the second than the third, … up to half of all."""
     parts = sorted(
         ((each.waited_ns - begin[rank].waited_ns) / max(1, each.at_ns - begin[rank].at_ns), rank)
         for rank, each in end.items()
     )
-    if len(parts) < 2:
-        return None
-    (least, rank), (next_least, _) = parts[:2]
-    return rank, next_least - least
+    waits = [part for part, _ in parts]
+    gaps = [after - before for before, after in itertools.pairwise(waits)]
+    return [rank for _, rank in parts], gaps[: len(parts) // 2]

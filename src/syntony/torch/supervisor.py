@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syntony.torch.keeper import is_stopped
 from syntony.torch.messages import VARIABLE, make_socket
 from syntony.torch.orders import PRESERVED
-from syntony.torch.spool import CONCLUSION
+from syntony.torch.spool import CONCLUSION, ENDED, KILLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,13 +82,13 @@ def run_job(
             launcher = subprocess.Popen(list(argv), env=environ)
             for number in FORWARDED:
                 signal.signal(number, lambda each, _frame: launcher.send_signal(each))
-            code = _shell_code(launcher.wait())
-        coordinators.end()
+            code = launcher.wait()
+        coordinators.end(KILLED if code < 0 else ENDED)
         kept = place / CONCLUSION
         if kept.exists():
             say(kept.read_text())
             return PRESERVED
-        return code
+        return _shell_code(code)
     finally:
         if coordinators is not None:
             coordinators.end()
@@ -159,8 +159,8 @@ class Coordinators:
         self._say(f"not protected: {MAX_STARTS} coordinators died")
         self._listener.close()  # whoever connects again must hear of it
 
-    def end(self) -> None:
-        """The job has ended."""
+    def end(self, how: bytes = ENDED) -> None:
+        """The job has ended, or (`KILLED`) its launcher has and cannot end its ranks."""
         with self._lock:
             if self._ending:
                 return
@@ -168,7 +168,7 @@ class Coordinators:
             process = self._process
         assert process.stdin is not None
         with contextlib.suppress(OSError):
-            process.stdin.write(b"end")
+            process.stdin.write(how)
             process.stdin.close()
         try:
             process.wait(END_S)

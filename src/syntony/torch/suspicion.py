@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from syntony.torch.orders import MS, S, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SILENT_NS = 15 * S
 """A worker is lost when both its keeper and itself were silent for so long: each speaks once a
@@ -33,16 +38,38 @@ def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, st
     return lost
 
 
+def of_spares(workers: Collection[Worker], stopped_ns: int, now_ns: int) -> list[str]:
+    """Names of spares that are lost: silent, or stopped for so long while no rank is.
+
+    Args:
+        workers: all of the job.
+        stopped_ns: as of `of_ranks`.
+        now_ns: likewise.
+    """
+    paused = any(each.rank is not None and each.stopped_ns is not None for each in workers)
+
+    def is_stopped(each: Worker) -> bool:
+        return each.stopped_ns is not None and now_ns - each.stopped_ns >= stopped_ns
+
+    return [
+        each.name
+        for each in workers
+        if each.rank is None and (is_silent(each, now_ns) or (is_stopped(each) and not paused))
+    ]
+
+
 def is_silent(worker: Worker, now_ns: int) -> bool:
     """Whether nothing was heard of it for `SILENT_NS`."""
     return now_ns - worker.heard_ns > SILENT_NS
 
 
 def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
-    """Whether half of all were stopped together with it: an operator has paused the job."""
+    """Whether all, or several that are half of all, were stopped together: an operator has paused
+    the job."""
     at_ns = worker.stopped_ns or 0
     others = [each.stopped_ns for each in ranked if each.stopped_ns is not None]
-    return 2 * sum(abs(each - at_ns) <= TOGETHER_NS for each in others) >= len(ranked)
+    together = sum(abs(each - at_ns) <= TOGETHER_NS for each in others)
+    return together == len(ranked) or (together > 1 and 2 * together >= len(ranked))
 
 
 def _are_one_host(silent: list[Worker], ranked: list[Worker]) -> bool:
