@@ -6,7 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from bench.acknowledged import Account, InStore, account, acknowledged, stored, waiting
+from bench.acknowledged import Account, InStore, account, acknowledged, embedded, waiting
 from bench.key_rotation import Sent, missing
 from bench.localise_cases import SWITCH, Case, fits
 from bench.pages import Doubled, Message, doubled
@@ -75,7 +75,7 @@ def test_numbers_are_read_from_a_real_spool_and_store(tmp_path: Path) -> None:
     store.close()
     sizes, safe = waiting(tmp_path / "spools"), acknowledged(tmp_path / "spools")
     assert safe == {"h1": 3}
-    got = account(sizes, safe, stored(tmp_path / "store"))
+    got = account(sizes, safe, embedded(tmp_path / "store"))
     assert (got.batches, got.rows, got.sized) == (2, 4, 3)
     assert (got.lost_batches, got.lost_rows, got.doubled_rows) == (1, 0, 0)
 
