@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from syntony.errors import MissingError
+from syntony.lab.commands import shaper_line
 from syntony.lab.drill import modes
 from syntony.lab.drill.place import NIC
 from syntony.lab.drill.slow_job import busiest_connection
@@ -240,8 +241,10 @@ def class_mismatch(scene: Scene) -> Begun:
             f"filter add dev {port.name} parent 9: protocol ip u32 {which} flowid 9:2",
         ):
             scene.lab.run(port.node, "tc", *words.split())
-        undo = f"qdisc del dev {port.name} parent 1:1 handle 9:".split()
-        stack.callback(scene.lab.run, port.node, "tc", *undo)
+        # A token bucket drops everything once its queue is deleted, until it is given another.
+        again = shaper_line("change", scene.plan, port, scene.plan.spec.rate_bps)
+        for undo in (again, f"qdisc del dev {port.name} parent 1:1 handle 9:"):
+            stack.callback(scene.lab.run, port.node, "tc", *undo.split())
     held = [each for group in scene.job.groups for each in _sockets(group)]
     for each in held:
         stack.callback(each.close)
