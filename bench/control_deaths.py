@@ -144,13 +144,14 @@ class Deaths:
         end = self._strike(kind)
         time.sleep(min(0.3, down_s))
         self.sizes |= waiting(self._lab.directory / "spool")
-        time.sleep(max(0.0, down_s - 0.3))
         if not replaced:
+            time.sleep(max(0.0, down_s - 0.3))
             end()
             began_s = time.monotonic()
         eventually(patient(self._attached), "all agents attached again", within_s=PATIENCE_S)
         back_s = time.monotonic() - began_s
         if replaced:
+            time.sleep(max(0.0, down_s - back_s))
             end()
         return back_s
 
