@@ -112,7 +112,7 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    half = [dist.new_group(each) for each in ([0, 1], list(range(2, world)))]
+    half = [dist.new_group(each) for each in ([0, 1], list(range(2, world))) if each]
     log = (args.out / f"r{rank}.log").open("a", buffering=1)
     mark_file = args.out / f"phase{rank}"
     mark_file.touch()
