@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import tomllib
 from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +27,6 @@ from syntony.wire.roles import Role
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pytest
 
 _PLAIN = (
     st.booleans()
@@ -92,24 +91,27 @@ class _Authority:
         return _Paths(directory / "ca.pem", directory / f"{name}.pem", directory / f"{name}.key")
 
 
-def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in = ModuleType("syntony.controller.pki")
-    authority = _Authority()
-    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
+@pytest.fixture
+def authority(monkeypatch: pytest.MonkeyPatch) -> _Authority:
+    """In the place of the real one."""
+    made, stand_in = _Authority(), ModuleType("syntony.controller.pki")
+    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: made, raising=False)
     monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+    return made
+
+
+def lab_file(spec: FabricSpec, **options: Any) -> LabFile:
+    clocks = draw_clocks(make_plan(spec).hosts, 1, 0, ClockOptions())
+    return LabFile(name="x", spec=spec, started_ns=0, clocks=clocks, **options)
+
+
+def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(
+    tmp_path: Path, authority: _Authority
+) -> None:
     spec = FabricSpec(hosts=2)
     plan = make_plan(spec)
     url = "postgresql:///fleet?host=/run/postgresql"
-    file = LabFile(
-        name="x",
-        spec=spec,
-        started_ns=0,
-        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
-        options={"state": url},
-        controllers=3,
-    )
+    file = lab_file(spec, options={"state": url}, controllers=3)
     daemons = provision(tmp_path, file, plan)
     names = ["controller", "controller2", "controller3"]
     assert [daemon.name for daemon in daemons][:3] == names
@@ -129,22 +131,11 @@ def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(
 
 
 def test_agents_know_gateways_only_and_all_that_store_share_a_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, authority: _Authority
 ) -> None:
-    stand_in = ModuleType("syntony.controller.pki")
-    authority = _Authority()
-    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
-    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
     spec = FabricSpec(hosts=2)
     plan = make_plan(spec)
-    file = LabFile(
-        name="x",
-        spec=spec,
-        started_ns=0,
-        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
-        controllers=2,
-        gateways=2,
-    )
+    file = lab_file(spec, controllers=2, gateways=2)
     daemons = provision(tmp_path, file, plan)
     controllers, gateways = ["controller", "controller2"], ["gateway1", "gateway2"]
     assert [daemon.name for daemon in daemons][:5] == ["store", *controllers, *gateways]
@@ -164,24 +155,11 @@ def test_agents_know_gateways_only_and_all_that_store_share_a_store(
     assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
-def test_a_store_that_is_given_is_that_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in = ModuleType("syntony.controller.pki")
-    monkeypatch.setattr(stand_in, "create_authority", lambda _: _Authority(), raising=False)
-    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
+def test_a_store_that_is_given_is_that_of_all(tmp_path: Path, authority: _Authority) -> None:
     spec = FabricSpec(hosts=2)
     plan = make_plan(spec)
     url = "clickhouse://127.0.0.1:9000,127.0.0.1:9001/fleet?cluster=all"
-    file = LabFile(
-        name="x",
-        spec=spec,
-        started_ns=0,
-        clocks=draw_clocks(plan.hosts, 1, 0, ClockOptions()),
-        options={"store": url},
-        controllers=2,
-        gateways=1,
-    )
+    file = lab_file(spec, options={"store": url}, controllers=2, gateways=1)
     daemons = provision(tmp_path, file, plan)
     assert "store" not in {daemon.name for daemon in daemons}
     for name in ("controller", "controller2", "gateway1"):
@@ -189,24 +167,11 @@ def test_a_store_that_is_given_is_that_of_all(
 
 
 def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, authority: _Authority
 ) -> None:
-    authority = _Authority()
-    stand_in = ModuleType("syntony.controller.pki")
-    monkeypatch.setattr(stand_in, "create_authority", lambda _directory: authority, raising=False)
-    monkeypatch.setitem(sys.modules, "syntony.controller.pki", stand_in)
     spec = FabricSpec(hosts=3, spines=3)
     plan = make_plan(spec)
-    clocks = draw_clocks(plan.hosts, 1, 0, ClockOptions())
-    file = LabFile(
-        name="x",
-        spec=spec,
-        family="ipv6",
-        started_ns=0,
-        clocks=clocks,
-        options={"mesh_peers": 4},
-        anchors=("h1",),
-    )
+    file = lab_file(spec, family="ipv6", options={"mesh_peers": 4}, anchors=("h1",))
     daemons = provision(tmp_path, file, plan)
     halves = [f"{half}-{host}" for host in plan.hosts for half in ("reactor", "agent")]
     assert [daemon.name for daemon in daemons] == ["controller", *halves]
@@ -224,5 +189,5 @@ def test_every_daemon_gets_a_readable_configuration_and_its_own_certificate(
         assert agent.host == host
         assert agent.controllers == (controller.listen,)
         assert agent.family == "ipv6"
-        assert agent.synthetic_clock == clocks[host]
+        assert agent.synthetic_clock == file.clocks[host]
         assert [nic.name for nic in agent.nics] == ["rail0", "rail1"]
