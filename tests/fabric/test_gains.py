@@ -62,7 +62,7 @@ class Drawn:
         # No part is known beside the candidates, so that no other part's paths can be those hit.
         nothing = PartlyLearnt.nothing(len(self.paths))
         crossings = np.zeros((len(self.paths), 0), dtype=np.int32)
-        paths = Paths(sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))))
+        paths = Paths(sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))), {})
         return Gains(self.asked, paths, beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:

@@ -62,6 +62,7 @@ class Fit:
         maybe = np.bincount(may_candidate, tally.lost[may_row], minlength=tally.candidates)
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
         self._clean_of, self._partly = tally.clean_of, tally.partly
+        self._of_another: dict[tuple[int, bytes], bool] = {}
         self._total_sent = tally.total_sent
         self._paths = tally.paths
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
@@ -141,7 +142,7 @@ class Fit:
         if len(sure_rows):
             every, some = gains.of_all_or_some(grid)
             if some[0, 0] > every[0, 0]:
-                share = gains.share_of_flows()[0, 0]
+                share = gains.share_of_flows[0, 0]
                 hit = self._probably(sure_rows, rate * sure_times, rates, share)
                 sure_rows, sure_times = sure_rows[hit], sure_times[hit]
         return np.concatenate((sure_rows, rows)), np.concatenate((sure_times, times))
@@ -261,7 +262,7 @@ class Fit:
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
         paths = Paths(
             self._entries, self._may, self._clean_of(candidates), self._partly,
-            self._counted.crossings, self._clean_of,
+            self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
         beside = loss_gains.Beside(self._lost, self._came, rates, floor)
         return Gains(candidates, paths, beside, self._outlier)

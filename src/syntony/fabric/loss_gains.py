@@ -75,6 +75,9 @@ class Paths(NamedTuple):
     """What each lossy one surely crosses, (paths, width)."""
     clean_of: Callable[[Index], Clean]
     """`clean` of any candidates."""
+    known: dict[tuple[int, bytes], bool]
+    """Candidate and paths that suffer there → whether these are of another part: a search asks the
+    same again and again."""
 
 
 class _Rows:
@@ -116,8 +119,6 @@ class Gains:
     def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
         self._candidates, self._paths, self._beside = candidates, paths, beside
         self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
-        self._others: dict[int, bool] = {}
-        """Of candidates, by place: whether those that suffer are those of another part."""
 
     @cached_property
     def _alike(self) -> Ints:
@@ -148,14 +149,15 @@ class Gains:
         of, clean = self._sure, self._clean
         there = of.at(grid[of.owner] * of.times[:, None])
         probes = (clean.probes / np.maximum(clean.paths, 1))[:, None]
-        share = self.share_of_flows()
+        share = self.share_of_flows
         with np.errstate(divide="ignore"):
             hit = np.log(share)[of.owner] + there
             mixed = np.maximum(hit, np.log1p(-share)[of.owner] + of.plain)
             well = np.log(1 - share + share * np.exp(-grid * probes))
         some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
         some += clean.paths[:, None] * np.maximum(well, -self._outlier) - SOME_FLOWS_PRICE
-        some[self._share_of((there > of.plain).astype(np.float64)) < MIN_SHARE] = -np.inf
+        likelier = of.sums((there > of.plain).astype(np.float64), self._owners)
+        some[likelier < MIN_SHARE * self._crossed] = -np.inf
         np.maximum(there, of.low, out=there)
         there -= of.base
         each = np.minimum(grid * probes, self._outlier)
@@ -167,16 +169,18 @@ class Gains:
 
     def _is_of_another(self, place: int) -> bool:
         """Of the candidate at this place: whether another part's paths are those that suffer."""
-        if place not in self._others:
-            rows, _ = self._paths.sure.of(int(self._candidates[place]))
-            rows = rows[self._hit[rows]]
-            self._others[place] = is_of_another(
+        candidate, known = int(self._candidates[place]), self._paths.known
+        rows, _ = self._paths.sure.of(candidate)
+        rows = rows[self._hit[rows]]
+        key = candidate, rows.tobytes()
+        if key not in known:
+            known[key] = is_of_another(
                 self._paths.crossings[rows],
                 self._paths.partly.chosen(rows),
                 float(self._clean.paths[place]),
                 self._paths.clean_of,
             )
-        return self._others[place]
+        return known[key]
 
     @cached_property
     def _hit(self) -> NDArray[np.bool_]:
@@ -184,16 +188,21 @@ class Gains:
         lost, came, rates, _ = self._beside
         return np.asarray(likelihood(lost, came, rates) < entropy(lost, lost + came) - HIT_NATS)
 
+    @cached_property
     def share_of_flows(self) -> Floats:
         """Of the paths that surely cross each the share that a fault of some flows would hit, as
         many as lost anything, (candidates, 1)."""
-        return self._share_of(np.ones((len(self._sure.owner), 1)))
+        return np.asarray(self._lossy / self._crossed)
 
-    def _share_of(self, rows: Floats) -> Floats:
-        """Of the paths that surely cross each the share that these are, as `_Rows.sums`."""
-        of, clean = self._sure, self._clean.paths[:, None]
-        lossy = of.sums(np.ones((len(of.owner), 1)), self._owners)
-        return np.asarray(of.sums(rows, self._owners) / np.maximum(lossy + clean, 1))
+    @cached_property
+    def _lossy(self) -> Floats:
+        """Paths that surely cross each and lost something, (candidates, 1)."""
+        return self._sure.sums(np.ones((len(self._sure.owner), 1)), self._owners)
+
+    @cached_property
+    def _crossed(self) -> Floats:
+        """All that surely cross each, at least 1, (candidates, 1)."""
+        return np.maximum(self._lossy + self._clean.paths[:, None], 1)
 
     def may(self, grid: Floats) -> Floats:
         """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates

@@ -33,13 +33,15 @@ def is_of_another(
     """
     surely = crossings[crossings >= 0].astype(np.intp)
     others, count = np.unique(surely, return_counts=True)
-    every, of_all = np.unique(
-        np.concatenate((surely, partly.pairs(crossings)[1])), return_counts=True
+    every, amiss, clean = others, count, clean_of(others).paths
+    if len(perhaps := partly.pairs(crossings)[1]):
+        every, of_all = np.unique(np.concatenate((surely, perhaps)), return_counts=True)
+        across = clean_of(every)
+        amiss = np.concatenate((count, of_all))
+        clean = np.concatenate((clean, across.paths + across.partly_paths))
+    gain = _gain_apart(
+        amiss.astype(np.float64), np.minimum(clean, well), float(len(crossings)), well
     )
-    across = clean_of(every)
-    amiss = np.concatenate((count, of_all)).astype(np.float64)
-    clean = np.concatenate((clean_of(others).paths, across.paths + across.partly_paths))
-    gain = _gain_apart(amiss, np.minimum(clean, well), float(len(crossings)), well)
     return bool(gain.max(initial=0.0) > SINGLED_OUT_NATS + np.log(max(len(every), 1)))
 
 
