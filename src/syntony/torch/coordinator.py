@@ -19,14 +19,7 @@ from syntony.torch.feed import Feed, Trail
 from syntony.torch.hangs import RankProgress
 from syntony.torch.lines import line
 from syntony.torch.membership import Membership
-from syntony.torch.messages import (
-    HEADER,
-    VARIABLE,
-    FrameError,
-    decode,
-    encode,
-    sizes,
-)
+from syntony.torch.messages import HEADER, VARIABLE, FrameError, decode, encode, sizes
 from syntony.torch.orders import (
     Forget,
     Log,
@@ -175,10 +168,9 @@ class Coordinator:
         self._closed = True
         ranks = set(self._state.keepers.values())
         for name, of_keeper in list(self._streams):
-            if of_keeper and name not in ranks:
-                self._send(Send(name, of_keeper, {"kind": "end", "code": 0}))
-            elif of_keeper and killed:
-                self._send(Send(name, of_keeper, {"kind": "end", "code": WITH_LAUNCHER}))
+            code = WITH_LAUNCHER if name in ranks else 0
+            if of_keeper and (killed or not code):
+                self._send(Send(name, of_keeper, {"kind": "end", "code": code}))
         for writer in self._lent.values():
             writer.write(encode({"kind": "end"}))
         for task in self._tasks:
@@ -400,14 +392,14 @@ class Coordinator:
         except (OSError, KeyError) as error:
             self._log({"event": "gave-up", "reason": f"the checkpoint was not written: {error}"})
             return
-        line = (
+        advice = (
             f"no spare is left: the job's state at step {order.boundary} is kept; "
             f"go on with: syntony run --resume {place} -- …"
         )
         try:
-            self._spool.conclude(line)
+            self._spool.conclude(advice)
         except OSError as error:  # `syntony run` does not learn of it: it ends as its launcher does
-            self._say(f"{line} ({error})")
+            self._say(f"{advice} ({error})")
         self._log({"event": "checkpoint", "path": str(place), "boundary": order.boundary,
                    "generation": self._state.generation})  # fmt: skip
 
