@@ -1,7 +1,7 @@
 """Ranks of a PyTorch job die at random moments: is the result the same, and how long does it stall?
 
     .venv/bin/python -m bench.resilience [--kills 50] [--stops 5] [--seed 1] [--features LIST]
-                                         [--rounds 3] [--calm STEPS [--hogs 8]] [--json]
+                                         [--rounds 3] [--calm MINUTES [--hogs 8]] [--json]
 
 A job of four ranks (gloo, `DistributedDataParallel`, AdamW, a scheduler, dropout, data with noise)
 runs undisturbed; then under `syntony run --spares`, with a random rank killed or stopped at a
@@ -47,6 +47,7 @@ JOB = Path(__file__).with_name("resilience_job.py")
 RANKS, PAIR = 4, 2
 PARTS = "of the step", "until known", "until formed", "until the step is done"
 READY_S, END_S, LONG_S, POLL_S = 600.0, 1200.0, 3600.0, 0.0005
+ENDLESS = 1_000_000
 _find_torch = functools.cache(find_torch)
 
 
@@ -323,17 +324,23 @@ def faults(place: Path, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def calm(place: Path, steps: int, hogs: int) -> dict[str, Any]:
-    """A job without faults beside processes that burn all cores: everything lost is a mistake."""
-    words = ["--epochs", "1", "--batches", str(steps), "--features", "reduce", "--pause-ms", "100"]
+def calm(place: Path, epochs: int, hogs: int, limit_s: float = LONG_S) -> dict[str, Any]:
+    """A job without faults and processes that burn all cores: every lost rank is a mistake.
+
+    It is ended after `limit_s` if it still runs; its exit code is None then.
+    """
+    words = ["--epochs", str(epochs), "--batches", "60", "--features", "reduce"]
     burning = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL)
         for _ in range(hogs)
     ]
     began_s = time.monotonic()
     try:
-        run = start(place, "calm", words, spares=1)
-        code = run.wait(LONG_S)
+        run = start(place, "calm", [*words, "--pause-ms", "100"], spares=1)
+        try:
+            code = run.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
     finally:
         for each in burning:
             each.kill()
@@ -341,6 +348,7 @@ def calm(place: Path, steps: int, hogs: int) -> dict[str, Any]:
     return {
         "calm_exit_code": code,
         "calm_s": round(time.monotonic() - began_s),
+        "calm_steps": len(run.lines(0)),
         "hogs": hogs,
         "false_takeovers": [each["reason"] for each in run.seen("lost")],
         "hangs_reported": [each["reason"] for each in run.seen("hang")],
@@ -363,7 +371,7 @@ def main() -> None:
     parser.add_argument("--pause-ms", type=float, default=100.0)
     parser.add_argument("--spares", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--calm", type=int, default=0, metavar="STEPS", help="beside --hogs")
+    parser.add_argument("--calm", type=float, default=0, metavar="MINUTES", help="with --hogs")
     parser.add_argument("--hogs", type=int, default=8)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--json", action="store_true")
@@ -377,7 +385,7 @@ def main() -> None:
         if args.rounds:
             report |= overhead(place, args.rounds)
         if args.calm:
-            report |= calm(place, args.calm, args.hogs)
+            report |= calm(place, ENDLESS, args.hogs, args.calm * 60)
     finally:
         if args.keep is None:
             shutil.rmtree(place)
@@ -387,7 +395,8 @@ def main() -> None:
     else:
         for name, value in report.items():
             print(f"{name:28} {value}")
-    sys.exit(bool(report["differences"] or report.get("false_takeovers")))
+    wrong = report["differences"] or report.get("false_takeovers") or report.get("calm_exit_code")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ def test_an_exception_of_the_program_is_the_programs(tmp_path: Path) -> None:
 
 
 def test_nobody_is_given_up_beside_processes_that_burn_all_cores(tmp_path: Path) -> None:
-    found = calm(tmp_path, steps=60, hogs=2 * (os.cpu_count() or 1))
+    found = calm(tmp_path, epochs=1, hogs=2 * (os.cpu_count() or 1))
     assert found["calm_exit_code"] == 0
     assert found["false_takeovers"] == []
 
