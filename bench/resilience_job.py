@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 import resource
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -41,6 +42,7 @@ FEATURES = (
     "plain-sampler",
     "fsdp2",
     "hsdp",
+    "nccl",
 )
 
 
@@ -76,12 +78,12 @@ class Average:
         self.value = 0.9 * self.value + 0.1 * value
 
 
-def sharded(model: nn.Module, replicas: int, world: int) -> nn.Module:
+def sharded(model: nn.Module, replicas: int, world: int, device: str) -> nn.Module:
     """FSDP2, or with replicas HSDP: each linear layer by itself, and the rest."""
     split = {"replicate": replicas, "shard": world // replicas}
     if replicas == 1:
         del split["replicate"]
-    mesh = init_device_mesh("cpu", tuple(split.values()), mesh_dim_names=tuple(split))
+    mesh = init_device_mesh(device, tuple(split.values()), mesh_dim_names=tuple(split))
     for each in model:
         if isinstance(each, nn.Linear):
             fully_shard(each, mesh=mesh)
@@ -110,7 +112,16 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     args = parser.parse_args()
     features = set(filter(None, args.features.split(",")))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    device = "cpu"
+    if "nccl" in features and torch.cuda.is_available():
+        device = "cuda"
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    elif "nccl" in features:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        from bench import fake_nccl
+
+        fake_nccl.install()
+    dist.init_process_group("nccl" if "nccl" in features else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     half = [dist.new_group(each) for each in ([0, 1], list(range(2, world))) if each]
     log = (args.out / f"r{rank}.log").open("a", buffering=1)
@@ -121,9 +132,9 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
         phase = mmap.mmap(opened.fileno(), 1)
     is_sharded = bool(features & {"fsdp2", "hsdp"})
     torch.manual_seed(7 if is_sharded else 7 + rank)
-    model: Any = net(args.width, args.hidden, "batchnorm" in features)
+    model: Any = net(args.width, args.hidden, "batchnorm" in features).to(device)
     if is_sharded:
-        sharded(model, 2 if "hsdp" in features else 1, world)
+        sharded(model, 2 if "hsdp" in features else 1, world, device)
     else:
         model = DistributedDataParallel(model)
     config = [{"rate": 1e-3} if rank == 0 else None]
@@ -145,17 +156,18 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     total = args.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizers[0], T_max=total)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizers[-1], patience=3)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled="amp" in features)
+    scaler = torch.amp.GradScaler(device, init_scale=1024.0, enabled="amp" in features)
     every = 3 if "accumulate" in features else 1
     average, steps = Average(), 0
     begun_s = time.process_time()
     for epoch in range(args.epochs):
         if "plain-sampler" not in features:
             sampler.set_epoch(epoch)
-        for i, (x, y) in enumerate(loader):
+        for i, batch in enumerate(loader):
+            x, y = (each.to(device) for each in batch)
             phase[0] = 2
             last = (i + 1) % every == 0 or i + 1 == len(loader)
-            autocast = torch.autocast("cpu", torch.bfloat16, enabled="amp" in features)
+            autocast = torch.autocast(device, torch.bfloat16, enabled="amp" in features)
             if is_sharded:
                 model.set_requires_gradient_sync(last)
             with nullcontext() if last or is_sharded else model.no_sync(), autocast:
@@ -178,7 +190,7 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
             shown = loss.detach().clone()
             if "reduce" in features:
                 dist.all_reduce(shown)
-                gathered = [torch.zeros(()) for _ in range(world)]
+                gathered = [torch.zeros((), device=device) for _ in range(world)]
                 dist.all_gather(gathered, loss.detach())
                 shown += torch.stack(gathered).max()
             if "subgroup" in features:
@@ -200,12 +212,12 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     (args.out / f"rss{rank}").write_text(str(peak_kib))
     state = hashlib.sha256(repr((torch.get_rng_state().sum(), random.random())).encode())
     for each in [*model.parameters(), *model.buffers()]:
-        state.update(local(each).detach().numpy().tobytes())
+        state.update(local(each).detach().cpu().numpy().tobytes())
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 for value in optimizer.state[parameter].values():
-                    state.update(local(torch.as_tensor(value)).numpy().tobytes())
+                    state.update(local(torch.as_tensor(value)).cpu().numpy().tobytes())
     (args.out / f"sha{rank}").write_text(state.hexdigest())
     dist.barrier()
 

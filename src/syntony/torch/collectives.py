@@ -1,4 +1,4 @@
-"""A process group over gloo whose collectives survive the loss of a rank.
+"""A process group over gloo or NCCL whose collectives survive the loss of a rank.
 
 One thread runs all collectives of this process in the order in which they were called, and keeps a
 copy of the input of each until every rank is past the step. When a generation ends, the survivors
@@ -21,9 +21,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from syntony.torch import state_file
+from syntony.torch import communicators, state_file
 from syntony.torch.connections import Connections
-from syntony.torch.operations import IN_PLACE, NEWER, TWO_SIDED, Operation, Pool, copy_into, each_of
+from syntony.torch.gpu import Streams, captured, settle
+from syntony.torch.operations import (
+    CPU,
+    IN_PLACE,
+    NEWER,
+    TWO_SIDED,
+    Operation,
+    Pool,
+    copy_into,
+    device_of,
+    each_of,
+)
 from syntony.torch.recovery import START
 from syntony.torch.session import LostError, NewerError
 from syntony.torch.shadow import Shadows
@@ -51,7 +62,7 @@ UNREPEATABLE = (*POINT_TO_POINT, "monitored_barrier")
 
 
 class RankGroup(dist.ProcessGroup):
-    """What the program has as a process group; `inner` is gloo's, of this generation."""
+    """What the program has as a process group, in all generations."""
 
     def __init__(self, executor: Executor, key: str, rank: int, size: int) -> None:
         super().__init__(rank, size)
@@ -60,8 +71,20 @@ class RankGroup(dist.ProcessGroup):
         self.key = key
         """The same for all members and in all generations; empty: all ranks."""
         self.inner: Any = None
+        """gloo's, of this generation."""
+        self.nccl: Any = None
+        """NCCL's (`NcclGroup`), of this generation, if the job uses it."""
         self.calls = 0
         self._name = ""
+
+    def over_nccl(self, device: Any) -> bool:
+        """Whether tensors of a device go over NCCL."""
+        return self.nccl is not None and device is not None and device.type == communicators.DEVICE
+
+    def unprotected(self, name: str, args: Any, kwargs: Any) -> Any:
+        """Call what carries this generation's messages itself."""
+        carrier = self.nccl.made if self.over_nccl(device_of(args)) else self.inner
+        return getattr(carrier, name)(*args, **kwargs)
 
     def getBackendName(self) -> str:  # noqa: N802 - PyTorch calls it so
         return BACKEND
@@ -118,6 +141,7 @@ class Executor:
         self._pool = Pool()
         self._groups: list[RankGroup] = []
         self._connections = Connections(session)
+        self._streams = Streams()
         self._pending = 0
         self._idle = threading.Condition()
         self.solo = False
@@ -138,6 +162,10 @@ class Executor:
     def boundary(self) -> int:
         return self._replica.boundary
 
+    def use_nccl(self) -> None:
+        """Before the first generation: the program's GPUs talk by NCCL."""
+        self._connections.uses_nccl = True
+
     def start(self) -> None:
         threading.Thread(target=self._loop, name="syntony-collectives", daemon=True).start()
 
@@ -154,6 +182,10 @@ class Executor:
     # --- running ---
 
     def submit(self, operation: Operation) -> Any:
+        if captured(operation.device):
+            self._session.unprotect("collectives in a CUDA graph")
+            self.drain()
+            return operation.group.unprotected(operation.name, operation.args, {})
         operation.number = operation.group.calls
         operation.group.calls += 1
         if self.solo:
@@ -181,11 +213,12 @@ class Executor:
             each.calls = kept.get(each.key, each.calls)
 
     def unrepeatable(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
-        if self._session.fixed and name in POINT_TO_POINT:
+        is_message = name in POINT_TO_POINT and not group.over_nccl(device_of(args))
+        if self._session.fixed and is_message:
             return self._message(group, name, args, kwargs)
         self._session.unprotect(f"{name} is not repeated for a replacement")
         self.drain()
-        return getattr(group.inner, name)(*args, **kwargs)
+        return group.unprotected(name, args, kwargs)
 
     def _message(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
         """Between stages of a pipeline. Its end is waited for in a thread, for it has none if the
@@ -255,6 +288,10 @@ class Executor:
         os._exit(1)
 
     def _run(self, operation: Operation) -> None:
+        with self._streams.after(operation.mark, operation.device):
+            self._complete(operation)
+
+    def _complete(self, operation: Operation) -> None:
         self._forget()
         operation.keep(self._pool)
         self._session.wait_ack(operation.boundary)
@@ -318,7 +355,7 @@ class Executor:
             sizes: list[int] = []
             each_of(operation.args[0], lambda t: sizes.append(t.numel() * t.element_size()))
             if sum(sizes) <= MAX_PROLOGUE_BYTES:
-                result = each_of(operation.args[0], lambda t: t.detach().clone())
+                result = each_of(operation.args[0], lambda t: t.detach().to(CPU, copy=True))
                 self.results[operation.group.key, operation.number] = result
 
     # --- generations ---
@@ -335,6 +372,7 @@ class Executor:
             generation = session.wanted
             report = self._replica.freeze()
             self._connections.cut()
+            settle()
             self._connections.retire(self._groups)
             session.tell(
                 "frozen", generation=generation, boundary=report.boundary,
@@ -383,6 +421,7 @@ class Executor:
             self._connections.open(plan, self._groups)
             if plan["boundary"] > START:
                 self._hand_over(plan)
+                settle()
         except NewerError:
             return False
         except RuntimeError as error:  # a peer was lost meanwhile

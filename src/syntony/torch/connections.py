@@ -1,4 +1,7 @@
-"""The gloo connections of one generation: made as the coordinator has planned, cut when it ends."""
+"""The connections of one generation: made as the coordinator has planned, cut when it ends.
+
+State goes from rank to rank over gloo, also where the program's collectives are NCCL's.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
+
+from syntony.torch import communicators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +52,10 @@ class Connections:
         self._store: Any = None
         self._world: Any = None
         self._retired: list[Any] = []
+        self.uses_nccl = False
+        """Groups have a communicator of NCCL, too."""
+        self._communicators: list[communicators.NcclGroup] = []
+        """Of this generation."""
         self._before: set[str] | None = None
         """Sockets from before this generation connected."""
         self._ours: set[str] | None = None
@@ -65,6 +75,7 @@ class Connections:
         """
         session, generation = self._session, plan["generation"]
         self._before, self._ours = set(open_sockets()), None
+        self._communicators = []
         if plan["provider"] == session.rank:
             session.wait_host(generation)
             address = session.local_address
@@ -94,6 +105,12 @@ class Connections:
             group.inner = self._world
         else:
             group.inner = self._gloo(generation, group.key, group.rank(), group.size())
+        if self.uses_nccl:
+            store = dist.PrefixStore(f"{generation}/{group.key or 'all'}/nccl", self._store)
+            group.nccl = communicators.NcclGroup(
+                store, group.rank(), group.size(), timedelta(seconds=OPERATION_S)
+            )
+            self._communicators.append(group.nccl)
 
     def _gloo(self, generation: int, name: str, rank: int, size: int) -> Any:
         store = dist.PrefixStore(f"{generation}/{name}", self._store)
@@ -107,6 +124,7 @@ class Connections:
 
     def cut(self) -> None:
         """End what waits for this generation's peers; by any thread."""
+        communicators.abort(self._communicators)
         before = self._before
         if before is None:
             return
@@ -126,14 +144,18 @@ class Connections:
         The threads of gloo's groups may just be letting go of tensors, for which they need the
         interpreter's lock; who destroys a group joins its threads while holding that lock.
         """
-        self._retired = [self._store, self._world, *(each.inner for each in groups)]
+        old = [each.inner for each in groups] + [each.nccl for each in groups]
+        self._retired = [self._store, self._world, *old]
         for each in groups:
-            each.inner = None
+            each.inner = each.nccl = None
 
     def send(self, to: int, tensor: Any) -> None:
         if tensor.numel():
-            self._world.send([tensor], to, 1).wait()
+            self._world.send([tensor.cpu()], to, 1).wait()
 
     def receive(self, source: int, tensor: Any) -> None:
         if tensor.numel():
-            self._world.recv([tensor], source, 1).wait()
+            here = tensor if tensor.device.type == "cpu" else torch.empty_like(tensor, device="cpu")
+            self._world.recv([here], source, 1).wait()
+            if here is not tensor:
+                tensor.copy_(here)

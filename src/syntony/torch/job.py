@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from syntony.torch import checkpoint, ddp, launchers, shadow, sharding, state_file
+from syntony.torch import checkpoint, communicators, ddp, launchers, shadow, sharding, state_file
 from syntony.torch.collectives import BACKEND, Executor
 from syntony.torch.position import Position
 from syntony.torch.reading import patch_loader
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from syntony.torch.session import CoordinatorSession
 
 GLOO = {None, "gloo", "cpu:gloo"}
+KNOWN = GLOO | communicators.BACKENDS
 
 
 class RankProcess:
@@ -47,13 +49,14 @@ class RankProcess:
         self.executor.start()
 
     def _patch(self) -> None:
-        c10d.Backend.register_backend(BACKEND, self._made, extended_api=True, devices=["cpu"])
+        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        c10d.Backend.register_backend(BACKEND, self._made, extended_api=True, devices=devices)
         for module in (dist, c10d):
             module.init_process_group = self._begin
         new_group = c10d.new_group
 
         def made(ranks: Any = None, timeout: Any = None, backend: Any = None, **rest: Any) -> Any:
-            return new_group(ranks, timeout, None if backend in GLOO else backend, **rest)
+            return new_group(ranks, timeout, None if backend in KNOWN else backend, **rest)
 
         dist.new_group = c10d.new_group = made
         named = c10d.get_backend
@@ -61,7 +64,7 @@ class RankProcess:
         def backend_of(*args: Any, **kwargs: Any) -> Any:
             """Programs do otherwise for gloo than for others."""
             found = named(*args, **kwargs)
-            return c10d.Backend("gloo") if found == BACKEND else found
+            return c10d.Backend(self._backend) if found == BACKEND else found
 
         dist.get_backend = c10d.get_backend = backend_of
         patch_loader()
@@ -70,8 +73,9 @@ class RankProcess:
 
     def _begin(self, backend: Any = None, *args: Any, **kwargs: Any) -> None:
         """In the place of `init_process_group`."""
-        if backend not in GLOO:
-            self.session.unprotect(f"backend {backend}: only gloo so far")
+        reason = self._choose(backend)
+        if reason:
+            self.session.unprotect(reason)
             self._init(backend, *args, **kwargs)
             return
         rank = self.session.wait_rank()
@@ -87,6 +91,22 @@ class RankProcess:
             self.executor.restore_prologue(self.session.prologue)
             self.position.aim(pickle.loads(self.session.record))
         self._init(BACKEND, store=dist.HashStore(), rank=rank, world_size=plan["world"])
+
+    def _choose(self, backend: str | None) -> str:
+        """Why the job is not protected with this backend; empty if it is."""
+        if backend not in KNOWN:
+            return f"backend {backend}: only gloo and nccl"
+        if backend in communicators.BACKENDS or (backend is None and torch.cuda.is_available()):
+            reason = communicators.unusable()
+            if reason:
+                return reason
+            self.executor.use_nccl()
+            self.replica.on_gpu = True
+        self._backend = "nccl" if backend in communicators.BACKENDS else "gloo"
+        return ""
+
+    _backend = "gloo"
+    """The program's own choice."""
 
     def _made(self, options: Any, _: Any) -> Any:
         """A group for c10d: called on its members."""

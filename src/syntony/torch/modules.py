@@ -113,7 +113,7 @@ class Modules:
 
 def memory_of(tensor: Any) -> Any:
     """The bytes of a tensor, or of this rank's part of it, as a NumPy array."""
-    return local(tensor).detach().contiguous().view(-1).view(torch.uint8).numpy()
+    return local(tensor).detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
 
 
 def bytes_in(tensor: Any) -> int:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from syntony.torch import gpu
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,23 +31,28 @@ NEWER = {
 """Names that torch 2.13 calls groups by, to those that backends have in all versions."""
 
 
+CPU = torch.device("cpu")
+
+
 class Pool:
     """Buffers for copies of inputs: made in the first steps, used again in all others."""
 
     def __init__(self) -> None:
-        self._free: dict[tuple[int, Any], list[Any]] = {}
+        self._free: dict[tuple[int, Any, Any], list[Any]] = {}
 
     def copy(self, tensor: Any) -> Any:
-        return self.take(tensor.numel(), tensor.dtype).view(tensor.shape).copy_(tensor)
+        taken = self.take(tensor.numel(), tensor.dtype, tensor.device)
+        return taken.view(tensor.shape).copy_(tensor)
 
-    def take(self, count: int, kind: Any) -> Any:
+    def take(self, count: int, kind: Any, device: Any = CPU) -> Any:
         """A flat buffer, with anything in it."""
-        free = self._free.get((count, kind))
-        return free.pop() if free else torch.empty(count, dtype=kind)
+        free = self._free.get((count, kind, device))
+        return free.pop() if free else torch.empty(count, dtype=kind, device=device)
 
     def give_back(self, tensor: Any) -> None:
         buffer = tensor.view(-1)
-        self._free.setdefault((buffer.numel(), buffer.dtype), []).append(buffer)
+        place = buffer.numel(), buffer.dtype, buffer.device
+        self._free.setdefault(place, []).append(buffer)
 
 
 class Operation:
@@ -58,7 +65,11 @@ class Operation:
         self.boundary = boundary
         self.number = 0
         """In its group."""
-        self.future = torch.futures.Future()
+        self.device = device_of(args)
+        self.mark = gpu.Streams.mark(self.device)
+        """When on the program's stream its input is complete."""
+        gpus = [] if self.mark is None else [self.device]
+        self.future = torch.futures.Future(devices=gpus)
         self._kept: Any = None
         self._shapes: Any = None
 
@@ -74,12 +85,25 @@ class Operation:
         return self.name == "broadcast" and self.args[1].rootRank != self.group.rank()
 
     def run(self) -> None:
-        call(self.group.inner, self.name, self.args)
+        self._call(self.args)
+
+    def _call(self, args: tuple[Any, ...]) -> None:
+        if self.group.over_nccl(self.device):
+            self.group.nccl.call(self.name, args)
+            return
+        if self.name == "barrier":
+            gpu.settle()  # NCCL's waits for what the program gave its GPU before
+        work = getattr(self.group.inner, self.name)(*args)
+        if work is not None:
+            work.wait()
 
     def rewind(self) -> None:
-        """Its input again, which a failed try may have overwritten in part."""
-        if self.name in IN_PLACE and self._kept is not None:
-            copy_into(self.args[0], self._kept)
+        """Its input again, which a failed try may have overwritten in part.
+
+        Also of those with an output apart: FSDP2 gathers into the memory that its input is part of.
+        """
+        if self._kept is not None:
+            copy_into(self.args[0 if self.name in IN_PLACE else 1], self._kept)
 
     def done(self) -> None:
         """Forget the program's tensors; shapes and kept inputs stay."""
@@ -90,25 +114,26 @@ class Operation:
 
     def again(self) -> None:
         """Run it for the sake of others, on copies."""
-        scratch = each_of(self._shapes, lambda each: torch.empty_like(each, device="cpu"))
+        scratch = each_of(self._shapes, lambda each: torch.empty_like(each, device=self.device))
         if self.name in IN_PLACE:
             if self._kept is not None:
                 copy_into(scratch, self._kept)
-            call(self.group.inner, self.name, (scratch, *self.args))
+            self._call((scratch, *self.args))
         elif self.name in TWO_SIDED:
-            call(self.group.inner, self.name, (scratch, self._kept, *self.args))
+            self._call((scratch, self._kept, *self.args))
         else:
-            call(self.group.inner, self.name, self.args)
+            self._call(self.args)
 
     def drop(self, pool: Pool) -> None:
         each_of(self._kept, pool.give_back)
         self._kept = None
 
 
-def call(inner: Any, name: str, args: tuple[Any, ...]) -> None:
-    work = getattr(inner, name)(*args)
-    if work is not None:
-        work.wait()
+def device_of(tensors: Any) -> Any:
+    """Of the first tensor in nested lists; None if there is none."""
+    if isinstance(tensors, list | tuple):
+        return next((found for each in tensors if (found := device_of(each)) is not None), None)
+    return tensors.device if torch.is_tensor(tensors) else None
 
 
 def each_of(tensors: Any, function: Callable[[Any], Any]) -> Any:

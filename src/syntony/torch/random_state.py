@@ -1,4 +1,4 @@
-"""The states of the random generators that every program has: of torch, Python and NumPy."""
+"""The states of a program's random generators: of torch, also on its GPU, Python and NumPy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ def random_state() -> Any:
     """Simple values that can be pickled and compared; NumPy's only once the program imported it."""
     import torch
 
+    from syntony.torch import gpu
+
     numpy = sys.modules.get("numpy")
     version, words, gauss = random.getstate()
     return (
         torch.get_rng_state().numpy().tobytes(),
         (version, array.array("I", words).tobytes(), gauss),
         None if numpy is None else _numpy_state(numpy),
+        gpu.random_state(),
     )
 
 
@@ -30,6 +33,9 @@ def set_random_state(state: Any) -> None:
     """What `random_state` returned."""
     import torch
 
+    from syntony.torch import gpu
+
+    gpu.set_random_state(state[3])
     torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
     version, words, gauss = state[1]
     random.setstate((version, tuple(array.array("I", words)), gauss))

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from syntony.torch import ddp, sharding
+from syntony.torch import ddp, gpu, sharding
 from syntony.torch.gradients import Gradients, parameters_of
 from syntony.torch.modules import Modules, bytes_in, memory_of
 from syntony.torch.random_state import random_state, set_random_state
@@ -44,6 +44,8 @@ class Replica:
 
     def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
+        self.on_gpu = False
+        """Parameters may be on a GPU."""
         self.optimizers: list[Any] = []
         self.models: list[Any] = []
         """Those in `DistributedDataParallel`."""
@@ -211,9 +213,11 @@ class Replica:
         """Why this rank's state cannot be given to another; empty if it can."""
         if not self.optimizers:
             return "no optimizer was made before the training loop"
-        devices = {str(each.device) for each in self.parameters()}
-        if devices - {"cpu"}:
-            return f"parameters are on {', '.join(sorted(devices))}: only CPUs so far"
+        devices = {each.device for each in self.parameters()}
+        kinds = {each.type for each in devices}
+        if len(devices) > 1 or kinds - ({"cpu", "cuda"} if self.on_gpu else {"cpu"}):
+            places = ", ".join(sorted(map(str, devices)))
+            return f"parameters are on {places}: only CPUs, or with NCCL one GPU a rank"
         kinds = {type(each).__name__ for each in self.parameters() if not is_sharded(each)}
         kinds -= {"Parameter", "Tensor"}
         if kinds:
@@ -258,6 +262,7 @@ class Replica:
             "stepped": sorted(self.stepped or self._previously) if undo else [],
             "shapes": [(tuple(each.shape), str(each.dtype)) for each in parameters],
             "bytes": [bytes_in(each) for each in tensors],
+            "gpu": gpu.model_of(parameters),
         }
         return skeleton, tensors
 
@@ -292,6 +297,9 @@ class Replica:
         parts = [local(each).detach() for each in parameters]
         if skeleton["shapes"] != [(tuple(each.shape), str(each.dtype)) for each in parts]:
             raise RuntimeError("the replacement's parameters have other shapes")
+        here = gpu.model_of(parts)
+        if here != skeleton["gpu"]:
+            self._session.event("other-gpu", here=here, lost=skeleton["gpu"])
         count = len(parameters)
         live = [torch.empty_like(each) for each in parts]
         with torch.no_grad():
@@ -339,9 +347,10 @@ def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _described(tensor: Any) -> tuple[str, tuple[int, ...], Any]:
+def _described(tensor: Any) -> tuple[str, tuple[int, ...], Any, str]:
     part = local(tensor)
-    return "part" if is_sharded(tensor) else "tensor", tuple(part.shape), part.dtype
+    kind = "part" if is_sharded(tensor) else "tensor"
+    return kind, tuple(part.shape), part.dtype, part.device.type
 
 
 def _state_tensors(optimizer: Any) -> list[Any]:
@@ -363,7 +372,9 @@ def _from_skeleton(
             if what[0] == "value":
                 found[key] = what[1]
                 continue
-            part = torch.empty(what[1], dtype=what[2])
+            # Not all of an optimizer's state is where its parameter is: counts of steps are not.
+            at = "cpu" if what[3] == "cpu" else local(parameter).device
+            part = torch.empty(what[1], dtype=what[2], device=at)
             receive(part)
             found[key] = like(parameter, part) if what[0] == "part" else part
         state.append(found)

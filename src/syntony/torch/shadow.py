@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from syntony.torch.gpu import settle
 from syntony.torch.modules import memory_of
 from syntony.torch.operations import Operation
 
@@ -74,6 +75,7 @@ class Shadows:
         """This rank's state; None: the job is not protected any more."""
         made = None
         if self._protected() and not self._stopped:
+            settle()
             skeleton, tensors = self._replica.shared(undo=False)
             data = pool.take(sum(skeleton["bytes"]), torch.uint8)
             parts = data.split(skeleton["bytes"])
