@@ -214,7 +214,11 @@ def stops() -> tuple[list[int], list[dict[int, list[int]]], int]:
                 old.drop(pool)
         moved.append(ring.moved - begun_at)
         begun_at = ring.moved
-    return moved, [each.held() for each in ranks], len(pools[0]._free.get((400, torch.uint8), []))
+    return (
+        moved,
+        [each.held() for each in ranks],
+        len(pools[0]._free.get((400, torch.uint8, torch.device("cpu")), [])),
+    )
 
 
 def test_copies_stop_on_all_ranks_once_one_is_not_protected() -> None:

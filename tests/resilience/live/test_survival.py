@@ -53,17 +53,23 @@ def strike(run: Run, used: int, rank: int, phase: str, number: int) -> None:
         "plain-sampler",
         "fsdp2,accumulate,reduce,clip,two",
         "hsdp,batchnorm,reduce,subgroup,clip,plateau",
+        "nccl,batchnorm,accumulate,amp,reduce,subgroup,clip,plateau,two",
+        "nccl,fsdp2,reduce,clip",
     ],
 )
 def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     choice = random.Random(seed)
-    base = undisturbed(tmp_path, "--features", features)
-    run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", features], spares=1)
+    base = undisturbed(tmp_path, "--features", features.removeprefix("nccl,"))
+    hold = tmp_path / "hold"
+    hold.touch()
+    words = [*WORDS, *PAUSE, "--hold", str(hold), "--features", features]
+    run = start(tmp_path, "faults", words, spares=1)
     for used, number in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
         phase = choice.choice(PHASES[2:])
         strike(run, used, choice.randrange(RANKS), phase, number)
+    hold.unlink()
     assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
     assert differences(base, run) == []
     assert len(run.seen("assigned")) == 3
