@@ -16,8 +16,11 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """PEM files for mutual TLS."""
 
     ca: str
+    """CA that has signed the certificates of agents and controllers."""
     cert: str
+    """This agent's certificate; its common name is `host`."""
     key: str
+    """Its private key."""
 
 
 class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +29,7 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     """Interface name."""
     rail: int
+    """Number of its rail; NICs of one rail have the same number on all hosts."""
     stamping: str = "auto"
     """``auto`` (hardware if the NIC can, else kernel), ``hardware`` or ``kernel``."""
 
@@ -48,7 +52,7 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     chrony_sock: str = ""
     """Socket of `refclock SOCK PATH` in chrony.conf, fed once a second."""
     host_clock: bool = False
-    """Steer CLOCK_REALTIME (no other daemon may do so: stop chronyd, ntpd, ptp4l's phc2sys)."""
+    """Steer CLOCK_REALTIME. Stop other daemons that do so: chronyd, ntpd, phc2sys of ptp4l."""
     nic_clocks: bool = False
     """Steer the clocks of NICs with hardware stamps."""
     max_ppb: float = 200_000.0
@@ -71,6 +75,7 @@ class VerbsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[verbs]``: probes over queue pairs (docs/reference/verbs-probes.md)."""
 
     mode: VerbsMode = VerbsMode.AUTO
+    """``auto`` (NICs with an RDMA port), ``on`` or ``off``."""
 
 
 class AuditMode(enum.StrEnum):
@@ -87,17 +92,20 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Audits through the agent (docs/reference/audit.md)."""
 
     mode: AuditMode = AuditMode.PASSIVE
+    """``off``, ``passive`` or ``active``: which checks the controller may order."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/agent.toml`."""
 
     host: str
+    """This host's name in the fleet, as in its certificate."""
     controller: str | tuple[str, ...]
     """``HOST:PORT`` of the controller; several if it has standbys: the one that answers is used."""
     tls: TlsFiles
     nics: tuple[NicConfig, ...]
     spool_dir: str
+    """Directory of the rows that the controller has not stored yet."""
     spool_bytes: int = 64 << 20
     """Limit of the disk spool; beyond it the oldest rows are dropped (and counted)."""
     probe_port: int = 8620
@@ -110,8 +118,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``[clock] dir``. Some file systems do not support sockets."""
     discipline: DisciplineConfig = DisciplineConfig()
     utc: str = "off"
-    """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
-    disciplines it (chrony, ptp4l with phc2sys) reports to the kernel. ``off``: report nothing."""
+    """``kernel`` or ``off``: whether to report this host's CLOCK_REALTIME as UTC. Its error is the
+    one that the disciplining daemon (chrony, ptp4l with phc2sys) reports to the kernel."""
     metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""

@@ -58,9 +58,11 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``[placement]``: moves of jobs' flows between paths that work."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
+    """``off``, ``observe`` or ``act``."""
     max_moves: int = 64
     """Maximum in one step, a quarter of a second: this limits the effect of one wrong decision."""
     max_moves_per_s: int = 64
+    """Maximum in a second."""
     classes: tuple[JobClass, ...] = ()
     """Quality of service between jobs; the first class that names a job applies."""
     policy: MovePolicy | None = None
@@ -71,6 +73,7 @@ class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``[pacing]``: rates for flows that share a congested link; classes are those of placement."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
+    """``off``, ``observe`` or ``act``."""
     policy: PacePolicy | None = None
     """When to pace, and how much; None: the defaults of `PacePolicy`."""
 
@@ -109,18 +112,22 @@ class OidcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """URL of this console for browsers; ``URL/api/v1/oidc/callback`` must be registered at the
     provider."""
     client_id: str
+    """This console's client identifier at the provider."""
     client_secret_file: str = ""
     """A file that holds the client's secret; empty: a public client, by PKCE alone."""
     label: str = "single sign-on"
     """Text of the button on the login page, after "Log in with"."""
     scopes: tuple[str, ...] = ("openid", "profile")
+    """Scopes requested from the provider."""
     name_claim: str = "preferred_username"
     """Claim of the ID token with the person's name for the audit log."""
     role_claim: str = "groups"
     """Claim of the ID token with the roles: a text or a list of texts; matched against the next
     two."""
     operators: tuple[str, ...] = ()
+    """Roles at the provider that make a person an operator."""
     viewers: tuple[str, ...] = ()
+    """Roles at the provider that make a person a viewer, who may only read."""
     ca: str = ""
     """PEM file of the CA of the provider's certificate; empty: those of the system."""
 
@@ -131,8 +138,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     listen: str
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
     tls_ca: str
+    """PEM file of the CA that has signed the certificates of the fleet."""
     tls_cert: str
+    """PEM file of this controller's certificate."""
     tls_key: str
+    """PEM file of its private key."""
     local_socket: str = ""
     """Path of a Unix socket for command lines on this machine; empty for none."""
     store: str = "/var/lib/syntony/store"

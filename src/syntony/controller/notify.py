@@ -51,7 +51,9 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One system to notify."""
 
     name: str
+    """Name of the receiver, for logs and the outbox."""
     kind: Literal["alertmanager", "pagerduty", "slack", "webhook"]
+    """The format of its messages."""
     url: str = ""
     """``http://`` or ``https://``; for Alertmanager its base URL. PagerDuty's is built in."""
     url_file: str = ""
@@ -59,6 +61,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     secret_file: str = ""
     """File with PagerDuty's routing key, or a bearer token for the others."""
     severities: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
+    """Severities of the incidents that it receives."""
 
 
 class NotifyResult(NamedTuple):
