@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 MANY = 1000
 """From this number of paths across one candidate on, no copy of them is made."""
 NARROW = 3
-"""Candidates that one path crosses: what targets answered crosses no more."""
+"""Maximum candidates of a path in the narrow group: what targets answered crosses no more."""
 
 
 class PathCrossings:

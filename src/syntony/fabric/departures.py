@@ -23,7 +23,7 @@ BESIDE_NATS = 5.0
 """… and this for paths that no single cable of the switch accounts for: if only one cable were lost
 and the switch up, these would have had no reason to change."""
 ENOUGH = 10
-"""Paths that must have left if it is unknown which devices replaced the switch."""
+"""Paths that must have left if none of the switch's cables is known to be in use."""
 RECENT_NS = 20 * S
 """A switch without an answer for this long before is silent: paths may still cross it."""
 FEW = 3

@@ -28,7 +28,7 @@ LEVELS_NS = STANDS_NS * 2.0 ** np.arange(10)
 """Possible delays of a packet that arrives at a full queue: the queue's depth, which is unknown."""
 CLOCK_SIGMAS = 3.0
 LATE_PER_LOST = 1 / 3
-"""A full queue loses some of the packets and delays the others: at least this many."""
+"""Minimum late packets per lost one: a full queue loses some packets and delays the others."""
 IN_EMPTY = 0.1
 """A second in which most packets find the queue empty may contain a moment in which it is full: it
 loses this much relative to others."""

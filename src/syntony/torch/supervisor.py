@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from syntony.torch.orders import Origin, Settings
 
 MAX_STARTS = 8
-"""Starts of coordinators: one that dies again and again has a fault."""
+"""Maximum starts of a coordinator: one that dies again and again has a fault."""
 END_S = 20.0
 """Time for a coordinator to end its spares, at the job's end."""
 STOPPED_S = 3
