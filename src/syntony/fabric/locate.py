@@ -140,8 +140,8 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 def _may_be(
     candidates: Candidates, one: _Ranked, other: _Ranked, besides: Sequence[_Ranked]
 ) -> bool:
-    """Whether a finding may be the same fault as one of another window, rather than as one of
-    `besides`, which are all of its own window."""
+    """Whether a finding may be the same fault as one of another window, unless one of `besides`,
+    from its own window, fits that one better."""
     if one.window == other.window:
         return False
     if other.finding.component in one.finding.alternatives:

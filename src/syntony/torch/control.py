@@ -1,8 +1,8 @@
 """Lets an operator on this host inspect a protected job, and drain ranks.
 
 The coordinator listens on a Unix socket in a directory that only its own user can enter. One JSON
-object a line each way: `{"do": "show"}`, `{"do": "drain", "rank": N}` or `{"do": "drain", "host":
-NAME, "keep": BOOL}`.
+object a line each way. Requests are `{"do": "show"}`, `{"do": "drain", "rank": N}` and
+`{"do": "drain", "host": NAME, "keep": BOOL}`.
 """
 
 from __future__ import annotations
