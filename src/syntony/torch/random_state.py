@@ -1,4 +1,4 @@
-"""The states of the random generators that every program has: of torch, Python and NumPy."""
+"""States of the random generators that every program has: of torch, Python and NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 
 def random_state() -> Any:
-    """Simple values that can be pickled and compared; NumPy's only once the program imported it."""
+    """Simple values that can be pickled and compared; NumPy's only once the program has imported
+    it."""
     import torch
 
     numpy = sys.modules.get("numpy")
@@ -27,7 +28,7 @@ def _numpy_state(numpy: Any) -> tuple[Any, ...]:
 
 
 def set_random_state(state: Any) -> None:
-    """What `random_state` returned."""
+    """Set the state that `random_state` returned."""
     import torch
 
     torch.set_rng_state(torch.frombuffer(bytearray(state[0]), dtype=torch.uint8).clone())
